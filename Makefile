@@ -1,0 +1,82 @@
+# The two commands a newcomer needs: make demo, make test. `make help` lists the rest.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+bin := .venv/bin
+
+# command:debian-package; scripts/setup.sh installs what is not there.
+RUNTIME := etcd:etcd-server
+TESTING := $(RUNTIME) kcat:kcat java:openjdk-17-jre-headless mvn:maven
+
+.PHONY: help
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## a local cluster, a million records in and out through both protocols, then nothing left
+	@scripts/setup.sh $(RUNTIME)
+	@$(bin)/python -m ottla_cli.demo
+
+.PHONY: test
+test: ## everything CI trusts: checks, units, properties, real etcd, stock clients, kills, fuzz
+	@scripts/setup.sh $(TESTING)
+	@$(MAKE) --no-print-directory check
+	@$(bin)/pytest -m "integration or java" tests || $(MAKE) --no-print-directory second-look
+
+# Real processes on a shared machine can miss a deadline. What failed is run once more, by itself, and named above;
+# a test that needs this is a fault to be mended (docs/roadmap.md), one that fails again stops everything.
+.PHONY: second-look
+second-look:
+	@echo "==> a second look at what failed"
+	$(bin)/pytest --last-failed --last-failed-no-failures none -m "integration or java" tests
+
+.PHONY: check
+check: ## format, lint, types, import contracts, tidy, units and properties; under a minute
+	@scripts/setup.sh
+	$(bin)/ruff format --check .
+	$(bin)/ruff check .
+	$(bin)/mypy
+	$(bin)/lint-imports
+	$(bin)/pytest -m "not integration and not java" tests
+
+.PHONY: format
+format: ## let ruff mend what it can
+	@scripts/setup.sh
+	$(bin)/ruff format .
+	$(bin)/ruff check --fix .
+
+.PHONY: gen
+gen: ## regenerate core/ottla_core/pb from proto/, and CRDs and manifests from the operator and its chart
+	@scripts/setup.sh
+	$(bin)/python -m grpc_tools.protoc -Iottla_core/pb=proto/ottla/v1 --python_out=core --pyi_out=core \
+		--grpc_python_out=core $(patsubst proto/ottla/v1/%,ottla_core/pb/%,$(sort $(wildcard proto/ottla/v1/*.proto)))
+	$(bin)/python manifests/generate.py
+
+.PHONY: bench
+bench: ## side by side with Apache Kafka on this machine (RUNS=5); prints ratios
+	@scripts/setup.sh $(TESTING)
+	$(bin)/python -m ottla_bench.side_by_side --runs $(or $(RUNS),5) $(BENCH)
+
+.PHONY: bench-partitions
+bench-partitions: ## one broker with ten thousand partitions (RUNS=5): rates, idle CPU, start-up, memory
+	@scripts/setup.sh $(RUNTIME)
+	$(bin)/python -m ottla_bench.many_partitions --runs $(or $(RUNS),5) $(BENCH)
+
+.PHONY: kill-test
+kill-test: ## kill -9 while writing, ROUNDS=200 times: every acknowledged record is there
+	@scripts/setup.sh $(RUNTIME)
+	OTTLA_KILL_ROUNDS=$(or $(ROUNDS),200) $(bin)/pytest -m integration tests/crash --timeout 3600
+
+.PHONY: sim
+sim: ## whole clusters in virtual time under faults: SEEDS=100 of them, or SEED=17 told in full
+	@scripts/setup.sh
+	PYTHONPATH=tests $(bin)/python -m sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100)) $(SIM)
+
+.PHONY: wheel
+wheel: ## build the wheel into dist/
+	@scripts/setup.sh
+	$(bin)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	@ls -l dist
+
+.PHONY: clean
+clean: ## remove the virtual environment and caches
+	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,106 @@
+"""What is compared: one row per figure, with its unit, which way is better, and what we hold ourselves to. [P]
+
+A figure of one side is the median of its runs. The ratio is Ottla's median over Kafka's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
+
+Sample = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    key: str
+    title: str
+    unit: str
+    #: The ratio to reach; None for figures that are only told.
+    bound: float | None = None
+    #: More is better: the bound is a floor, not a ceiling.
+    more: bool = False
+    #: False: an aim. True: the figure counts as missed when it is not reached.
+    binding: bool = False
+
+    def reached(self, ratio: float) -> bool | None:
+        if self.bound is None:
+            return None
+        return ratio >= self.bound if self.more else ratio <= self.bound
+
+    @property
+    def goal(self) -> str:
+        if self.bound is None:
+            return ""
+        return f"{'≥' if self.more else '≤'} {self.bound:.2f}{'' if self.binding else ' (aim)'}"
+
+
+class Spread(NamedTuple):
+    median: float
+    least: float
+    most: float
+
+
+def spread(values: Sequence[float]) -> Spread:
+    return Spread(median(values), min(values), max(values))
+
+
+ROWS = (
+    Row("produce_1k", "produce, 1 KB records, 1 MB batches", "MB/s", 1.3, more=True),
+    Row("cpu_produce_1k", "broker CPU, producing 1 KB", "ms/MB", 0.6, binding=True),
+    Row("produce_100", "produce, 100 B records, 16 KB batches", "MB/s", 1.3, more=True),
+    Row("cpu_produce_100", "broker CPU, producing 100 B", "ms/MB", 0.6, binding=True),
+    Row("consume", "consume, 1 KB records", "MB/s", 1.2, more=True, binding=True),
+    Row("cpu_consume", "broker CPU, consuming", "ms/MB"),
+    Row("p50", "produce latency, p50", "ms"),
+    Row("p99", "produce latency, p99", "ms", 1 / 3, binding=True),
+    Row("startup", "start-up", "s", 1 / 4, binding=True),
+    Row("idle", "memory, idle", "MB", 1 / 6, binding=True),
+    Row("loaded", "memory, loaded", "MB", 1 / 10, binding=True),
+)
+
+#: Told beside the table, for one side only or for the client.
+NOTES = (
+    Row("etcd_produce", "etcd CPU while producing", "ms/MB"),
+    Row("etcd_idle", "etcd memory, idle", "MB"),
+    Row("etcd_loaded", "etcd memory, loaded", "MB"),
+    Row("client_produce_1k", "client, producing 1 KB", "cores"),
+    Row("client_produce_100", "client, producing 100 B", "cores"),
+    Row("client_consume", "client, consuming", "cores"),
+)
+
+
+class Figure(NamedTuple):
+    row: Row
+    kafka: Spread | None
+    ottla: Spread | None
+
+    @property
+    def ratio(self) -> float | None:
+        if self.kafka is None or self.ottla is None or not self.kafka.median:
+            return None
+        return self.ottla.median / self.kafka.median
+
+    @property
+    def reached(self) -> bool | None:
+        return None if self.ratio is None else self.row.reached(self.ratio)
+
+
+def figures(rows: Sequence[Row], kafka: Sequence[Sample], ottla: Sequence[Sample]) -> list[Figure]:
+    """One figure per row that anybody measured."""
+    made = []
+    for row in rows:
+        sides = [[sample[row.key] for sample in side if row.key in sample] for side in (kafka, ottla)]
+        if any(sides):
+            first, second = (spread(values) if values else None for values in sides)
+            made.append(Figure(row, first, second))
+    return made
+
+
+def number(value: float) -> str:
+    """Three significant digits, without exponents."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

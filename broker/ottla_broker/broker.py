@@ -1,0 +1,388 @@
+"""The composition root: wires the parts of one broker, starts and stops them in order, and decides nothing. [S]
+
+Start, in the order that safety asks for (design rules 1 and 3):
+
+1. log directories are opened and locked, and after a dirty stop recovered;
+2. listeners are bound, so that their addresses can be told;
+3. the broker registers; whoever is controller moves its former leaderships to new epochs and admits it;
+4. from then on it leads what the image gives it, and the edges serve.
+
+Stop is the way back: hand leaderships over, stop serving, leave the cluster, flush and close the logs, mark them clean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ottla_broker.config import BrokerConfig
+from ottla_broker.controller.cluster_id import find_or_create_cluster_id
+from ottla_broker.controller.failure_detector import FailureDetector
+from ottla_broker.controller.history import Seen
+from ottla_broker.controller.image import BrokerImage, ClusterImage, Endpoint
+from ottla_broker.controller.leaders import is_handed_over
+from ottla_broker.controller.metadata import Metadata
+from ottla_broker.controller.metered_store import MeteredStore
+from ottla_broker.controller.questions import Questions
+from ottla_broker.controller.registration import Registration
+from ottla_broker.controller.service import Controller
+from ottla_broker.edge.grpc.server import GrpcEdge
+from ottla_broker.edge.kafka.server import KafkaEdge
+from ottla_broker.exporter import Exporter
+from ottla_broker.log.dirs import LogDirs
+from ottla_broker.metrics import Metrics
+from ottla_broker.neighbours import Neighbours
+from ottla_broker.partition.host import PartitionHost
+from ottla_broker.partition.housekeeping import Housekeeping
+from ottla_broker.replication.grpc_peers import GrpcPeers, Locate
+from ottla_broker.service.configs import ConfigService, broker_defaults, care_config
+from ottla_broker.service.controller_calls import ControllerCalls
+from ottla_broker.service.groups import GroupService
+from ottla_broker.service.log_ends import LogEnds
+from ottla_broker.service.producer_ids import ProducerIds
+from ottla_broker.service.records import RecordService
+from ottla_broker.service.services import Services
+from ottla_broker.service.topics import TopicService
+from ottla_broker.setting import Address
+from ottla_broker.topic_config import TopicConfig
+from ottla_core.ids import NO_BROKER
+from ottla_core.ports.chance import Chance
+from ottla_core.ports.clock import Clock
+from ottla_core.ports.disk import Disk
+from ottla_core.ports.offload import Offload
+from ottla_core.ports.peers import Peers
+from ottla_core.ports.store import MetadataStore, StoreError
+
+#: How long a starting broker waits to be admitted; a controller that has to move ten thousand leaderships
+#: needs about a second.
+_ADMISSION_TIMEOUT_S = 30.0
+#: A controller moves ten thousand leaderships in about a second; without one nothing moves.
+_HAND_OVER_TIMEOUT_S = 8.0
+#: Requests in hand when a stop begins have this long.
+_STOP_GRACE_S = 3.0
+
+
+class Broker:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock,
+        disk: Disk,
+        offload: Offload,
+        chance: Chance,
+        store: MetadataStore,
+        log: Any,
+        make_peers: Callable[[Locate], Peers] = GrpcPeers,
+    ) -> None:
+        self._config = config
+        #: The way to other brokers, whose addresses the image has.
+        self._peers = make_peers(self._address_of)
+        self._clock = clock
+        self._disk = disk
+        self._offload = offload
+        self._chance = chance
+        self._log = log
+        self._metrics = Metrics(topics_max=config.http.topics_max)
+        self._store: MetadataStore = MeteredStore(store, self._metrics.metadata, clock)
+        self._exporter = Exporter(config.http, self._metrics, self.not_ready)
+        #: Where each edge listens, by protocol: known once bound.
+        self.addresses: dict[str, Address] = {}
+        self._waiting_for: str | None = "the broker has not started"
+        self._tasks: list[asyncio.Task[None]] = []
+        self._failed = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._dirs: LogDirs | None = None
+
+    def not_ready(self) -> Sequence[str]:
+        """Why this broker should get no traffic; empty when it should."""
+        if self._waiting_for is not None:
+            return [self._waiting_for]
+        reasons = []
+        if self._metadata.refusal is not None:
+            reasons.append(self._metadata.refusal)
+        if not self._dirs or not self._dirs.online:
+            reasons.append("no log directory is online")
+        return reasons
+
+    # ------------------------------------------------------------------ start
+
+    async def start(self) -> None:
+        config = self._config
+        self._waiting_for = "log directories are being opened"
+        self.addresses["http"] = Address(config.http.listener.host, await self._exporter.start())
+        await self._open_dirs()
+        self._waiting_for = "the broker is not registered"
+        await self._bind()
+        await self._join()
+        self._waiting_for = None
+        await self._kafka.serve()
+        await self._grpc.serve()
+
+    async def _open_dirs(self) -> None:
+        """Read the log directories, after a dirty stop with a scan, and find out which cluster this is."""
+        config = self._config
+        dirs = LogDirs(
+            self._disk, config.log_dirs.dirs, broker_id=config.process.broker_id, chance=self._chance
+        )
+        await self._offload.run(lambda: dirs.open(now_ms=self._clock.wall_ms()))
+        seen = Seen(dirs.cluster_id, dirs.revision)
+        cluster_id = await find_or_create_cluster_id(self._store, self._chance, seen)
+        dirs.join_cluster(cluster_id)
+        self._dirs = dirs
+        self._wire_cluster(dirs, Seen(cluster_id, dirs.revision))
+        self._wire_edges(dirs)
+        self._metrics.describe({"broker": str(config.process.broker_id), "cluster_id": cluster_id})
+
+    def _wire_cluster(self, dirs: LogDirs, seen: Seen) -> None:
+        """What makes this broker one of several: metadata, partitions, controller, neighbours. Nothing runs yet."""
+        config, metrics = self._config, self._metrics
+        self._metadata = Metadata(
+            self._store, self._clock, self._chance, seen=seen, on_refusal=self._on_refusal
+        )
+        self._questions = Questions(self._peers)
+        self._host = PartitionHost(
+            config.process.broker_id,
+            dirs,
+            self._clock,
+            self._offload,
+            metrics,
+            lambda image: broker_defaults(config, image),
+            lag_max_s=config.replication.lag_max_ms / 1000,
+        )
+        self._registration = Registration(
+            self._store,
+            self._clock,
+            self._metadata,
+            BrokerImage(
+                config.process.broker_id,
+                self._chance.uuid(),
+                (),
+                config.process.rack,
+                directories=dirs.ids,
+                torn=dirs.torn,
+            ),
+            ttl_s=config.etcd.session_timeout_ms // 1000,
+            interval_s=config.etcd.heartbeat_interval_ms / 1000,
+        )
+        log_ends = LogEnds(config.process.broker_id, self._host, self._metadata, self._questions)
+        self._controller = Controller(
+            self._store,
+            self._clock,
+            self._chance,
+            self._metadata,
+            self._registration,
+            validate=lambda values: TopicConfig.validate(
+                values, broker_defaults(config, self._metadata.image)
+            ),
+            defaults=lambda image: broker_defaults(config, image),
+            care=care_config(config),
+            ask_positions=log_ends.ask,
+        )
+        self._detector = FailureDetector(
+            self._store,
+            self._clock,
+            self._metadata,
+            self._registration,
+            self._peers,
+            self._questions,
+            ttl_s=config.etcd.session_timeout_ms / 1000,
+        )
+        self._calls = ControllerCalls(
+            config.process.broker_id, self._controller, self._metadata, self._clock, self._questions
+        )
+        self._neighbours = Neighbours(
+            config.process.broker_id,
+            self._registration.broker.incarnation,
+            self._host,
+            self._metadata,
+            self._store,
+            self._peers,
+            answer=self._questions.answer,
+            suspect=self._detector.suspect,
+            is_confirmed=lambda: self._registration.confirmed,
+            clock=self._clock,
+            offload=self._offload,
+            chance=self._chance,
+            probe=metrics.replication,
+        )
+
+    def _wire_edges(self, dirs: LogDirs) -> None:
+        """What serves clients, on top of what `_wire_cluster` has made."""
+        config, metrics = self._config, self._metrics
+        records = RecordService(
+            self._host,
+            ProducerIds(self._controller.allocate_producer_ids),
+            self._clock,
+            self._offload,
+            metrics,
+        )
+        topics = TopicService(config.topics, self._metadata, self._calls, self._detector.settling)
+        self._groups = self._make_groups(topics)
+        services = Services(
+            config,
+            self._metadata,
+            records,
+            topics,
+            ConfigService(config, self._metadata, self._calls),
+            self._groups,
+        )
+        self._kafka = KafkaEdge(services, config.kafka, metrics.kafka, clock=self._clock)
+        self._grpc = GrpcEdge(services, config.grpc, metrics.grpc, self._neighbours)
+        self._housekeeping = Housekeeping(
+            self._host, dirs, config.log_dirs, self._clock, self._offload, metrics.log
+        )
+        metrics.before_scrape(self._refresh_metrics)
+
+    def _address_of(self, broker_id: int) -> tuple[str, int] | None:
+        """Where another broker listens for us."""
+        broker = self._metadata.image.brokers.get(broker_id)
+        found = None if broker is None else broker.endpoint("grpc")
+        return None if found is None else (found.host, found.port)
+
+    def _on_refusal(self, reason: str) -> None:
+        """Rule 18: controller, leaders and detector look at the refusal before they write; `not_ready` shows it."""
+        self._log.error("the metadata store lost history, nothing is changed any more", reason=reason)
+
+    def _make_groups(self, topics: TopicService) -> GroupService:
+        return GroupService(
+            self._config.groups,
+            self._metadata,
+            topics,
+            self._host,
+            self._clock,
+            self._offload,
+            self._chance,
+            self._metrics.groups,
+        )
+
+    async def _bind(self) -> None:
+        """Take the ports before telling anybody about them; port 0 becomes the one that was given."""
+        endpoints = []
+        for protocol, edge, settings in (
+            ("kafka", self._kafka, self._config.kafka),
+            ("grpc", self._grpc, self._config.grpc),
+        ):
+            listener = settings.listener
+            port = await edge.bind(listener.host, listener.port)
+            self.addresses[protocol] = Address(listener.host, port)
+            told = settings.advertised or Address(listener.host, port)
+            endpoints.append(Endpoint(listener.name, protocol, told.host, told.port or port))
+        self._registration.broker = replace(self._registration.broker, endpoints=tuple(endpoints))
+
+    async def _join(self) -> None:
+        image = await self._metadata.load()
+        self._waiting_for = "logs are being opened"
+        await self._offload.run(lambda: self._host.open_logs(image))
+        self._waiting_for = "the broker is not registered"
+        await self._registration.register(self._config.etcd.session_timeout_ms / 1000 * 2)
+        self._metadata.subscribe(self._host.on_image)
+        self._metadata.subscribe(self._groups.on_image)  # After the partitions: it follows their roles.
+        for name, work in (
+            ("metadata", self._metadata.run()),
+            ("registration", self._registration.run()),
+            ("controller", self._controller.run()),
+            ("failure detector", self._detector.run()),
+        ):
+            self._begin(name, work)
+        own = self._config.process.broker_id
+        await self._metadata.wait_until(self._is_admitted, _ADMISSION_TIMEOUT_S)
+        self._host.admit(self._metadata.image)
+        self._groups.on_image(ClusterImage(cluster_id=""), self._metadata.image)
+        self._log.info("admitted", broker=own, partitions=len(self._host))
+        self._begin("housekeeping", self._housekeeping.run())
+        self._begin("in-sync sets", self._host.run())
+        self._begin("followers", self._neighbours.run())
+
+    def _is_admitted(self, image: ClusterImage) -> bool:
+        """The controller has admitted this very incarnation, and there is one to ask for changes."""
+        member = image.members.get(self._config.process.broker_id)
+        ours = member is not None and member.incarnation == self._registration.broker.incarnation
+        return ours and image.controller != NO_BROKER
+
+    def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        task.add_done_callback(self._on_ended)
+        self._tasks.append(task)
+
+    def _on_ended(self, task: asyncio.Task[None]) -> None:
+        """Parts run as long as the broker does: one that ends by itself takes the broker along."""
+        if not task.cancelled():
+            error = task.exception()
+            self._log.error("a part of the broker has failed", part=task.get_name(), error=repr(error))
+            self._failure = self._failure or error or RuntimeError(f"{task.get_name()} ended")
+            self._failed.set()
+
+    # ------------------------------------------------------------------ run and stop
+
+    async def run_until(self, stop: asyncio.Event) -> None:
+        """Serve until told to stop; raises what broke if a part of the broker fails."""
+        loop = asyncio.get_running_loop()
+        waits = [loop.create_task(stop.wait()), loop.create_task(self._failed.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        if self._failure is not None:
+            raise self._failure
+
+    async def stop(self) -> None:
+        """Graceful: hand leaderships over, answer what is in hand, leave the cluster, flush, mark the logs clean."""
+        serves, self._waiting_for = self._waiting_for is None, "the broker is stopping"
+        if serves and self._failure is None:
+            await self._hand_over()
+        if self._dirs is not None:
+            await self._stop_parts()
+            watermarks, close = self._host.high_watermarks(), self._dirs.close
+            await self._offload.run(lambda: close(watermarks))
+        await self._exporter.stop()
+
+    async def _hand_over(self) -> None:
+        """Let others lead first, so that no client notices; not for ever."""
+        own, config = self._config.process.broker_id, self._config
+        if len(self._metadata.image.brokers) < 2:
+            return
+        try:
+            await self._registration.announce_stop()
+            await self._metadata.wait_until(
+                lambda image: is_handed_over(image, own, broker_defaults(config, image)), _HAND_OVER_TIMEOUT_S
+            )
+            await self._controller.resign()
+        except (StoreError, TimeoutError) as error:
+            self._log.warning("stopping without handing over", reason=str(error))
+
+    async def _stop_parts(self) -> None:
+        self._detector.end()
+        self._groups.close()
+        self._host.close()
+        await self._neighbours.stop()
+        await asyncio.gather(self._kafka.stop(_STOP_GRACE_S), self._grpc.stop(_STOP_GRACE_S))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._calls.close()
+        await self._peers.close()
+        try:
+            await self._registration.withdraw()
+        except StoreError as error:
+            self._log.warning("left without a word to etcd; the lease will end by itself", reason=str(error))
+
+    def _refresh_metrics(self) -> None:
+        self._host.refresh_metrics()
+        self._groups.refresh_metrics()
+        probe = self._metrics.metadata
+        probe.revision = self._metadata.image.revision
+        probe.is_controller = int(self._controller.is_active)
+        probe.brokers = len(self._metadata.image.brokers)
+        # Only there, so that a sum over all brokers is the truth.
+        states = (
+            [p for t in self._metadata.image.topics.values() for p in t.partitions]
+            if self._controller.is_active
+            else []
+        )
+        probe.leaderless = sum(p.leader == NO_BROKER for p in states)
+        probe.lagging = sum(len(p.isr) < len(p.replicas) for p in states)
+        self._metrics.log.dirs_offline = len(self._dirs.offline) if self._dirs else 0

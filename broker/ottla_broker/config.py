@@ -1,0 +1,522 @@
+"""Every setting of a broker, in one typed place: names, defaults, bounds, and the reason for each. [P]
+
+One frozen dataclass per component; a component is given its own part and never sees the rest. Names are
+Kafka's where Kafka has one. `resolve` merges flag > `OTTLA_…` variable > file > default and remembers where
+each value came from; it reads nothing itself, `__main__.py` hands it the texts.
+
+(No slots, and a docstring on every dataclass: slots make each class twice, and without a docstring `dataclass`
+spends a millisecond on making one up. This file is on the way to the first answer of a starting broker.)
+
+Topic defaults (`log.segment.bytes`, `message.max.bytes`, …) stay text in `BrokerConfig.topic_defaults`:
+`topic_config.py` owns their meaning and their validation.
+"""
+
+# ruff: noqa: RUF009  (`setting` makes a dataclass field; its defaults are immutable)
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from ottla_broker.config_sources import read_environ, read_file
+from ottla_broker.setting import (
+    ADDRESS,
+    ADDRESSES,
+    BOOLEAN,
+    INT_MAX,
+    LONG_MAX,
+    NAMES,
+    WORD,
+    Address,
+    ConfigError,
+    Listener,
+    Setting,
+    choice,
+    listener,
+    nearest,
+    optional,
+    setting,
+    settings_in,
+    whole,
+)
+from ottla_broker.topic_config import TopicConfig, definitions
+from ottla_core.errors import InvalidConfig
+
+KIB = 1024
+MIB = 1024 * KIB
+
+#: Kafka's names for the broker-wide defaults of topic settings (`log.segment.bytes`, `message.max.bytes`, …).
+TOPIC_DEFAULT_NAMES: tuple[str, ...] = tuple(
+    sorted({synonym.name for made in definitions() for synonym in made.synonyms})
+)
+
+
+@dataclass(frozen=True)
+class ProcessConfig:
+    """Who this broker is, and the process around it."""
+
+    broker_id: int = setting(
+        "broker.id", "0", whole(0), "Names this broker; on Kubernetes the ordinal of its pod."
+    )
+    rack: str | None = setting(
+        "broker.rack", "", optional(WORD), "Replicas of a partition are spread over racks."
+    )
+    cluster_name: str = setting(
+        "cluster.name",
+        "ottla",
+        WORD,
+        "Keys live below /ottla/<cluster.name>/ in etcd: one etcd, many clusters.",
+    )
+    log_format: str = setting(
+        "log.format", "console", choice("console", "json"), "How the broker's own log looks."
+    )
+    log_level: str = setting(
+        "log.level",
+        "info",
+        choice("debug", "info", "warning", "error"),
+        "The least severe line that is written.",
+    )
+    # Kubernetes kills after 30 s by default; the rest is for the process to end in.
+    stop_timeout_ms: int = setting(
+        "shutdown.timeout.ms", "25000", whole(0), "A graceful stop that takes longer is cut off."
+    )
+    # fsync, cold reads and compaction; more threads only queue deeper on one disk.
+    background_threads: int = setting(
+        "background.threads", "4", whole(1, 256), "Threads for work that blocks on the disk."
+    )
+
+
+@dataclass(frozen=True)
+class LogDirsConfig:
+    """The folders with the partitions, and the work that keeps them tidy."""
+
+    dirs: tuple[str, ...] = setting(
+        "log.dirs", "ottla-data/log", NAMES, "Folders that hold the partitions, each on its own volume."
+    )
+    # Start-up raises the soft limit of descriptors (often 1024) to the hard one; connections need theirs too.
+    open_files_max: int = setting(
+        "log.open.files.max",
+        "4096",
+        whole(16),
+        "Segment and index files kept open; the others are reopened on use.",
+    )
+    retention_check_interval_ms: int = setting(
+        "log.retention.check.interval.ms",
+        "300000",
+        whole(1, LONG_MAX),
+        "How often old segments are looked for.",
+    )
+    checkpoint_interval_ms: int = setting(
+        "log.flush.offset.checkpoint.interval.ms",
+        "60000",
+        whole(1),
+        "How often recovery points are written down.",
+    )
+    cleaner_enabled: bool = setting(
+        "log.cleaner.enable", "true", BOOLEAN, "Whether compacted topics are compacted."
+    )
+    cleaner_backoff_ms: int = setting(
+        "log.cleaner.backoff.ms", "15000", whole(1, LONG_MAX), "Rest of the cleaner when nothing was dirty."
+    )
+    # Kafka takes 128 MiB of a 1 GiB heap; ours is a dict at ~100 bytes a key: 300,000 keys a pass.
+    cleaner_buffer_bytes: int = setting(
+        "log.cleaner.dedupe.buffer.size",
+        str(32 * MIB),
+        whole(MIB, LONG_MAX),
+        "Memory for the keys of one pass.",
+    )
+    cleaner_bytes_per_s: int = setting(
+        # Kafka's default is without limit; a cleaner that takes the whole disk shows in produce latency.
+        "log.cleaner.io.max.bytes.per.second",
+        str(64 * MIB),
+        whole(KIB, LONG_MAX),
+        "Read and written by the cleaner, together.",
+    )
+    producer_expiration_ms: int = setting(
+        "producer.id.expiration.ms",
+        "86400000",
+        whole(1),
+        "An idle producer's sequence numbers are kept so long.",
+    )
+    producer_expiration_check_ms: int = setting(
+        "producer.id.expiration.check.interval.ms",
+        "600000",
+        whole(1),
+        "How often idle producers are looked for.",
+    )
+
+
+@dataclass(frozen=True)
+class TopicsConfig:
+    """How topics come to be."""
+
+    partitions: int = setting(
+        "num.partitions", "1", whole(1, 100_000), "Partitions of a topic that names no number."
+    )
+    replication_factor: int = setting(
+        "default.replication.factor", "1", whole(1, 32_767), "Replicas of a topic that names no number."
+    )
+    auto_create: bool = setting(
+        "auto.create.topics.enable", "true", BOOLEAN, "A client that asks for an unknown topic creates it."
+    )
+    delete_enabled: bool = setting("delete.topic.enable", "true", BOOLEAN, "Whether topics can be deleted.")
+    rebalance_enabled: bool = setting(
+        "auto.leader.rebalance.enable",
+        "true",
+        BOOLEAN,
+        "Leaderships go back to first replicas by themselves.",
+    )
+    rebalance_interval_s: int = setting(
+        "leader.imbalance.check.interval.seconds", "300", whole(1), "How often that is looked at."
+    )
+
+
+@dataclass(frozen=True)
+class GroupsConfig:
+    """Consumer groups and their offsets."""
+
+    partitions: int = setting(
+        "offsets.topic.num.partitions",
+        "50",
+        whole(1, 100_000),
+        "Partitions of __consumer_offsets; fixed once it exists.",
+    )
+    # Kafka's default is 3 and a single broker then has no groups at all. What is set is kept to.
+    replication_factor: int = setting(
+        "offsets.topic.replication.factor",
+        "-1",
+        whole(-1, 32_767),
+        "Replicas of __consumer_offsets when it is created; -1: three, or as many as there are brokers.",
+    )
+    segment_bytes: int = setting(
+        "offsets.topic.segment.bytes",
+        str(100 * MIB),
+        whole(MIB),
+        "Segment size of __consumer_offsets; small ones load faster.",
+    )
+    commit_timeout_ms: int = setting(
+        "offsets.commit.timeout.ms",
+        "5000",
+        whole(1),
+        "An answer waits so long for its records to be committed.",
+    )
+    metadata_bytes_max: int = setting(
+        "offset.metadata.max.bytes", "4096", whole(0, 32_767), "Text that comes with a committed offset."
+    )
+    offsets_retention_minutes: int = setting(
+        "offsets.retention.minutes",
+        "10080",
+        whole(1),
+        "Offsets of a group without members are kept so long, and those of topics it no longer reads.",
+    )
+    offsets_check_interval_ms: int = setting(
+        "offsets.retention.check.interval.ms",
+        "600000",
+        whole(1, LONG_MAX),
+        "How often expired offsets are looked for.",
+    )
+    session_timeout_min_ms: int = setting(
+        "group.min.session.timeout.ms", "6000", whole(1), "Shorter sessions would be a burden on the broker."
+    )
+    session_timeout_max_ms: int = setting(
+        "group.max.session.timeout.ms", "1800000", whole(1), "Longer ones keep partitions unread."
+    )
+    initial_rebalance_delay_ms: int = setting(
+        "group.initial.rebalance.delay.ms",
+        "3000",
+        whole(0),
+        "The first rebalance of a group waits for more members; at most the rebalance timeout.",
+    )
+    # Kafka has no limit. A member costs a few KiB and its part of every rebalance's record.
+    size_max: int = setting("group.max.size", "10000", whole(1), "Members of one group.")
+
+
+@dataclass(frozen=True)
+class ReplicationConfig:
+    """Copies of partitions on other brokers."""
+
+    lag_max_ms: int = setting(
+        "replica.lag.time.max.ms",
+        "30000",
+        whole(100, LONG_MAX),
+        "A follower that has not caught up for so long leaves the in-sync set.",
+    )
+
+
+@dataclass(frozen=True)
+class KafkaEdgeConfig:
+    """The listener for Kafka clients and its limits."""
+
+    listener: Listener = setting(
+        "kafka.listener", "127.0.0.1:9092", listener("kafka"), "Where Kafka clients connect."
+    )
+    advertised: Address | None = setting(
+        "kafka.advertised",
+        "",
+        optional(ADDRESS),
+        "The address told to Kafka clients; port 0 is the bound one.",
+    )
+    request_max_bytes: int = setting(
+        "socket.request.max.bytes", str(100 * MIB), whole(1024), "A longer frame closes its connection."
+    )
+    # Kafka's default is without limit. One maximal request must fit, or it could never be read.
+    queued_max_bytes: int = setting(
+        "queued.max.request.bytes",
+        str(128 * MIB),
+        whole(MIB, LONG_MAX),
+        "Requests being read or answered, all connections together; beyond it reading pauses.",
+    )
+    # Pipelined requests of one connection are answered in order, so a deeper queue only holds memory.
+    requests_max: int = setting(
+        "connection.requests.max",
+        "64",
+        whole(1, 10_000),
+        "Unanswered requests of one connection; then reading pauses.",
+    )
+    write_buffer_bytes: int = setting(
+        # Two fetch answers of librdkafka's default size: enough to keep a socket busy.
+        "connection.write.buffer.bytes",
+        str(2 * MIB),
+        whole(64 * KIB, INT_MAX),
+        "Unsent bytes of one connection; above it no further answer is made for it.",
+    )
+    idle_max_ms: int = setting(
+        "connections.max.idle.ms", "600000", whole(1, LONG_MAX), "A silent connection is closed after that."
+    )
+    # A connection costs ~10 KiB and a descriptor here; Kafka has no limit.
+    connections_max: int = setting("max.connections", "10000", whole(1), "More are refused at once.")
+    fetch_max_bytes: int = setting(
+        "fetch.max.bytes",
+        str(55 * MIB),
+        whole(1024),
+        "Records in one fetch answer, whatever the client asks for.",
+    )
+    fetch_sessions_max: int = setting(
+        "max.incremental.fetch.session.cache.slots",
+        "1000",
+        whole(0, 1_000_000),
+        "Fetch sessions kept; 0 refuses them.",
+    )
+    backlog: int = setting(
+        "socket.listen.backlog.size", "128", whole(1, 65_535), "Connections not yet accepted."
+    )
+
+
+@dataclass(frozen=True)
+class GrpcEdgeConfig:
+    """The listener for Ottla clients and its limits."""
+
+    listener: Listener = setting(
+        "grpc.listener", "127.0.0.1:9192", listener("grpc"), "Where Ottla clients connect."
+    )
+    advertised: Address | None = setting(
+        "grpc.advertised",
+        "",
+        optional(ADDRESS),
+        "The address told to Ottla clients; port 0 is the bound one.",
+    )
+    # grpc's own default of 4 MiB is below a batch of message.max.bytes times a few partitions.
+    message_max_bytes: int = setting(
+        "grpc.message.max.bytes", str(32 * MIB), whole(64 * KIB), "A longer message ends its stream."
+    )
+    streams_max: int = setting(
+        "grpc.streams.max", "1000", whole(1, 1_000_000), "Concurrent calls of one connection."
+    )
+    # Produce requests of one stream that are appended but not yet answered.
+    stream_requests_max: int = setting(
+        "grpc.stream.requests.max",
+        "64",
+        whole(1, 10_000),
+        "Unanswered requests of one stream; then reading pauses.",
+    )
+    # A larger look-ahead raised memory to 200-340 MB without raising the rate.
+    stream_window_bytes: int = setting(
+        "grpc.stream.window.bytes", str(MIB), whole(64 * KIB, 16 * MIB), "HTTP/2 look-ahead of one stream."
+    )
+
+
+@dataclass(frozen=True)
+class EtcdConfig:
+    """Where the metadata is, and how long its absence is borne."""
+
+    endpoints: tuple[Address, ...] = setting(
+        "etcd.endpoints", "127.0.0.1:2379", ADDRESSES, "Client addresses of the etcd cluster."
+    )
+    request_timeout_ms: int = setting("etcd.request.timeout.ms", "5000", whole(100), "One call to etcd.")
+    connect_timeout_ms: int = setting(
+        "etcd.connect.timeout.ms", "15000", whole(100), "How long start-up waits for etcd before it gives up."
+    )
+    # Kafka's default is 9 s; 6 s is three missed keepalives, see docs on failure detection.
+    session_timeout_ms: int = setting(
+        "broker.session.timeout.ms", "6000", whole(2000), "Lease of the broker's registration."
+    )
+    heartbeat_interval_ms: int = setting(
+        "broker.heartbeat.interval.ms", "2000", whole(100), "How often the lease is renewed."
+    )
+
+
+@dataclass(frozen=True)
+class HttpConfig:
+    """Metrics and health."""
+
+    listener: Listener = setting("http.listener", "127.0.0.1:9292", listener("http"), "Metrics and health.")
+    # Prometheus and kubelet send a few hundred bytes.
+    request_max_bytes: int = setting(
+        "http.request.max.bytes", "8192", whole(256, MIB), "A longer request is refused."
+    )
+    timeout_ms: int = setting(
+        "http.timeout.ms", "5000", whole(10), "A request or answer that takes longer is cut."
+    )
+    connections_max: int = setting(
+        "http.connections.max", "64", whole(1, 10_000), "More are refused at once."
+    )
+    # Each topic is a handful of time series; a tenant with random topic names must not fill Prometheus.
+    topics_max: int = setting(
+        "metrics.topics.max",
+        "1000",
+        whole(0, 100_000),
+        "Topics with series of their own; the rest are summed up.",
+    )
+
+
+@dataclass(frozen=True)
+class BrokerConfig:
+    """All of it; made by `resolve`, handed to the composition root."""
+
+    process: ProcessConfig = field(default_factory=ProcessConfig)
+    log_dirs: LogDirsConfig = field(default_factory=LogDirsConfig)
+    topics: TopicsConfig = field(default_factory=TopicsConfig)
+    groups: GroupsConfig = field(default_factory=GroupsConfig)
+    replication: ReplicationConfig = field(default_factory=ReplicationConfig)
+    kafka: KafkaEdgeConfig = field(default_factory=KafkaEdgeConfig)
+    grpc: GrpcEdgeConfig = field(default_factory=GrpcEdgeConfig)
+    etcd: EtcdConfig = field(default_factory=EtcdConfig)
+    http: HttpConfig = field(default_factory=HttpConfig)
+    #: Only those that were set, by their server-side name, as text.
+    topic_defaults: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    #: All that was set by flag, variable or file, as text: what DescribeConfigs calls static.
+    static: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @classmethod
+    def of(cls, values: Mapping[str, str]) -> BrokerConfig:
+        """A config from settings alone, for tests and tools."""
+        return resolve(values, {}, None).config
+
+
+@dataclass(frozen=True)
+class Origin:
+    """One effective value as text, and who set it: `flag`, `variable OTTLA_…`, `file …` or `default`."""
+
+    value: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Resolved:
+    config: BrokerConfig
+    #: Every setting, and every topic default that was set, by name.
+    sources: Mapping[str, Origin]
+    #: Sentences about what was ignored.
+    warnings: tuple[str, ...] = ()
+
+
+_COMPONENTS: dict[str, type] = {
+    "process": ProcessConfig,
+    "log_dirs": LogDirsConfig,
+    "topics": TopicsConfig,
+    "groups": GroupsConfig,
+    "replication": ReplicationConfig,
+    "kafka": KafkaEdgeConfig,
+    "grpc": GrpcEdgeConfig,
+    "etcd": EtcdConfig,
+    "http": HttpConfig,
+}
+
+#: Every setting with a name, a kind, a default and a reason, in the order of this file.
+SETTINGS: Mapping[str, Setting] = MappingProxyType(
+    {found.name: found for component in _COMPONENTS.values() for _, found in settings_in(component)}
+)
+
+
+def resolve(
+    flags: Mapping[str, str],
+    environ: Mapping[str, str],
+    file_text: str | None,
+    *,
+    file_name: str = "ottla.toml",
+) -> Resolved:
+    """Merge the four levels. ConfigError, one sentence, if a value is unknown, malformed or contradictory."""
+    known = frozenset((*SETTINGS, *TOPIC_DEFAULT_NAMES))
+    from_file = {} if file_text is None else read_file(file_text, file_name)
+    from_environ, warnings = read_environ(environ, known)
+    merged: dict[str, Origin] = {}
+    for name, value in from_file.items():
+        _check_known(name, known, f"in {file_name}")
+        merged[name] = Origin(value, f"file {file_name}")
+    for name, (value, variable) in from_environ.items():
+        merged[name] = Origin(value, f"variable {variable}")
+    for name, value in flags.items():
+        _check_known(name, known, "given as a flag")
+        merged[name] = Origin(value, "flag")
+    config = _build(merged)
+    sources = {name: merged.get(name) or Origin(made.default, "default") for name, made in SETTINGS.items()}
+    sources.update((name, merged[name]) for name in TOPIC_DEFAULT_NAMES if name in merged)
+    return Resolved(config, MappingProxyType(sources), warnings)
+
+
+def _check_known(name: str, known: frozenset[str], where: str) -> None:
+    if name not in known:
+        raise ConfigError(f"There is no setting {name!r} ({where}){nearest(name, sorted(known))}")
+
+
+def _build(merged: Mapping[str, Origin]) -> BrokerConfig:
+    parts: dict[str, Any] = {}
+    for part, component in _COMPONENTS.items():
+        values: dict[str, Any] = {}
+        for attribute, made in settings_in(component):
+            if (origin := merged.get(made.name)) is not None:
+                values[attribute] = made.parse(origin.value, origin.source)
+        parts[part] = component(**values)
+    config = BrokerConfig(
+        **parts,
+        topic_defaults=MappingProxyType(
+            {name: merged[name].value for name in TOPIC_DEFAULT_NAMES if name in merged}
+        ),
+        static=MappingProxyType({name: origin.value for name, origin in merged.items()}),
+    )
+    _check_together(config)
+    return config
+
+
+def _check_together(config: BrokerConfig) -> None:
+    """What no single setting can know."""
+    try:
+        TopicConfig.resolve({}, config.topic_defaults)
+    except InvalidConfig as refused:
+        raise ConfigError(str(refused)) from None
+    for name, edge in (("kafka", config.kafka), ("grpc", config.grpc)):
+        told = edge.advertised.host if edge.advertised else edge.listener.host
+        if told in ("0.0.0.0", "::"):
+            raise ConfigError(
+                f"{name}.advertised must be set to an address clients can reach, because {told} means "
+                f"every address of this machine ({name}.listener = {edge.listener})."
+            )
+    taken: dict[tuple[str, int], str] = {}
+    for name, bound in (
+        ("kafka.listener", config.kafka.listener),
+        ("grpc.listener", config.grpc.listener),
+        ("http.listener", config.http.listener),
+    ):
+        if bound.port and (other := taken.setdefault((bound.host, bound.port), name)) != name:
+            raise ConfigError(f"{name} and {other} cannot both be {bound}.")
+    if config.kafka.queued_max_bytes < config.kafka.request_max_bytes:
+        raise ConfigError(
+            f"queued.max.request.bytes ({config.kafka.queued_max_bytes}) must be at least "
+            f"socket.request.max.bytes ({config.kafka.request_max_bytes}), or it could never be read."
+        )
+    if config.etcd.heartbeat_interval_ms * 2 > config.etcd.session_timeout_ms:
+        raise ConfigError(
+            f"broker.heartbeat.interval.ms ({config.etcd.heartbeat_interval_ms}) must be at most half of "
+            f"broker.session.timeout.ms ({config.etcd.session_timeout_ms}), or one lost message ends it."
+        )

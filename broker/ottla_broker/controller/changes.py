@@ -1,0 +1,99 @@
+"""A controller's changes to the store: planned, carried out, and planned anew until nothing is left to do. [S]
+
+A change is made in attempts: plan from the image, carry out, and when something was refused or a reply lost,
+read everything again and plan anew. A plan for what is done already is empty, which makes each change happen
+once. `settle` returns when this broker's own image shows the change.
+
+Used by `service.py` for what clients ask for and by `caretaker.py` for what happens to brokers. While the
+metadata store has lost history (`Metadata.refusal`) nothing is changed (design rule 18).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+import structlog
+
+from ottla_broker.controller.backend import carry_out
+from ottla_broker.controller.image import ClusterImage
+from ottla_broker.controller.metadata import LostHistory, Metadata
+from ottla_broker.controller.planner import Plan
+from ottla_core.errors import NotController, RequestTimedOut
+from ottla_core.ports.clock import Clock
+from ottla_core.ports.store import MetadataStore, StoreError
+
+_log = structlog.get_logger("ottla.controller")
+
+#: Attempts at one change; with the pauses between them a store that restarts is waited for.
+ATTEMPTS_MAX = 5
+PAUSE_FIRST_S = 0.1
+#: How long this broker's own image may lag behind a write before it is read again.
+SHOW_S = 2.0
+
+
+class Changes:
+    def __init__(
+        self, store: MetadataStore, clock: Clock, metadata: Metadata, incarnation: Callable[[], UUID]
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._metadata = metadata
+        self._incarnation = incarnation
+        #: The newest revision that this controller has written.
+        self.last_revision = 0
+
+    @property
+    def epoch(self) -> int:
+        """The controller epoch if this process is controller as far as it knows, else 0."""
+        image = self._metadata.image
+        return image.controller_revision if image.controller_incarnation == self._incarnation() else 0
+
+    def required_epoch(self) -> int:
+        if self._metadata.refusal is not None:
+            raise NotController(self._metadata.refusal)
+        epoch = self.epoch
+        if not epoch:
+            raise NotController()
+        return epoch
+
+    async def settle(self, make: Callable[[ClusterImage], Plan]) -> None:
+        """Carry out what `make` plans until it plans nothing more. Raises RequestError when it cannot be."""
+        pause_s = PAUSE_FIRST_S
+        problem = "others kept changing the same"
+        for _ in range(ATTEMPTS_MAX):
+            epoch = self.required_epoch()
+            wanted = make(self._metadata.image)
+            if not wanted:
+                return
+            try:
+                result = await carry_out(self._store, epoch, wanted)
+                self.last_revision = max(self.last_revision, result.revision)
+                if result.done:
+                    await self._show(result.revision)
+                    return
+                await self._metadata.refresh()
+            except StoreError as error:
+                problem = str(error)
+                _log.warning("outcome of a change is unknown, reading back", reason=problem)
+                await self._clock.sleep(pause_s)
+                pause_s *= 2
+                await self._read_back()
+            except LostHistory as error:
+                raise NotController(str(error)) from None
+        raise RequestTimedOut(f"The metadata store did not take the change: {problem}.")
+
+    async def _read_back(self) -> None:
+        try:
+            await self._metadata.refresh()
+        except StoreError as error:
+            _log.warning("metadata store is away", reason=str(error))
+        except LostHistory as error:
+            raise NotController(str(error)) from None
+
+    async def _show(self, revision: int) -> None:
+        """Wait until this broker's own image has it: a client that asks next must find it."""
+        try:
+            await self._metadata.wait_revision(revision, SHOW_S)
+        except TimeoutError:
+            await self._metadata.refresh()

@@ -1,0 +1,30 @@
+"""The cluster's id: made by the first broker that ever starts, kept in the store and on every disk. [S]"""
+
+from __future__ import annotations
+
+from ottla_broker.controller import keys
+from ottla_broker.controller.history import Seen, lost_history
+from ottla_broker.controller.metadata import LostHistory
+from ottla_core.ports.chance import Chance
+from ottla_core.ports.store import Branch, MetadataStore, ModRevisionIs, Put, StoreError
+
+
+async def find_or_create_cluster_id(store: MetadataStore, chance: Chance, seen: Seen) -> str:
+    """The id in the store; a new one only if neither the store nor this broker's disk has one.
+
+    A lost reply needs no care: whoever calls again finds what was written. LostHistory when the disk knows
+    of a cluster that the store has forgotten, StoreError when the store is away.
+    """
+    entry = await store.get(keys.CLUSTER)
+    if entry is None and not seen.cluster_id:
+        made = Put(keys.CLUSTER, keys.encode_cluster(keys.uuid_text(chance.uuid())))
+        await store.transact((), [Branch((ModRevisionIs(keys.CLUSTER, 0),), (made,))])
+        entry = await store.get(keys.CLUSTER)  # Another broker's, if that was faster.
+    try:
+        cluster_id = "" if entry is None else keys.decode_cluster(entry)
+    except keys.BadValue as error:
+        raise StoreError(str(error)) from None
+    refusal = lost_history(Seen(seen.cluster_id), cluster_id, 0)
+    if refusal is not None:
+        raise LostHistory(refusal)
+    return cluster_id

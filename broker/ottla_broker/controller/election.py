@@ -1,0 +1,84 @@
+"""Who leads a partition next. [P]
+
+A leader comes from the ISR, else from the ELR (replicas that left an ISR which was already too small: they
+hold every committed record), and from nowhere else unless the topic allows an unclean election. A replica is
+torn when the tail of its log may be missing (design rule 2). While a whole one is here, or may come back,
+the torn are not looked at; they stay in their lists, marked, until one that is whole leads. When all of ISR
+and ELR are torn, all must be here and known, and the greatest (last epoch, end offset) is taken. Every state
+made here has a new leader epoch, so no leadership is ever resumed.
+
+Called by `leaders.py` only; the planner turns the state into a compare-and-set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+from ottla_broker.controller.image import PartitionImage
+from ottla_core.ids import NO_BROKER
+
+#: (last epoch, end offset) of a replica's log.
+Position: TypeAlias = tuple[int, int]
+
+
+def elect(
+    partition: PartitionImage,
+    *,
+    alive: Collection[int],
+    torn: Collection[int] = (),
+    reluctant: Collection[int] = (),
+    min_insync: int = 1,
+    unclean: bool = False,
+    positions: Mapping[int, Position] | None = None,
+) -> PartitionImage:
+    """The partition's next state, one epoch on; its leader is NO_BROKER when none may be chosen now.
+
+    `torn` are those found torn now, besides those marked already. `reluctant` brokers lead only if nobody
+    else can: those that were just restarted, or are about to stop.
+    """
+    safe = safe_replicas(partition)
+    marked = tuple(r for r in safe if r in torn or r in partition.torn)
+    whole = [r for r in safe if r not in marked]
+    made = replace(partition, leader_epoch=partition.leader_epoch + 1)
+    here = [r for r in partition.isr if r in alive and r in whole]
+    if here:
+        leader = _preferred(partition, here, reluctant)
+        # Who leaves an ISR that is too small goes to the ELR; with enough in sync nobody outside is needed.
+        elr = () if len(here) >= min_insync else tuple(r for r in whole if r not in here)
+        return replace(made, leader=leader, isr=tuple(here), elr=elr, torn=())
+    # Rule 7: the first of the ELR stands in. All the others of ISR and ELR stay eligible.
+    leader = _preferred(partition, [r for r in whole if r in alive], reluctant)
+    if leader != NO_BROKER:
+        elr = tuple(r for r in whole if r != leader)
+        return replace(made, leader=leader, isr=(leader,), elr=elr, torn=())
+    if not whole:
+        leader = _longest(safe, alive, positions or {})
+    if leader == NO_BROKER and unclean:
+        leader = _preferred(partition, [r for r in safe if r in alive], reluctant)
+        if leader == NO_BROKER:
+            leader = _preferred(partition, [r for r in partition.replicas if r in alive], reluctant)
+    if leader != NO_BROKER:
+        return replace(made, leader=leader, isr=(leader,), elr=(), torn=())
+    return replace(made, leader=NO_BROKER, torn=marked)
+
+
+def safe_replicas(partition: PartitionImage) -> tuple[int, ...]:
+    """ISR, then ELR: those that hold every committed record."""
+    return (*partition.isr, *(r for r in partition.elr if r not in partition.isr))
+
+
+def _longest(safe: tuple[int, ...], alive: Collection[int], positions: Mapping[int, Position]) -> int:
+    """Rule 2: all that could have it are torn. Wait for every one of them, then take the longest log."""
+    alone = len(safe) == 1
+    if not safe or any(r not in alive or not (alone or r in positions) for r in safe):
+        return NO_BROKER
+    return max(safe, key=lambda r: (positions.get(r, (0, 0)), -safe.index(r)))
+
+
+def _preferred(partition: PartitionImage, candidates: Collection[int], reluctant: Collection[int]) -> int:
+    ranked = sorted(
+        (r for r in partition.replicas if r in candidates), key=lambda r: r in reluctant
+    )  # stable: replica order within each half
+    return ranked[0] if ranked else NO_BROKER

@@ -1,0 +1,328 @@
+"""Finds dead brokers within milliseconds, and removes their registration for all to see. [S]
+
+Each broker has one. It holds a question open with a few others (its successors in the order of ids, and the
+controller): an answer that never comes costs nothing, but when the process at the other end dies, its
+connections break. That, or a broken Follow stream (`suspect`), is a suspicion and no more. Then:
+
+1. look at the suspect twice, and ask the other brokers to do the same;
+2. let `suspicion.py` judge;
+3. delete `brokers/<id>` in a transaction that compares its create revision, and the controller's key with it
+   if the suspect held that (rules 15 and 16). It also compares our own registration, and `removals`, which
+   every removal writes: two witnesses cannot remove two brokers without the second knowing of the first.
+
+Who was removed by mistake finds its key gone and registers again; epochs protect the data meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from uuid import UUID
+
+import structlog
+
+from ottla_broker.controller import keys
+from ottla_broker.controller.image import BrokerImage, ClusterImage
+from ottla_broker.controller.metadata import LostHistory, Metadata
+from ottla_broker.controller.questions import Body, Questions
+from ottla_broker.controller.registration import Registration
+from ottla_broker.controller.suspicion import LOOKS, RemovalLimit, Verdict, is_proven, is_refused, verdict
+from ottla_broker.controller.waiting import wait_for_sign
+from ottla_core.errors import RequestError
+from ottla_core.ids import NO_BROKER
+from ottla_core.ports.clock import Clock
+from ottla_core.ports.peers import Peers, PeerUnavailable, Presence, Probe
+from ottla_core.ports.store import (
+    Branch,
+    CreateRevisionIs,
+    Delete,
+    MetadataStore,
+    ModRevisionIs,
+    Put,
+    StoreError,
+)
+
+_log = structlog.get_logger("ottla.detector")
+
+#: Besides the controller, so many brokers are watched by each: enough that two notice every death.
+WATCHED_MAX = 3
+#: A held question is answered after so long, and asked again.
+HOLD_S = 20.0
+#: Between the two looks at a suspect: long enough to be two events, short beside a client's patience.
+LOOK_PAUSE_S = 0.03
+#: Looks that say nothing are repeated so often.
+LOOKS_MAX = 6
+PROBE_TIMEOUT_S = 1.0
+#: A witness looks twice, and each look may be silent for its whole time.
+WITNESS_TIMEOUT_S = 2.5
+#: Of many brokers only some are asked; two are enough, and some may be dead.
+WITNESSES_MAX = 4
+#: Before a broken hold is tried again; doubles.
+RETRY_S = 0.25
+RETRY_LAST_S = 2.0
+#: A broken connection is worth waiting for so long until the first look; longer only with a refusal.
+FIRST_LOOK_S = 0.06
+#: Clients are kept waiting for a new leader no longer than this.
+SETTLE_MAX_S = 0.5
+#: Who asks again on a connection of this age may know of a death that we hear of so much later.
+OLD_CONNECTION_S = 1.0
+NEWS_S = 0.02
+
+
+class FailureDetector:
+    def __init__(
+        self,
+        store: MetadataStore,
+        clock: Clock,
+        metadata: Metadata,
+        registration: Registration,
+        peers: Peers,
+        questions: Questions,
+        *,
+        ttl_s: float,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._metadata = metadata
+        self._registration = registration
+        self._peers = peers
+        self._questions = questions
+        self._limit = RemovalLimit(ttl_s)
+        #: Registrations (id, create revision) that are looked into.
+        self._suspects: dict[tuple[int, int], asyncio.Task[None]] = {}
+        #: Of these, when it began; and those that have refused us.
+        self._suspected_at = float("-inf")
+        self._refusing: dict[int, None] = {}
+        self._alarm = asyncio.Event()
+        self._vanished_at = float("-inf")
+        self._watches: dict[tuple[int, int], asyncio.Task[None]] = {}
+        self._ending = asyncio.Event()
+        questions.answered_by("hold", self._hold)
+        questions.answered_by("witness", self._bear_witness)
+
+    async def run(self) -> None:
+        """Watch others until cancelled."""
+        stop = self._metadata.subscribe(self._on_image)
+        self._on_image(self._metadata.image, self._metadata.image)
+        try:
+            await self._ending.wait()
+            await asyncio.Event().wait()  # Nobody is watched any more; others may still ask.
+        finally:
+            stop()
+            await self._drop_all()
+
+    def end(self) -> None:
+        """We are about to stop: let go of those who hold us, so that none of them wonders."""
+        self._ending.set()
+
+    async def _drop_all(self) -> None:
+        tasks = [*self._watches.values(), *self._suspects.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ------------------------------------------------------------------ watching
+
+    def _on_image(self, old: ClusterImage, new: ClusterImage) -> None:
+        if old.brokers is not new.brokers:
+            self._limit.on_image(old, new, self._clock.monotonic())
+            if any(broker_id not in new.brokers for broker_id in old.brokers):
+                self._vanished_at = self._clock.monotonic()
+        if old.brokers is new.brokers and old.controller == new.controller and self._watches:
+            return
+        wanted = {(b.id, b.revision): b for b in self._to_watch(new)}
+        for key in [key for key in self._watches if key not in wanted]:
+            self._watches.pop(key).cancel()
+        for key, broker in wanted.items():
+            if key not in self._watches:
+                self._watches[key] = asyncio.ensure_future(self._watch(broker))
+                self._watches[key].add_done_callback(_report)
+
+    def _to_watch(self, image: ClusterImage) -> list[BrokerImage]:
+        own = self._registration.broker.id
+        others = sorted((b for b in image.brokers.values() if b.id != own), key=lambda b: (b.id < own, b.id))
+        chosen = {b.id: b for b in others[:WATCHED_MAX]}
+        controller = image.brokers.get(image.controller)
+        if controller is not None and controller.id != own:
+            chosen[controller.id] = controller
+        return list(chosen.values())
+
+    async def _watch(self, broker: BrokerImage) -> None:
+        """Hold a question open with it; ends when its registration does."""
+        pause_s = RETRY_S
+        while not self._ending.is_set():
+            try:
+                said = await self._questions.ask(broker.id, "hold", {}, HOLD_S + 5)
+                if said == keys.uuid_text(broker.incarnation):
+                    pause_s = RETRY_S
+                    await self._clock.sleep(pause_s)  # It may be about to stop, and answer at once.
+                    continue
+            except (PeerUnavailable, RequestError) as error:
+                _log.debug("a connection to a broker broke", suspect=broker.id, reason=str(error))
+            self.suspect(broker.id)
+            await self._clock.sleep(pause_s)
+            pause_s = min(pause_s * 2, RETRY_LAST_S)
+
+    async def _hold(self, body: Body) -> object:
+        await wait_for_sign(self._ending, self._clock, HOLD_S)
+        return keys.uuid_text(self._registration.broker.incarnation)
+
+    # ------------------------------------------------------------------ suspecting
+
+    def suspect(self, broker_id: int) -> None:
+        """A connection to it broke. Returns at once; nothing happens if it turns out to live."""
+        broker = self._metadata.image.brokers.get(broker_id)
+        if broker is None or broker_id == self._registration.broker.id or self._ending.is_set():
+            return
+        key = (broker.id, broker.revision)
+        if key not in self._suspects:
+            task = asyncio.ensure_future(self._look_into(broker))
+            self._suspects[key] = task
+            self._suspected_at = self._clock.monotonic()
+            alarm, self._alarm = self._alarm, asyncio.Event()
+            alarm.set()
+            task.add_done_callback(lambda ended: self._on_looked_into(key))
+            task.add_done_callback(_report)
+
+    def _on_looked_into(self, key: tuple[int, int]) -> None:
+        self._suspects.pop(key, None)
+        self._refusing.pop(key[0], None)
+
+    async def _look_into(self, broker: BrokerImage) -> None:
+        own = self._registration.broker.id
+        others = sorted(i for i in self._metadata.image.brokers if i not in (own, broker.id))
+        # At once, because each takes its time; most are cancelled, because most suspects live.
+        asked = {i: asyncio.ensure_future(self._witness(i, broker)) for i in others[:WITNESSES_MAX]}
+        try:
+            found = await self._look(broker.id, broker.incarnation)
+            said = {i: await asking for i, asking in asked.items()} if found is Verdict.DEAD else {}
+        finally:
+            for asking in asked.values():
+                asking.cancel()
+            await asyncio.gather(*asked.values(), return_exceptions=True)
+        if is_proven(found, said):
+            await self._remove(broker)
+        elif found is Verdict.DEAD:
+            _log.info(
+                "a broker is suspected, its lease decides",
+                suspect=broker.id,
+                witnesses={i: v.value if v else "refused" for i, v in said.items()},
+            )
+
+    async def _look(self, broker_id: int, incarnation: UUID) -> Verdict:
+        """S2: twice the same. A process that is just being torn down resets a connection or two before it refuses."""
+        refusals: list[Probe] = []
+        for turn in range(LOOKS_MAX):
+            if turn:
+                await self._clock.sleep(LOOK_PAUSE_S)
+            began = self._clock.monotonic()
+            probe = await self._peers.probe(broker_id, PROBE_TIMEOUT_S)
+            if is_refused(probe, incarnation):
+                self._refusing[broker_id] = None
+                refusals.append(probe)
+                if len(refusals) >= LOOKS:
+                    break
+            elif probe.presence is Presence.HERE:
+                return Verdict.ALIVE
+            elif self._clock.monotonic() - began > PROBE_TIMEOUT_S / 2:
+                return Verdict.UNKNOWN
+            else:
+                refusals.clear()
+        return verdict(refusals, incarnation)
+
+    async def _witness(self, witness: int, suspect: BrokerImage) -> Verdict | None:
+        """What another broker finds; None if it is gone as well."""
+        body = {"broker": suspect.id, "incarnation": keys.uuid_text(suspect.incarnation)}
+        try:
+            return Verdict(await self._questions.ask(witness, "witness", body, WITNESS_TIMEOUT_S))
+        except PeerUnavailable:
+            found = await self._peers.probe(witness, PROBE_TIMEOUT_S)
+            return None if found.presence is Presence.REFUSED else Verdict.UNKNOWN
+        except (RequestError, ValueError):
+            return Verdict.UNKNOWN
+
+    async def _bear_witness(self, body: Body) -> object:
+        """Look at another's suspect. For who does not know it, it is neither dead nor alive."""
+        broker_id, incarnation = int(body["broker"]), keys.uuid_from_text(str(body["incarnation"]))
+        known = self._metadata.image.brokers.get(broker_id)
+        if known is None or known.incarnation != incarnation:
+            return Verdict.UNKNOWN.value
+        return (await self._look(broker_id, incarnation)).value
+
+    # ------------------------------------------------------------------ upheaval
+
+    def settling(self, opened_at: float) -> Awaitable[None] | None:
+        """None if clients may be told who leads; else something to await first. Takes half a second at most.
+
+        A client whose leader dies asks another broker at once, and some ask again only a second later: so
+        the one answer had better be the new leader. `opened_at` is when the client's connection began: who
+        asks again after a while may know of a death before we do, and waits a few milliseconds for it.
+        """
+        if self._is_upset():
+            return self._settled()
+        old = self._clock.monotonic() - opened_at >= OLD_CONNECTION_S
+        return self._news() if old and len(self._metadata.image.brokers) > 1 else None
+
+    def _is_upset(self) -> bool:
+        """Somebody is just being found dead, or is gone and still named as a leader."""
+        now = self._clock.monotonic()
+        if self._suspects and (self._refusing or now - self._suspected_at < FIRST_LOOK_S):
+            return True
+        return now - self._vanished_at < SETTLE_MAX_S and _names_the_gone(self._metadata.image)
+
+    async def _news(self) -> None:
+        await wait_for_sign(self._alarm, self._clock, NEWS_S)
+        await self._settled()
+
+    async def _settled(self) -> None:
+        deadline = self._clock.monotonic() + SETTLE_MAX_S
+        while self._is_upset() and self._clock.monotonic() < deadline:
+            await self._clock.sleep(0.005)
+
+    # ------------------------------------------------------------------ removing
+
+    async def _remove(self, broker: BrokerImage) -> None:
+        key, own = keys.broker(broker.id), self._registration.broker
+        image = self._metadata.image
+        if self._metadata.refusal is not None or not own.revision:
+            return
+        if not self._limit.allows(broker.id, image, self._clock.monotonic()):
+            _log.warning("too many brokers are gone, the lease decides", suspect=broker.id)
+            return
+        guard = (
+            CreateRevisionIs(key, broker.revision),
+            CreateRevisionIs(keys.broker(own.id), own.revision),
+            ModRevisionIs(keys.REMOVALS, image.removals_revision),
+        )
+        note = Put(keys.REMOVALS, keys.encode_removal(broker.id, own.id))
+        branches = [Branch((), (Delete(key), note))]
+        if image.controller_incarnation == broker.incarnation:
+            life = CreateRevisionIs(keys.CONTROLLER, image.controller_revision)
+            branches.append(Branch((life,), (Delete(keys.CONTROLLER),)))
+        try:
+            outcome = await self._store.transact(guard, branches)
+            if outcome.guard_held:
+                _log.warning("a dead broker is removed", suspect=broker.id, registration=broker.revision)
+            elif _is_registered(self._metadata.image, broker):
+                await self._metadata.refresh()  # Something moved meanwhile; the next suspicion knows it.
+        except (StoreError, LostHistory) as error:
+            _log.warning("a dead broker could not be removed", suspect=broker.id, reason=str(error))
+
+
+def _is_registered(image: ClusterImage, broker: BrokerImage) -> bool:
+    found = image.brokers.get(broker.id)
+    return found is not None and found.revision == broker.revision
+
+
+def _names_the_gone(image: ClusterImage) -> bool:
+    return any(
+        partition.leader not in image.brokers and partition.leader != NO_BROKER
+        for topic in image.topics.values()
+        for partition in topic.partitions
+    )
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    """These tasks have no reader: what they did not expect is told here."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("the failure detector met something unexpected", error=repr(error))

@@ -1,0 +1,63 @@
+"""The store's history: whether some that this broker has seen is lost, and how much to keep. [P]
+
+After a restore from an old backup, or with a fresh etcd under an old cluster, the store's revision or
+cluster id is not the one that this broker kept on disk. Acting on it could hand out epochs and ids a second
+time, so the broker changes nothing, says so, and waits for `ottla cluster recover` (design rule 18).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a broker keeps on disk of the store: `cluster_id` "" means that it never joined a cluster."""
+
+    cluster_id: str = ""
+    revision: int = 0
+
+
+def lost_history(seen: Seen, cluster_id: str, revision: int) -> str | None:
+    """A sentence if the store is behind what was seen, else None. `cluster_id` "": the store has none."""
+    if seen.cluster_id and not cluster_id:
+        return (
+            f"The metadata store has no cluster id, but this broker belongs to cluster {seen.cluster_id}: "
+            "the store was emptied or replaced. Restore it, or run `ottla cluster recover`."
+        )
+    if seen.cluster_id and cluster_id != seen.cluster_id:
+        return (
+            f"The metadata store belongs to cluster {cluster_id}, but this broker to {seen.cluster_id}: "
+            "it points at another cluster's store, or uses another cluster's disk."
+        )
+    if revision < seen.revision:
+        return (
+            f"The metadata store is at revision {revision}, but this broker has seen {seen.revision}: "
+            "it was restored from an older backup. Run `ottla cluster recover` to go on from here."
+        )
+    return None
+
+
+class HistoryWindow:
+    """Which revision may be compacted: a broker that was away for less than `keep_s` need not read all again.
+
+    etcd keeps every revision until told otherwise, and stops taking writes when its quota is full.
+    """
+
+    def __init__(self, keep_s: float, step_s: float) -> None:
+        self._keep_s = keep_s
+        self._step_s = step_s
+        #: (when, revision) at steps of `step_s`, the oldest first.
+        self._marks: deque[tuple[float, int]] = deque(maxlen=int(keep_s / step_s) + 2)
+        self._compacted = 0
+
+    def note(self, now: float, revision: int) -> int | None:
+        """Take note of the present revision; gives one to compact to, when there is a newer one than last time."""
+        if not self._marks or now - self._marks[-1][0] >= self._step_s:
+            self._marks.append((now, revision))
+        old = [r for when, r in self._marks if now - when >= self._keep_s]
+        if not old or old[-1] <= self._compacted:
+            return None
+        self._compacted = old[-1]
+        return self._compacted

@@ -1,0 +1,163 @@
+"""What a partition's state should be, given who is here. [P]
+
+Each function takes one partition as it is and gives the state that it should have, or None when it is fine.
+They look at the present only, never at what happened, so that a controller that was elected in the middle of
+another's work simply does the rest.
+
+    fitted           brokers were lost, came back, or are about to stop
+    after_return     a broker is registered that is not admitted yet: its former life ends (rules 1 to 3)
+    with_preferred   leadership goes back to the first replica
+
+Called by the planner only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from ottla_broker.controller.election import Position, elect, safe_replicas
+from ottla_broker.controller.image import ClusterImage, PartitionImage, TopicImage
+from ottla_core.ids import NO_BROKER
+
+
+class Here(NamedTuple):
+    """Who is admitted, and who of these is about to stop."""
+
+    alive: frozenset[int]
+    stopping: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, image: ClusterImage) -> Here:
+        alive = image.admitted()
+        return cls(frozenset(b.id for b in alive), frozenset(b.id for b in alive if b.stopping))
+
+
+class Policy(NamedTuple):
+    """The two settings of a topic that elections depend on."""
+
+    min_insync: int = 1
+    unclean: bool = False
+
+
+def policy_of(topic: TopicImage, defaults: Mapping[str, str]) -> Policy:
+    """From the topic's own settings, else from the broker's."""
+    names = ("min.insync.replicas", "unclean.leader.election.enable")
+    least, unclean = (topic.config.get(name, defaults.get(name, "")) for name in names)
+    return Policy(int(least) if least.isascii() and least.isdigit() else 1, unclean.lower() == "true")
+
+
+def fitted(
+    partition: PartitionImage, here: Here, policy: Policy, positions: Mapping[int, Position] | None = None
+) -> PartitionImage | None:
+    alive, stopping = here
+    leader, isr = partition.leader, partition.isr
+    if leader in alive and leader not in stopping:
+        if alive.issuperset(isr) and stopping.isdisjoint(isr):
+            return None
+        return _narrowed(partition, here, policy.min_insync)
+    if leader in alive and not any(r in alive and r not in stopping for r in isr):
+        # Nobody to hand it to: it leads until it is gone.
+        return _narrowed(partition, here, policy.min_insync)
+    if leader == NO_BROKER and not alive.intersection(partition.replicas):
+        return None
+    wanted = elect(
+        partition,
+        alive=alive,
+        reluctant=stopping,
+        min_insync=policy.min_insync,
+        unclean=policy.unclean,
+        positions=positions,
+    )
+    if wanted.leader == NO_BROKER:
+        return None if leader == NO_BROKER else wanted
+    return _narrowed(wanted, here, policy.min_insync) or wanted
+
+
+def _narrowed(partition: PartitionImage, here: Here, min_insync: int) -> PartitionImage | None:
+    """The same leader without those in the ISR that are gone or, where enough remain, about to stop."""
+    leader, isr = partition.leader, partition.isr
+    left = tuple(r for r in isr if r in here.alive)
+    staying = tuple(r for r in left if r not in here.stopping or r == leader)
+    if len(staying) >= min_insync:
+        left = staying
+    if left == isr:
+        return None
+    return with_isr(partition, left, min_insync)
+
+
+def with_isr(
+    partition: PartitionImage, isr: tuple[int, ...], min_insync: int, lacking: Collection[int] = ()
+) -> PartitionImage:
+    """Another ISR under the same leader. Rule 7: who leaves one that is now too small goes to the ELR.
+
+    `lacking` are known to lack committed records: they leave for good.
+    """
+    elr: tuple[int, ...] = ()
+    if len(isr) < min_insync:
+        elr = tuple(r for r in safe_replicas(partition) if r not in isr and r not in lacking)
+    return replace(partition, isr=isr, elr=elr)
+
+
+def after_return(
+    partition: PartitionImage,
+    arriving: Collection[int],
+    torn: Collection[int],
+    here: Here,
+    policy: Policy,
+) -> PartitionImage | None:
+    """`here.alive` counts those that arrive; `torn` are those of them whose log is not whole."""
+    leader, safe = partition.leader, safe_replicas(partition)
+    led_on = leader in here.alive and leader not in arriving
+    if led_on:
+        if not any(r in torn for r in safe):
+            return None
+        # Only their copies are no longer to be counted.
+        return replace(
+            partition,
+            isr=tuple(r for r in partition.isr if r not in torn),
+            elr=tuple(r for r in partition.elr if r not in torn),
+        )
+    if leader not in arriving and not any(r in arriving for r in partition.replicas):
+        return None
+    wanted = elect(
+        partition,
+        alive=here.alive,
+        torn=torn,
+        reluctant=(*arriving, *here.stopping),
+        min_insync=policy.min_insync,
+        unclean=policy.unclean,
+    )
+    unchanged = leader == wanted.leader == NO_BROKER and wanted.torn == partition.torn
+    return None if unchanged else wanted
+
+
+def with_preferred(partition: PartitionImage, here: Here) -> PartitionImage | None:
+    """Leadership to the first replica, if that is in sync and here to stay."""
+    first = partition.replicas[0] if partition.replicas else NO_BROKER
+    fit = first in partition.isr and first in here.alive and first not in here.stopping
+    if partition.leader in (first, NO_BROKER) or not fit:
+        return None
+    return replace(partition, leader=first, leader_epoch=partition.leader_epoch + 1)
+
+
+def waits_for_positions(partition: PartitionImage, alive: Collection[int]) -> tuple[int, ...]:
+    """Whose log ends must be known to elect a leader (rule 2), when all of them are here; else nobody's."""
+    safe = safe_replicas(partition)
+    if partition.leader != NO_BROKER or len(safe) < 2:
+        return ()
+    known = all(r in partition.torn and r in alive for r in safe)
+    return safe if known else ()
+
+
+def is_handed_over(image: ClusterImage, broker_id: int, defaults: Mapping[str, str]) -> bool:
+    """Whether a broker that wants to stop leads nothing, and is counted on nowhere, that others could take."""
+    broker, here = image.brokers.get(broker_id), Here.of(image)
+    if broker is None or not broker.stopping:
+        return broker is None  # The controller has not been asked yet.
+    return all(
+        broker_id not in partition.isr or fitted(partition, here, policy_of(topic, defaults)) is None
+        for topic in image.topics.values()
+        for partition in topic.partitions
+    )

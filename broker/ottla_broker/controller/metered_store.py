@@ -1,0 +1,74 @@
+"""A metadata store that counts what is asked of it: calls that failed, transactions, their time. [S]
+
+Wraps any `MetadataStore`; the composition root puts it around etcd's, so that neither the adapter nor its
+users need to know of metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import TypeVar
+
+from ottla_broker.metrics import MetadataProbe
+from ottla_core.ports.clock import Clock
+from ottla_core.ports.store import (
+    Branch,
+    Compare,
+    Entry,
+    MetadataStore,
+    Outcome,
+    Revision,
+    Snapshot,
+    StoreError,
+)
+
+T = TypeVar("T")
+
+
+class MeteredStore:
+    def __init__(self, store: MetadataStore, probe: MetadataProbe, clock: Clock) -> None:
+        self._store = store
+        self._probe = probe
+        self._clock = clock
+
+    async def get(self, key: str) -> Entry | None:
+        return await self._counted(self._store.get(key))
+
+    async def scan(self, prefix: str) -> Snapshot:
+        self._probe.scans += 1
+        return await self._counted(self._store.scan(prefix))
+
+    async def transact(self, guard: Sequence[Compare], branches: Sequence[Branch]) -> Outcome:
+        began = self._clock.monotonic()
+        outcome = await self._counted(self._store.transact(guard, branches))
+        self._probe.store_seconds.observe(self._clock.monotonic() - began)
+        self._probe.transactions += 1
+        if not outcome.all_taken:
+            self._probe.transactions_lost += 1
+        return outcome
+
+    async def grant_lease(self, ttl_s: int) -> int:
+        return await self._counted(self._store.grant_lease(ttl_s))
+
+    async def keep_alive(self, lease: int) -> float:
+        return await self._counted(self._store.keep_alive(lease))
+
+    async def revoke_lease(self, lease: int) -> None:
+        await self._counted(self._store.revoke_lease(lease))
+
+    def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Revision]:
+        """The store's own: a watch that is lost shows as another scan."""
+        return self._store.watch(prefix, after_revision)
+
+    async def compact(self, revision: int) -> None:
+        await self._counted(self._store.compact(revision))
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    async def _counted(self, call: Awaitable[T]) -> T:
+        try:
+            return await call
+        except StoreError:
+            self._probe.store_errors += 1
+            raise

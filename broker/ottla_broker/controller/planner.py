@@ -1,0 +1,356 @@
+"""What has to be written for an event: (image, event) -> plan. [P]
+
+A plan is stages of branches. The branches of a stage are independent of each other and may be cut into
+several transactions; a stage begins when the one before it is wholly done. Every transaction is fenced by
+the controller's epoch, which `backend.py` adds to the guard; every branch compares the revision of what it
+changes.
+
+Order within the plans, which a crash may cut anywhere:
+
+* P1: a topic's partitions are written first and `topics/<name>` last, or all in one transaction; deletion
+  goes the other way. What no topic names is left over, and the next controller removes it.
+* P2: a broker is admitted (`members/<id>`) only after every leadership of its former life has a new epoch,
+  and after it left every ISR and ELR if its log is not whole. A crash before that begins anew.
+* P3: who is named leader is compared by its `members/<id>`, so nobody leads who was admitted anew meanwhile.
+* P4: elections are one stage of independent branches: what one of them loses to a race is planned again.
+
+Only `service.py` asks for plans. It must never wait or draw at random: placements come with the event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import singledispatch
+from types import MappingProxyType
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla_broker.controller import keys
+from ottla_broker.controller.election import Position
+from ottla_broker.controller.image import BrokerImage, ClusterImage, MemberImage, PartitionImage, TopicImage
+from ottla_broker.controller.leaders import Here, after_return, fitted, policy_of, with_preferred
+from ottla_core.ids import NO_BROKER
+from ottla_core.ports.store import BRANCHES_MAX, Branch, Compare, CreateRevisionIs, Delete, ModRevisionIs, Put
+
+# ---------------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True)
+class BrokersArrived:
+    """Brokers are registered with incarnations that are not admitted yet."""
+
+    broker_ids: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsChecked:
+    """A broker was lost, is about to stop or came back, or these partitions have changed.
+
+    Leaders and in-sync sets are made to fit who is here. What happened does not matter, only what is.
+    """
+
+    #: Numbers of partitions by topic.
+    partitions: Mapping[str, Sequence[int]]
+    #: Log ends by (topic id, partition) and broker, where an election has to wait for them (rule 2).
+    positions: Mapping[tuple[UUID, int], Mapping[int, Position]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredLeadersWanted:
+    """Time to give leaderships back to first replicas that are in sync again."""
+
+    partitions: Mapping[str, Sequence[int]]
+    #: Brokers that have been here for a while.
+    settled: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicWanted:
+    name: str
+    topic_id: UUID
+    #: Replicas of each partition, the preferred leader first.
+    placement: Sequence[tuple[int, ...]]
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicGrown:
+    name: str
+    #: Replicas of the new partitions only.
+    placement: Sequence[tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeleted:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfigChanged:
+    name: str
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfigChanged:
+    #: A broker id as text, or "" for all brokers.
+    key: str
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftoversFound:
+    """Partitions that no topic names are to go: a creation, a growth or a deletion was cut off."""
+
+    topic_ids: Collection[UUID]
+
+
+Event = (
+    BrokersArrived
+    | PartitionsChecked
+    | PreferredLeadersWanted
+    | TopicWanted
+    | TopicGrown
+    | TopicDeleted
+    | TopicConfigChanged
+    | BrokerConfigChanged
+    | LeftoversFound
+)
+
+# ---------------------------------------------------------------------- plans
+
+NO_DEFAULTS: Mapping[str, str] = MappingProxyType({})
+
+
+class Stage(NamedTuple):
+    branches: tuple[Branch, ...]
+    #: Must hold for each transaction of the stage, besides the controller's epoch.
+    guard: tuple[Compare, ...] = ()
+
+
+class Plan(NamedTuple):
+    stages: tuple[Stage, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.stages)
+
+
+def _plan_of(*stages: Stage) -> Plan:
+    return Plan(tuple(stage for stage in stages if stage.branches))
+
+
+@singledispatch
+def _plan(event: object, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
+    raise TypeError(f"no plan for {event!r}")
+
+
+def plan(image: ClusterImage, event: Event, defaults: Mapping[str, str] = NO_DEFAULTS) -> Plan:
+    """What to write so that the event is dealt with; empty when nothing is to be done.
+
+    `defaults` are the broker's settings for topics that do not say otherwise.
+    """
+    return _plan(event, image, defaults)
+
+
+# ---------------------------------------------------------------------- brokers
+
+
+@_plan.register
+def _(event: BrokersArrived, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
+    arriving = [image.brokers[i] for i in event.broker_ids if i in image.brokers and not image.is_admitted(i)]
+    if not arriving:
+        return Plan()
+    # The registrations that are planned for must still be there when the plan is carried out.
+    guard = tuple(CreateRevisionIs(keys.broker(broker.id), broker.revision) for broker in arriving)
+    moved = tuple(_end_former_lives(image, arriving, defaults))
+    admissions = tuple(_admission(broker, image.members.get(broker.id)) for broker in arriving)
+    return _plan_of(Stage(moved, guard), Stage(admissions, guard))
+
+
+def _admission(broker: BrokerImage, member: MemberImage | None) -> Branch:
+    admitted = MemberImage(
+        broker.id, broker.incarnation, broker.directories, extra=member.extra if member else ()
+    )
+    return Branch(
+        (ModRevisionIs(keys.member(broker.id), member.revision if member else 0),),
+        (Put(keys.member(broker.id), keys.encode_member(admitted)),),
+    )
+
+
+def _is_whole(broker: BrokerImage, member: MemberImage | None) -> bool:
+    """Rule 2: all directories of the former life are back, and none of them may lack its tail."""
+    return member is not None and not broker.torn and set(member.directories) <= set(broker.directories)
+
+
+def _end_former_lives(
+    image: ClusterImage, brokers: Sequence[BrokerImage], defaults: Mapping[str, str]
+) -> Iterator[Branch]:
+    arriving = frozenset(broker.id for broker in brokers)
+    torn = frozenset(b.id for b in brokers if not _is_whole(b, image.members.get(b.id)))
+    admitted = Here.of(image)
+    here = Here(admitted.alive | arriving, admitted.stopping)
+    for topic in image.topics.values():
+        policy = policy_of(topic, defaults)
+        prefix = keys.partition(topic.id, 0)[:-1]
+        for index, partition in enumerate(topic.partitions):
+            wanted = after_return(partition, arriving, torn, here, policy)
+            if wanted is not None:
+                yield _change_partition(image, f"{prefix}{index}", wanted)
+
+
+@_plan.register
+def _(event: PartitionsChecked, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
+    here = Here.of(image)
+
+    def made() -> Iterator[Branch]:
+        for topic, indexes in _chosen(image, event.partitions):
+            policy = policy_of(topic, defaults)
+            prefix = keys.partition(topic.id, 0)[:-1]
+            for index in indexes:
+                positions = event.positions.get((topic.id, index))
+                wanted = fitted(topic.partitions[index], here, policy, positions)
+                if wanted is not None:
+                    yield _change_partition(image, f"{prefix}{index}", wanted)
+
+    return _plan_of(Stage(tuple(made())))
+
+
+@_plan.register
+def _(event: PreferredLeadersWanted, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
+    # Somebody that has just come back is given nothing yet: it may go again.
+    here = Here(frozenset(event.settled) & Here.of(image).alive, Here.of(image).stopping)
+
+    def made() -> Iterator[Branch]:
+        for topic, indexes in _chosen(image, event.partitions):
+            prefix = keys.partition(topic.id, 0)[:-1]
+            for index in indexes:
+                wanted = with_preferred(topic.partitions[index], here)
+                if wanted is not None:
+                    yield _change_partition(image, f"{prefix}{index}", wanted)
+
+    return _plan_of(Stage(tuple(made())))
+
+
+def _chosen(
+    image: ClusterImage, chosen: Mapping[str, Sequence[int]]
+) -> Iterator[tuple[TopicImage, Sequence[int]]]:
+    """The chosen partitions that are (still) there."""
+    for name, indexes in chosen.items():
+        topic = image.topics.get(name)
+        if topic is not None:
+            yield topic, [index for index in indexes if index < len(topic.partitions)]
+
+
+def _change_partition(image: ClusterImage, key: str, wanted: PartitionImage) -> Branch:
+    """`wanted.revision` is still the one that was read: what the branch compares."""
+    compares: tuple[Compare, ...] = (ModRevisionIs(key, wanted.revision),)
+    if wanted.leader != NO_BROKER:
+        compares += (_member_as_read(image, wanted.leader),)
+    return Branch(compares, (Put(key, keys.encode_partition(wanted)),))
+
+
+def _member_as_read(image: ClusterImage, broker_id: int) -> Compare:
+    member = image.members.get(broker_id)
+    return ModRevisionIs(keys.member(broker_id), member.revision if member else 0)
+
+
+# ---------------------------------------------------------------------- topics
+
+
+@_plan.register
+def _(event: TopicWanted, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
+    guard = (ModRevisionIs(keys.topic(event.name), 0), *_members_of(image, event.placement))
+    topic = Branch(
+        (),
+        (
+            Put(
+                keys.topic(event.name),
+                keys.encode_topic(event.topic_id, len(event.placement), event.config),
+            ),
+        ),
+    )
+    partitions = _new_partitions(image, event.topic_id, event.placement, 0)
+    return _first_then(partitions, topic, guard)
+
+
+@_plan.register
+def _(event: TopicGrown, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
+    topic = image.topics[event.name]
+    count = len(topic.partitions)
+    grown = keys.encode_topic(topic.id, count + len(event.placement), topic.config, topic.extra)
+    guard = (ModRevisionIs(keys.topic(event.name), topic.revision), *_members_of(image, event.placement))
+    partitions = _new_partitions(image, topic.id, event.placement, count)
+    return _first_then(partitions, Branch((), (Put(keys.topic(event.name), grown),)), guard)
+
+
+@_plan.register
+def _(event: TopicDeleted, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
+    topic = image.topics[event.name]
+    indexes = [*range(len(topic.partitions)), *image.unnamed.get(topic.id, ())]
+    # Deleted whatever their revision: the id is dead, nobody may write them any more.
+    gone = tuple(Branch((), (Delete(keys.partition(topic.id, i)),)) for i in indexes)
+    first = Branch((), (Delete(keys.topic(event.name)),))
+    guard = (ModRevisionIs(keys.topic(event.name), topic.revision),)
+    together = BRANCHES_MAX - 1
+    return _plan_of(Stage((first, *gone[:together]), guard), Stage(gone[together:]))
+
+
+@_plan.register
+def _(event: TopicConfigChanged, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
+    topic = image.topics[event.name]
+    value = keys.encode_topic(topic.id, len(topic.partitions), event.config, topic.extra)
+    compare = ModRevisionIs(keys.topic(event.name), topic.revision)
+    return _plan_of(Stage((Branch((compare,), (Put(keys.topic(event.name), value),)),)))
+
+
+@_plan.register
+def _(event: BrokerConfigChanged, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
+    key = keys.broker_config(event.key)
+    write = Put(key, keys.encode_config(event.config)) if event.config else Delete(key)
+    # The image keeps no revision of it, and needs none: the whole value is replaced, and the last one counts.
+    return _plan_of(Stage((Branch((), (write,)),)))
+
+
+@_plan.register
+def _(event: LeftoversFound, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
+    return _plan_of(
+        Stage(
+            tuple(
+                Branch((ModRevisionIs(key, partition.revision),), (Delete(key),))
+                for topic_id, partitions in image.unnamed.items()
+                if topic_id in event.topic_ids
+                for index, partition in partitions.items()
+                for key in (keys.partition(topic_id, index),)
+            )
+        )
+    )
+
+
+def _first_then(partitions: Sequence[Branch], topic: Branch, guard: tuple[Compare, ...]) -> Plan:
+    """P1: all at once if it fits into one transaction, else the topic last."""
+    if len(partitions) < BRANCHES_MAX:
+        return _plan_of(Stage((*partitions, topic), guard))
+    return _plan_of(Stage(tuple(partitions), guard), Stage((topic,), guard))
+
+
+def _new_partitions(
+    image: ClusterImage, topic_id: UUID, placement: Sequence[tuple[int, ...]], first: int
+) -> list[Branch]:
+    here = {broker.id for broker in image.staying()} or {broker.id for broker in image.admitted()}
+    prefix = keys.partition(topic_id, 0)[:-1]
+    made = []
+    for index, replicas in enumerate(placement, first):
+        isr = tuple(r for r in replicas if r in here)
+        partition = PartitionImage(replicas, leader=isr[0] if isr else NO_BROKER, isr=isr or replicas)
+        # A leftover of an attempt to grow may be there; it was never part of the topic.
+        old = image.unnamed.get(topic_id, {}).get(index)
+        compare = ModRevisionIs(f"{prefix}{index}", old.revision if old else 0)
+        made.append(Branch((compare,), (Put(f"{prefix}{index}", keys.encode_partition(partition)),)))
+    return made
+
+
+def _members_of(image: ClusterImage, placement: Sequence[tuple[int, ...]]) -> tuple[Compare, ...]:
+    """P3 for new partitions, once for all of them: every replica is named in an ISR."""
+    named = sorted({broker_id for replicas in placement for broker_id in replicas})
+    return tuple(_member_as_read(image, broker_id) for broker_id in named)

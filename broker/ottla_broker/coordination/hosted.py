@@ -1,0 +1,237 @@
+"""One shard at work: its partition, what it has written and not yet committed, and who waits for that. [S]
+
+Replies are parked behind numbered appends. Append n is committed when its last record is; then everything parked
+behind n goes out. A reply that came with no records is parked behind the last append there is, because what it says
+may rest on it (`shard`, C3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, NamedTuple
+
+from ottla_broker.coordination.shard import Decision, Shard, StateRecord, Ticket
+from ottla_broker.partition.partition import ACKS_ALL, Partition
+from ottla_broker.requests import Appended, Maybe
+from ottla_core.errors import (
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    NotEnoughReplicas,
+    RequestError,
+    RequestTimedOut,
+)
+from ottla_core.ports.clock import Clock
+from ottla_core.records.codec import BatchBuilder
+
+#: Records of several requests share a batch up to this size; followers and readers take them as one.
+_BATCH_BYTES = 256 * 1024
+#: Requests that wait in one shard: joins and syncs of its groups, and replies to be committed.
+_WAITING_MAX = 20_000
+#: While too few replicas are in sync, the commit is looked at again after so long.
+_RETRY_S = 0.25
+
+
+class _Parked(NamedTuple):
+    #: The number of the append that has to be committed first.
+    after: int
+    ticket: Ticket
+    reply: Any
+
+
+class _Gate(NamedTuple):
+    number: int
+    appended: Appended
+
+
+class Hosted:
+    def __init__(
+        self,
+        index: int,
+        partition: Partition,
+        shard: Shard,
+        clock: Clock,
+        commit_timeout_s: float,
+        on_failed: Callable[[Hosted, RequestError], None],
+    ) -> None:
+        self.index = index
+        self.partition = partition
+        self.epoch = partition.image.leader_epoch
+        #: Where the log ended at the election: all before that is to be replayed and committed first.
+        self.end_offset = partition.log.end_offset
+        self.shard = shard
+        #: Whether it has been loaded and may answer.
+        self.ready = False
+        self.loading: asyncio.Task[None] | None = None
+        self._clock = clock
+        self._commit_timeout_s = commit_timeout_s
+        self._on_failed = on_failed
+        self._ended = False
+        #: Unanswered requests. None: still within `ask`, the answer is put into `_instant`.
+        self._waiting: dict[Ticket, asyncio.Future[Any] | None] = {}
+        self._instant: dict[Ticket, Any] = {}
+        self._tickets = 0
+        #: Decided and replayed, not appended yet; they become append number `_appends + 1`.
+        self._unwritten: list[StateRecord] = []
+        self._appends = 0
+        #: Appended, not known to be committed, in order.
+        self._gates: deque[_Gate] = deque()
+        self._parked: deque[_Parked] = deque()
+        self._commits: asyncio.Task[None] | None = None
+
+    # ------------------------------------------------------------------ requests
+
+    def check_work(self, *, writes: bool) -> None:
+        """Refuse what would fail half-way: nothing is decided that cannot be written down."""
+        partition = self.partition
+        leading, in_sync = partition.leading, len(partition.image.isr)
+        try:
+            partition.check_leader(self.epoch)
+            if leading is not None:
+                in_sync = leading.machine.in_sync
+                # Rule 14: who may have been replaced answers nobody, not even with what it knows.
+                leading.check_work()
+        except RequestError as error:
+            raise NotCoordinator(error.message) from None
+        if writes and in_sync < partition.log.config.min_insync_replicas:
+            raise CoordinatorNotAvailable("Too few replicas of the coordinator's partition are in sync.")
+        if len(self._waiting) >= _WAITING_MAX:
+            raise CoordinatorNotAvailable("Too many requests wait in this coordinator; try again.")
+
+    def take_ticket(self) -> Ticket:
+        self._tickets += 1
+        self._waiting[self._tickets] = None
+        return self._tickets
+
+    def give_back(self, ticket: Ticket) -> None:
+        self._waiting.pop(ticket, None)
+
+    def answer(self, ticket: Ticket) -> Maybe[Any]:
+        """What has been answered at once, or a future that will give it."""
+        if ticket in self._instant:
+            reply = self._instant.pop(ticket)
+            if isinstance(reply, RequestError):
+                raise reply
+            return reply
+        future = asyncio.get_running_loop().create_future()
+        self._waiting[ticket] = future
+        return future
+
+    def carry_out(self, decision: Decision) -> None:
+        """Replay and append the records, send the replies after them."""
+        if decision.records:
+            for record in decision.records:
+                self.shard.replay(record)
+            if not self._unwritten:
+                asyncio.get_running_loop().call_soon(self._write)
+            self._unwritten += decision.records
+        if self._unwritten or self._gates:
+            after = self._appends + 1 if self._unwritten else self._appends
+            self._parked.extend(_Parked(after, ticket, reply) for ticket, reply in decision.replies)
+        else:
+            for ticket, reply in decision.replies:
+                self._send(ticket, reply)
+
+    def _send(self, ticket: Ticket, reply: Any) -> None:
+        if ticket not in self._waiting:
+            return  # Given up by its time.
+        future = self._waiting.pop(ticket)
+        if future is None:
+            self._instant[ticket] = reply
+        elif not future.done():
+            future.set_result(reply)
+
+    # ------------------------------------------------------------------ writing
+
+    def _write(self) -> None:
+        records, self._unwritten = self._unwritten, []
+        if self._ended or not records:
+            return
+        self._appends += 1
+        try:
+            for batch in _batches(records, self._clock.wall_ms()):
+                now_ms = self._clock.wall_ms()
+                appended = self.partition.append(batch, ACKS_ALL, now_ms, internal=True)
+                self._gates.append(_Gate(self._appends, appended))
+        except RequestError as error:
+            self._on_failed(self, error)
+            return
+        self._release_committed()
+
+    def _release_committed(self) -> None:
+        """Let out what can go at once; a task waits for the rest."""
+        if self._commits is not None:
+            return
+        while self._gates:
+            wait = self.partition.acknowledged(self._gates[0].appended, ACKS_ALL, self._commit_timeout_s)
+            if wait is not None:
+                waiting = asyncio.ensure_future(wait)
+                waiting.add_done_callback(_looked_at)
+                self._commits = asyncio.get_running_loop().create_task(self._await_commits(waiting))
+                return
+            self._pass_gate()
+
+    async def _await_commits(self, wait: Awaitable[None] | None) -> None:
+        while True:
+            try:
+                if wait is not None:
+                    await wait
+                self._pass_gate()
+            except (RequestTimedOut, NotEnoughReplicas) as error:
+                # It may still be committed, and until then nothing behind it is told to anybody.
+                self._refuse_parked()
+                if isinstance(error, NotEnoughReplicas):
+                    await self._clock.sleep(_RETRY_S)
+            except RequestError as error:
+                self._commits = None
+                self._on_failed(self, error)
+                return
+            if self._ended or not self._gates:
+                self._commits = None
+                return
+            wait = self.partition.acknowledged(self._gates[0].appended, ACKS_ALL, self._commit_timeout_s)
+
+    def _pass_gate(self) -> None:
+        passed = self._gates.popleft().number
+        if self._gates and self._gates[0].number == passed:
+            return  # The append took several batches; this was not the last.
+        while self._parked and self._parked[0].after <= passed:
+            parked = self._parked.popleft()
+            self._send(parked.ticket, parked.reply)
+
+    def _refuse_parked(self) -> None:
+        error = CoordinatorNotAvailable("What was decided is written, but not committed in time; ask again.")
+        while self._parked:
+            self._send(self._parked.popleft().ticket, error)
+
+    # ------------------------------------------------------------------ the end
+
+    def end(self, error: RequestError) -> None:
+        """The leadership is over, or the state is not to be trusted: nothing more goes out from here."""
+        self._ended = True
+        self.ready = False
+        for task in (self.loading, self._commits):
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
+        self.loading = self._commits = None
+        self._unwritten, self._gates = [], deque()
+        self._parked.clear()
+        for ticket in list(self._waiting):
+            self._send(ticket, error)
+
+
+def _looked_at(wait: asyncio.Future[None]) -> None:
+    """A wait that nobody awaits any more, because the shard has ended, may fail without a word."""
+    if not wait.cancelled():
+        wait.exception()
+
+
+def _batches(records: list[StateRecord], now_ms: int) -> Iterator[bytearray]:
+    builder = BatchBuilder(_BATCH_BYTES)
+    for record in records:
+        if not builder.append(now_ms, record.key, record.value):
+            yield builder.build()
+            builder = BatchBuilder(_BATCH_BYTES)
+            builder.append(now_ms, record.key, record.value)
+    yield builder.build()

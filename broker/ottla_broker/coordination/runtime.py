@@ -1,0 +1,272 @@
+"""Runs the shards of one internal topic: loads them, appends what they decide, lets replies out when committed. [S]
+
+One shard per partition of the topic that this broker leads. A shard comes with the leadership and goes with it (design
+rule 20): its state is replayed from the log up to the end found at the election, it answers
+COORDINATOR_LOAD_IN_PROGRESS until that is done and committed, and when the leadership ends everybody who waits gets
+NOT_COORDINATOR; nothing is completed by a later epoch's high watermark.
+
+The way of a request: `ask` -> `Shard.handle` -> records are replayed at once, and appended together with those of other
+requests of the same turn of the loop -> when they are committed, the replies go out, in order. What happens if an
+append fails although it was possible a moment ago: the shard has replayed what the log does not hold, so it is dropped
+and loaded again.
+
+One timer of the loop serves the deadlines of all shards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import structlog
+
+from ottla_broker.controller.image import ClusterImage
+from ottla_broker.coordination.hosted import Hosted
+from ottla_broker.coordination.loading import replay_log
+from ottla_broker.coordination.shard import Decision, Now, Shard
+from ottla_broker.metrics import GroupsProbe
+from ottla_broker.partition.host import PartitionHost
+from ottla_broker.partition.partition import Partition
+from ottla_broker.requests import Maybe
+from ottla_core.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    RequestError,
+)
+from ottla_core.ids import TopicPartition
+from ottla_core.ports.clock import Clock
+from ottla_core.ports.offload import Offload
+
+_log = structlog.get_logger("ottla.coordinators")
+
+#: Shards loaded at the same time; more would only slow each other down.
+_LOADING_MAX = 4
+#: After a failed load (a damaged log, a disk that is away) the next attempt waits so long.
+_RELOAD_PAUSE_S = 2.0
+#: While the log cannot be written, timers are looked at again after so long.
+_TIMER_RETRY_MS = 500
+#: How long a loaded shard waits at most before it looks again whether it is committed.
+_COMMITTED_CHECK_S = 1.0
+
+
+class Runtime:
+    def __init__(
+        self,
+        topic: str,
+        host: PartitionHost,
+        clock: Clock,
+        offload: Offload,
+        probe: GroupsProbe,
+        make_shard: Callable[[], Shard],
+        *,
+        commit_timeout_s: float,
+        on_ready: Callable[[int], None] = lambda index: None,
+    ) -> None:
+        """`on_ready` is told of each partition whose shard has been loaded."""
+        self.topic = topic
+        self._host = host
+        self._clock = clock
+        self._offload = offload
+        self._probe = probe
+        self._make_shard = make_shard
+        self._commit_timeout_s = commit_timeout_s
+        self._on_ready = on_ready
+        self._hosted: dict[int, Hosted] = {}
+        self._loading = asyncio.Semaphore(_LOADING_MAX)
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._closed = False
+
+    # ------------------------------------------------------------------ following leaderships
+
+    def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Called after the partitions have followed the image: take up and drop shards to match."""
+        topic = new.topics.get(self.topic)
+        if old.topics.get(self.topic) is topic:
+            return
+        count = 0 if topic is None else len(topic.partitions)
+        for index in range(max(count, max(self._hosted, default=-1) + 1)):
+            self._follow(index)
+
+    def _follow(self, index: int) -> Hosted | None:
+        """The shard of a partition as its leadership stands now; a new one begins to load."""
+        partition = self._led(index)
+        hosted = self._hosted.get(index)
+        if hosted is not None:
+            if partition is hosted.partition and partition.image.leader_epoch == hosted.epoch:
+                return hosted
+            self._drop(hosted, NotCoordinator())
+        if partition is None:
+            return None
+        hosted = Hosted(index, partition, self._make_shard(), self._clock, self._commit_timeout_s, self._fail)
+        self._hosted[index] = hosted
+        hosted.loading = asyncio.get_running_loop().create_task(
+            self._load(hosted), name=f"load {self.topic}-{index}"
+        )
+        return hosted
+
+    def _led(self, index: int) -> Partition | None:
+        if self._closed:
+            return None
+        try:
+            partition = self._host.find(TopicPartition(self.topic, index))
+        except RequestError:
+            return None
+        return partition if partition.is_leader else None
+
+    def _drop(self, hosted: Hosted, error: RequestError) -> None:
+        if self._hosted.get(hosted.index) is hosted:
+            del self._hosted[hosted.index]
+        hosted.end(error)
+
+    def _fail(self, hosted: Hosted, error: RequestError) -> None:
+        """What the shard has decided did not get into the log, or will not be committed here."""
+        _log.info("coordinator is dropped", partition=str(hosted.partition.tp), reason=str(error))
+        self._drop(hosted, NotCoordinator())
+        self._follow(hosted.index)
+
+    def close(self) -> None:
+        """The broker stops: everybody who waits is sent to look for another coordinator."""
+        self._closed = True
+        for hosted in list(self._hosted.values()):
+            self._drop(hosted, NotCoordinator())
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # ------------------------------------------------------------------ loading
+
+    async def _load(self, hosted: Hosted) -> None:
+        began = self._clock.monotonic()
+        partition, end_offset = hosted.partition, hosted.end_offset
+        try:
+            async with self._loading:
+                count = await replay_log(
+                    partition, hosted.epoch, end_offset, hosted.shard, self._clock, self._offload
+                )
+            await self._until_committed(hosted)
+        except (RequestError, OSError) as error:
+            await self._give_up_loading(hosted, str(error))
+            return
+        except Exception as error:  # A bug of ours: it costs this shard, and is told in full.
+            _log.exception("loading a coordinator failed unexpectedly", partition=str(partition.tp))
+            await self._give_up_loading(hosted, repr(error))
+            return
+        hosted.ready = True
+        self._carry_out(hosted, hosted.shard.loaded(self._now()))
+        took_s = self._clock.monotonic() - began
+        self._probe.load_seconds.observe(took_s)
+        if count:
+            _log.info("coordinator is loaded", partition=str(partition.tp), records=count, seconds=took_s)
+        self._on_ready(hosted.index)
+
+    async def _until_committed(self, hosted: Hosted) -> None:
+        partition = hosted.partition
+        while partition.high_watermark < hosted.end_offset:
+            moved = asyncio.Event()
+            partition.when_readable(moved.set)
+            try:
+                await asyncio.wait_for(moved.wait(), _COMMITTED_CHECK_S)
+            except TimeoutError:
+                partition.forget_reader(moved.set)
+            partition.check_leader(hosted.epoch)
+        partition.check_leader(hosted.epoch)
+
+    async def _give_up_loading(self, hosted: Hosted, reason: str) -> None:
+        if self._hosted.get(hosted.index) is not hosted:
+            return
+        _log.error("coordinator cannot be loaded", partition=str(hosted.partition.tp), reason=reason)
+        await self._clock.sleep(_RELOAD_PAUSE_S)
+        if self._hosted.get(hosted.index) is hosted:
+            hosted.loading = None
+            self._drop(hosted, NotCoordinator())
+            self._follow(hosted.index)
+
+    # ------------------------------------------------------------------ requests
+
+    def ask(self, index: int, request: Any) -> Maybe[Any]:
+        """The shard's reply, or an awaitable of it. RequestError when it is refused at once.
+
+        What is awaited gives the reply or the refusal as a value: who waits no longer leaves no exception behind.
+        """
+        hosted = self._follow(index)
+        if hosted is None:
+            raise NotCoordinator()
+        if not hosted.ready:
+            raise CoordinatorLoadInProgress()
+        hosted.check_work(writes=request.writes)
+        ticket = hosted.take_ticket()
+        try:
+            decision = hosted.shard.handle(request, ticket, self._now())
+        except RequestError:
+            hosted.give_back(ticket)
+            raise
+        except BaseException:
+            # A bug of ours: what the shard has half done is not trusted any further.
+            self._fail(hosted, CoordinatorNotAvailable("The coordinator met an unexpected error."))
+            raise
+        self._carry_out(hosted, decision)
+        return hosted.answer(ticket)
+
+    def ready(self) -> Iterator[tuple[int, Shard]]:
+        """All shards that can answer, for looking at them."""
+        return ((hosted.index, hosted.shard) for hosted in list(self._hosted.values()) if hosted.ready)
+
+    @property
+    def is_loading(self) -> bool:
+        return any(not hosted.ready for hosted in self._hosted.values())
+
+    def __len__(self) -> int:
+        return len(self._hosted)
+
+    def _carry_out(self, hosted: Hosted, decision: Decision) -> None:
+        hosted.carry_out(decision)
+        next_ms = hosted.shard.timers.next_ms()
+        if next_ms is not None and (self._timer is None or next_ms < self._timer_ms):
+            self._arm(next_ms)
+
+    # ------------------------------------------------------------------ time
+
+    def _now(self) -> Now:
+        return Now(self._clock.wall_ms(), int(self._clock.monotonic() * 1000))
+
+    def _arm(self, at_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = at_ms
+        delay_s = max(0.0, at_ms / 1000 - self._clock.monotonic())
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        self._timer = None
+        now = self._now()
+        later: list[int] = []
+        for hosted in list(self._hosted.values()):
+            if not hosted.ready:
+                continue
+            next_ms = hosted.shard.timers.next_ms()
+            if next_ms is not None and next_ms <= now.monotonic_ms:
+                next_ms = self._expire(hosted, now)
+            if next_ms is not None:
+                later.append(next_ms)
+        if later:
+            self._arm(min(later))
+
+    def _expire(self, hosted: Hosted, now: Now) -> int | None:
+        """Let a shard act on its timers; gives when to look next."""
+        if self._follow(hosted.index) is not hosted:
+            return None
+        try:
+            hosted.check_work(writes=True)
+        except RequestError:
+            # Members cannot be judged while nothing can be written down: nobody is expired for our trouble.
+            return now.monotonic_ms + _TIMER_RETRY_MS
+        try:
+            hosted.carry_out(hosted.shard.expire(now))
+        except Exception:  # As in `ask`; and the timers of the other shards must go on.
+            _log.exception("a coordinator's timers failed unexpectedly", partition=str(hosted.partition.tp))
+            self._fail(hosted, CoordinatorNotAvailable("The coordinator met an unexpected error."))
+            return None
+        return hosted.shard.timers.next_ms()

@@ -1,0 +1,184 @@
+"""`ottla.v1.Admin`: what exists and how it is set up, translated to the topic and config services. [S]"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import Any, Protocol
+
+from ottla_broker.controller.image import ClusterImage
+from ottla_broker.edge.grpc.probe import GrpcProbe
+from ottla_broker.edge.grpc.refusal import guarded
+from ottla_broker.edge.grpc.translation import (
+    TopicInfoCache,
+    assignments_of,
+    broker_info,
+    broker_of,
+    config_change,
+    config_entry,
+    error_message,
+    new_topic,
+    topic_outcome,
+)
+from ottla_broker.requests import ConfigChange, ConfigValue, NewTopic, TopicResult
+from ottla_core.errors import InvalidRequest, RequestError
+from ottla_core.pb import broker_pb2 as pb
+
+#: What a request without a timeout gets; a topic takes milliseconds unless etcd is away.
+_TIMEOUT_DEFAULT_S = 30.0
+_TIMEOUT_MAX_S = 120.0
+
+
+class Topics(Protocol):
+    def create(
+        self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_s: float
+    ) -> Awaitable[list[TopicResult]]: ...
+
+    def delete(self, names: Sequence[str], *, timeout_s: float) -> Awaitable[list[TopicResult]]: ...
+
+    def grow(
+        self,
+        name: str,
+        total: int,
+        assignments: tuple[tuple[int, ...], ...] | None,
+        *,
+        validate_only: bool,
+        timeout_s: float,
+    ) -> Awaitable[TopicResult]: ...
+
+    def ensure(self, names: Sequence[str]) -> Awaitable[None]: ...
+
+
+class Configs(Protocol):
+    def describe_topic(self, name: str) -> list[ConfigValue]: ...
+
+    def describe_broker(self, broker_id: int | None) -> list[ConfigValue]: ...
+
+    def alter_topic(
+        self, name: str, changes: Sequence[ConfigChange], *, validate_only: bool
+    ) -> Awaitable[None]: ...
+
+    def alter_broker(
+        self, broker_id: int | None, changes: Sequence[ConfigChange], *, validate_only: bool
+    ) -> Awaitable[None]: ...
+
+
+class Cluster(Protocol):
+    """What this edge needs of the services object beside the records."""
+
+    @property
+    def image(self) -> ClusterImage: ...
+
+    @property
+    def topics(self) -> Topics: ...
+
+    @property
+    def configs(self) -> Configs: ...
+
+
+class AdminService:
+    def __init__(self, cluster: Cluster, probe: GrpcProbe) -> None:
+        self._cluster = cluster
+        self._cache = TopicInfoCache()
+        self.probe = probe
+
+    @guarded
+    async def metadata(self, request: pb.MetadataRequest, context: Any) -> pb.MetadataResponse:
+        names = list(dict.fromkeys(request.topics))
+        if request.auto_create and any(name not in self._cluster.image.topics for name in names):
+            await self._cluster.topics.ensure([n for n in names if n not in self._cluster.image.topics])
+        image = self._cluster.image
+        response = pb.MetadataResponse(
+            cluster_id=image.cluster_id,
+            controller_id=image.controller,
+            brokers=[broker_info(broker) for _, broker in sorted(image.brokers.items())],
+        )
+        if not names and not request.no_topics:
+            self._cache.forget_missing(image)
+            names = sorted(image.topics)
+        response.topics.extend(self._cache.topic(image, name) for name in names)
+        return response
+
+    @guarded
+    async def create_topics(self, request: pb.CreateTopicsRequest, context: Any) -> pb.CreateTopicsResponse:
+        outcomes: dict[str, pb.TopicOutcome] = {}
+        wanted: list[NewTopic] = []
+        for each in request.topics:
+            if each.name in outcomes:
+                raise InvalidRequest(f"Topic {each.name!r} is named twice in the request.")
+            outcomes[each.name] = pb.TopicOutcome(name=each.name)
+            try:
+                wanted.append(new_topic(each))
+            except RequestError as error:
+                outcomes[each.name].error.CopyFrom(error_message(error))
+        if wanted:
+            results = await self._cluster.topics.create(
+                wanted, validate_only=request.validate_only, timeout_s=_timeout_s(request.timeout_ms)
+            )
+            outcomes.update((result.name, topic_outcome(result)) for result in results)
+        return pb.CreateTopicsResponse(topics=list(outcomes.values()))
+
+    @guarded
+    async def delete_topics(self, request: pb.DeleteTopicsRequest, context: Any) -> pb.DeleteTopicsResponse:
+        results = await self._cluster.topics.delete(
+            list(dict.fromkeys(request.names)), timeout_s=_timeout_s(request.timeout_ms)
+        )
+        return pb.DeleteTopicsResponse(topics=[topic_outcome(result) for result in results])
+
+    @guarded
+    async def create_partitions(
+        self, request: pb.CreatePartitionsRequest, context: Any
+    ) -> pb.CreatePartitionsResponse:
+        try:
+            result = await self._cluster.topics.grow(
+                request.topic,
+                request.total,
+                assignments_of(request.assignments),
+                validate_only=request.validate_only,
+                timeout_s=_timeout_s(request.timeout_ms),
+            )
+        except RequestError as error:
+            result = TopicResult(request.topic, error)
+        return pb.CreatePartitionsResponse(topic=topic_outcome(result))
+
+    @guarded
+    async def describe_configs(
+        self, request: pb.DescribeConfigsRequest, context: Any
+    ) -> pb.DescribeConfigsResponse:
+        response = pb.DescribeConfigsResponse()
+        for resource in request.resources:
+            answer = response.resources.add(resource=resource)
+            try:
+                answer.entries.extend(config_entry(value) for value in self._describe(resource))
+            except RequestError as error:
+                answer.error.CopyFrom(error_message(error))
+        return response
+
+    def _describe(self, resource: pb.ConfigResource) -> list[ConfigValue]:
+        if resource.type == pb.CONFIG_RESOURCE_TYPE_TOPIC:
+            return self._cluster.configs.describe_topic(resource.name)
+        if resource.type == pb.CONFIG_RESOURCE_TYPE_BROKER:
+            return self._cluster.configs.describe_broker(broker_of(resource))
+        raise InvalidRequest("Only topics and brokers have a configuration.")
+
+    @guarded
+    async def alter_configs(self, request: pb.AlterConfigsRequest, context: Any) -> pb.AlterConfigsResponse:
+        resource = request.resource
+        try:
+            changes = [config_change(change) for change in request.changes]
+            if resource.type == pb.CONFIG_RESOURCE_TYPE_TOPIC:
+                await self._cluster.configs.alter_topic(
+                    resource.name, changes, validate_only=request.validate_only
+                )
+            elif resource.type == pb.CONFIG_RESOURCE_TYPE_BROKER:
+                await self._cluster.configs.alter_broker(
+                    broker_of(resource), changes, validate_only=request.validate_only
+                )
+            else:
+                raise InvalidRequest("Only topics and brokers have a configuration.")
+        except RequestError as error:
+            return pb.AlterConfigsResponse(error=error_message(error))
+        return pb.AlterConfigsResponse()
+
+
+def _timeout_s(timeout_ms: int) -> float:
+    return min(timeout_ms / 1000, _TIMEOUT_MAX_S) if timeout_ms else _TIMEOUT_DEFAULT_S

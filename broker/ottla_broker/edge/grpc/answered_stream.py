@@ -1,0 +1,127 @@
+"""One bidirectional stream: requests in, one answer each, in order, a bounded number of them unanswered. [S]
+
+Owns reading, ordering, the bound and the end of a stream; what a request means is the handler's. The handler
+starts its work when it is called, so requests take effect in the order of the stream even when an earlier
+answer still waits (for replicas, or for data).
+
+* Back-pressure: at `unanswered_max` nothing more is read, HTTP/2's window fills, and the peer's writes wait.
+* One writer: two concurrent writes fail in grpc.aio. The reader writes by itself only while nothing is
+  queued, which is when the writer sleeps; so there is never a second one.
+* The end: at the peer's end of stream, or at `stop()`, what was read is still answered, then the call ends
+  with OK.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+from grpc import aio
+
+from ottla_broker.requests import Maybe
+from ottla_core.errors import RequestError
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+
+class AnsweredStream(Generic[Q, A]):
+    def __init__(
+        self,
+        context: Any,
+        handle: Callable[[Q], Maybe[A | None]],
+        *,
+        unanswered_max: int,
+        hurry: Callable[[], None] | None = None,
+    ) -> None:
+        self._context = context
+        self._handle = handle
+        self._unanswered_max = unanswered_max
+        #: Called when a request arrives while earlier ones still wait, and at the end: they should not any longer.
+        self._hurry = hurry
+        #: Answers in order: ready ones, or futures of them.
+        self._queue: deque[A | asyncio.Future[A | None]] = deque()
+        self._ended = False
+        self._stopping = False
+        #: Set when the queue or `_ended` changed; cleared by whoever waits for that.
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+        self._reader: asyncio.Task[None] | None = None
+        self._reading = False
+
+    async def run(self) -> None:
+        """Serve until the peer ends the stream, it breaks (cancels us), or `stop()`."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._reader = group.create_task(self._read())
+                await self._write()
+        finally:
+            for answer in self._queue:
+                if isinstance(answer, asyncio.Future):
+                    answer.cancel()
+
+    def stop(self) -> None:
+        """Read no more; answer what was read, without waiting for more of it than there is; end."""
+        self._stopping = True
+        if self._hurry is not None:
+            self._hurry()
+        # Only a pending read is cut off; a request that was read is on its way to its answer.
+        if self._reader is not None and self._reading:
+            self._reader.cancel()
+
+    async def _read(self) -> None:
+        try:
+            while not self._stopping:
+                self._reading = True
+                request = await self._context.read()
+                self._reading = False
+                if request is aio.EOF:
+                    break
+                await self._take(request)
+        except asyncio.CancelledError:
+            # Cancelled by `stop()`, this is the clean end; by anybody else, the stream is dead.
+            if not self._stopping:
+                raise
+        finally:
+            self._ended = True
+            self._changed.set()
+
+    async def _take(self, request: Q | RequestError) -> None:
+        if isinstance(request, RequestError):
+            # The deserializer would not have it, so there is no request to answer: the stream ends with it.
+            raise request
+        if self._queue and self._hurry is not None:
+            self._hurry()
+        answer = self._handle(request)
+        if answer is None:
+            return
+        if isinstance(answer, Awaitable):
+            self._queue.append(asyncio.ensure_future(answer))
+        elif not self._queue:
+            await self._context.write(answer)
+            return
+        else:
+            self._queue.append(answer)
+        self._changed.set()
+        while len(self._queue) >= self._unanswered_max:
+            self._room.clear()
+            await self._room.wait()
+
+    async def _write(self) -> None:
+        while True:
+            if self._queue:
+                # Stays in the queue until it is written: that is what "unanswered" counts, and what keeps
+                # the reader from writing at the same time.
+                answer = self._queue[0]
+                made = (await answer) if isinstance(answer, asyncio.Future) else answer
+                if made is not None:
+                    await self._context.write(made)
+                self._queue.popleft()
+                self._room.set()
+            elif self._ended:
+                return
+            else:
+                self._changed.clear()
+                await self._changed.wait()

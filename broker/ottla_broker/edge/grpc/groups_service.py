@@ -1,0 +1,307 @@
+"""`ottla.v1.Groups`: consumer groups on the native protocol, translated to the group service and back. [S]
+
+Texts that are empty here are absent there: proto3 has no other way to leave out an instance id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla_broker.edge.grpc.probe import GrpcProbe
+from ottla_broker.edge.grpc.refusal import guarded
+from ottla_broker.edge.grpc.translation import broker_info, error_message
+from ottla_broker.group import messages
+from ottla_broker.requests import Maybe
+from ottla_core.errors import RequestError
+from ottla_core.ids import TopicPartition
+from ottla_core.pb import groups_pb2 as pb
+
+if TYPE_CHECKING:
+    from ottla_broker.service.groups import GroupService
+
+GROUPS_SERVICE = "ottla.v1.Groups"
+#: The method in the proto, the method here, and its request.
+GROUPS_CALLS: dict[str, tuple[str, Any]] = {
+    "FindCoordinator": ("find_coordinator", pb.FindCoordinatorRequest),
+    "Join": ("join", pb.JoinGroupRequest),
+    "Sync": ("sync", pb.SyncGroupRequest),
+    "Heartbeat": ("heartbeat", pb.GroupHeartbeatRequest),
+    "Leave": ("leave", pb.LeaveGroupRequest),
+    "CommitOffsets": ("commit_offsets", pb.CommitOffsetsRequest),
+    "FetchOffsets": ("fetch_offsets", pb.FetchOffsetsRequest),
+    "ListGroups": ("list_groups", pb.ListGroupsRequest),
+    "DescribeGroups": ("describe_groups", pb.DescribeGroupsRequest),
+    "DeleteGroups": ("delete_groups", pb.DeleteGroupsRequest),
+    "DeleteOffsets": ("delete_offsets", pb.DeleteOffsetsRequest),
+}
+
+_CONSUMER = "consumer"
+_CLASSIC = "classic"
+
+T = TypeVar("T")
+
+
+class GroupsService:
+    def __init__(
+        self, groups: Callable[[], GroupService], broker_id: Callable[[], int], probe: GrpcProbe
+    ) -> None:
+        self._groups = groups
+        self._broker_id = broker_id
+        self.probe = probe
+
+    @guarded
+    async def find_coordinator(
+        self, request: pb.FindCoordinatorRequest, context: Any
+    ) -> pb.FindCoordinatorResponse:
+        response = pb.FindCoordinatorResponse()
+        for group in request.groups:
+            answer = response.coordinators.add(group=group)
+            try:
+                answer.broker.CopyFrom(broker_info(await _got(self._groups().find_coordinator(group))))
+            except RequestError as error:
+                answer.error.CopyFrom(error_message(error))
+        return response
+
+    # ------------------------------------------------------------------ membership
+
+    @guarded
+    async def join(self, request: pb.JoinGroupRequest, context: Any) -> pb.JoinGroupResponse:
+        try:
+            reply = await _got(
+                self._groups().join(
+                    request.group,
+                    request.member_id,
+                    instance_id=request.group_instance_id or None,
+                    client_id=request.client_id,
+                    client_host=_host(context.peer()),
+                    protocol_type=request.protocol_type or _CONSUMER,
+                    protocols=[messages.Protocol(p.name, p.metadata) for p in request.protocols],
+                    session_timeout_ms=request.session_timeout_ms,
+                    rebalance_timeout_ms=request.rebalance_timeout_ms,
+                )
+            )
+        except RequestError as error:
+            return pb.JoinGroupResponse(
+                error=error_message(error), generation=-1, member_id=request.member_id
+            )
+        return pb.JoinGroupResponse(
+            error=None if reply.error is None else error_message(reply.error),
+            generation=reply.generation,
+            member_id=reply.member_id,
+            leader_id=reply.leader_id,
+            protocol_type=reply.protocol_type or "",
+            protocol=reply.protocol or "",
+            members=[
+                pb.JoinedMember(
+                    member_id=m.member_id, group_instance_id=m.instance_id or "", metadata=m.metadata
+                )
+                for m in reply.members
+            ],
+            skip_assignment=reply.skip_assignment,
+        )
+
+    @guarded
+    async def sync(self, request: pb.SyncGroupRequest, context: Any) -> pb.SyncGroupResponse:
+        asked = messages.SyncGroup(
+            request.group,
+            request.generation,
+            request.member_id,
+            request.group_instance_id or None,
+            request.protocol_type or None,
+            request.protocol or None,
+            {each.member_id: each.assignment for each in request.assignments},
+        )
+        try:
+            reply = await _got(self._groups().sync(asked))
+        except RequestError as error:
+            return pb.SyncGroupResponse(error=error_message(error))
+        return pb.SyncGroupResponse(
+            protocol_type=reply.protocol_type or "",
+            protocol=reply.protocol or "",
+            assignment=reply.assignment,
+        )
+
+    @guarded
+    async def heartbeat(self, request: pb.GroupHeartbeatRequest, context: Any) -> pb.GroupHeartbeatResponse:
+        beat = messages.Heartbeat(
+            request.group, request.generation, request.member_id, request.group_instance_id or None
+        )
+        try:
+            await _got(self._groups().heartbeat(beat))
+        except RequestError as error:
+            return pb.GroupHeartbeatResponse(error=error_message(error))
+        return pb.GroupHeartbeatResponse()
+
+    @guarded
+    async def leave(self, request: pb.LeaveGroupRequest, context: Any) -> pb.LeaveGroupResponse:
+        leaving = tuple(messages.Leaving(m.member_id, m.group_instance_id or None) for m in request.members)
+        try:
+            reply = await _got(self._groups().leave(messages.LeaveGroup(request.group, leaving)))
+        except RequestError as error:
+            return pb.LeaveGroupResponse(error=error_message(error))
+        return pb.LeaveGroupResponse(
+            members=[
+                pb.LeftMember(
+                    member_id=left.member_id,
+                    group_instance_id=left.instance_id or "",
+                    error=None if left.error is None else error_message(left.error),
+                )
+                for left in reply.members
+            ]
+        )
+
+    # ------------------------------------------------------------------ offsets
+
+    @guarded
+    async def commit_offsets(
+        self, request: pb.CommitOffsetsRequest, context: Any
+    ) -> pb.CommitOffsetsResponse:
+        offsets = [
+            messages.OffsetToCommit(
+                TopicPartition(each.topic, each.partition), each.offset, each.leader_epoch, each.metadata
+            )
+            for each in request.offsets
+        ]
+        from_outside = not request.member_id and request.generation <= 0
+        try:
+            reply = await _got(
+                self._groups().commit(
+                    request.group,
+                    messages.NO_GENERATION if from_outside else request.generation,
+                    request.member_id,
+                    request.group_instance_id or None,
+                    offsets,
+                )
+            )
+        except RequestError as error:
+            return pb.CommitOffsetsResponse(error=error_message(error))
+        return pb.CommitOffsetsResponse(
+            partitions=[
+                pb.CommittedOffset(
+                    topic=each.tp.topic,
+                    partition=each.tp.partition,
+                    error=None if error is None else error_message(error),
+                )
+                for each, error in zip(offsets, reply.errors, strict=True)
+            ]
+        )
+
+    @guarded
+    async def fetch_offsets(self, request: pb.FetchOffsetsRequest, context: Any) -> pb.FetchOffsetsResponse:
+        wanted = [TopicPartition(each.topic, each.partition) for each in request.partitions]
+        try:
+            reply = await _got(self._groups().fetch(request.group, wanted or None))
+        except RequestError as error:
+            return pb.FetchOffsetsResponse(error=error_message(error))
+        return pb.FetchOffsetsResponse(
+            offsets=[
+                pb.FetchedOffset(
+                    topic=each.tp.topic,
+                    partition=each.tp.partition,
+                    error=None if each.error is None else error_message(each.error),
+                    offset=each.offset,
+                    leader_epoch=each.leader_epoch,
+                    metadata=each.metadata,
+                    commit_timestamp_ms=each.commit_timestamp_ms,
+                )
+                for each in reply.offsets
+            ]
+        )
+
+    @guarded
+    async def delete_offsets(
+        self, request: pb.DeleteOffsetsRequest, context: Any
+    ) -> pb.DeleteOffsetsResponse:
+        wanted = [TopicPartition(each.topic, each.partition) for each in request.partitions]
+        try:
+            reply = await _got(self._groups().delete_offsets(request.group, wanted))
+        except RequestError as error:
+            return pb.DeleteOffsetsResponse(error=error_message(error))
+        return pb.DeleteOffsetsResponse(
+            partitions=[
+                pb.DeletedOffset(
+                    topic=tp.topic,
+                    partition=tp.partition,
+                    error=None if error is None else error_message(error),
+                )
+                for tp, error in zip(wanted, reply.errors, strict=True)
+            ]
+        )
+
+    # ------------------------------------------------------------------ administration
+
+    @guarded
+    async def list_groups(self, request: pb.ListGroupsRequest, context: Any) -> pb.ListGroupsResponse:
+        try:
+            found = await self._groups().list_groups(list(request.states))
+        except RequestError as error:
+            return pb.ListGroupsResponse(error=error_message(error))
+        return pb.ListGroupsResponse(
+            groups=[
+                pb.ListedGroup(
+                    group=each.group,
+                    protocol_type=each.protocol_type,
+                    state=each.state.value,
+                    group_type=_CLASSIC,
+                )
+                for each in found
+            ]
+        )
+
+    @guarded
+    async def describe_groups(
+        self, request: pb.DescribeGroupsRequest, context: Any
+    ) -> pb.DescribeGroupsResponse:
+        response = pb.DescribeGroupsResponse()
+        for group in request.groups:
+            answer = response.groups.add(group=group, coordinator_id=self._broker_id())
+            try:
+                answer.MergeFrom(_described(await _got(self._groups().describe(group))))
+            except RequestError as error:
+                answer.error.CopyFrom(error_message(error))
+        return response
+
+    @guarded
+    async def delete_groups(self, request: pb.DeleteGroupsRequest, context: Any) -> pb.DeleteGroupsResponse:
+        response = pb.DeleteGroupsResponse()
+        for group in request.groups:
+            answer = response.groups.add(group=group)
+            try:
+                await _got(self._groups().delete(group))
+            except RequestError as error:
+                answer.error.CopyFrom(error_message(error))
+        return response
+
+
+def _described(found: messages.DescribedGroup) -> pb.DescribedGroup:
+    return pb.DescribedGroup(
+        state=found.state.value,
+        protocol_type=found.protocol_type,
+        protocol=found.protocol,
+        leader_id=found.leader_id,
+        generation=found.generation,
+        members=[
+            pb.DescribedMember(
+                member_id=m.member_id,
+                group_instance_id=m.instance_id or "",
+                client_id=m.client_id,
+                client_host=m.client_host,
+                metadata=m.metadata,
+                assignment=m.assignment,
+                session_timeout_ms=m.session_timeout_ms,
+                rebalance_timeout_ms=m.rebalance_timeout_ms,
+            )
+            for m in found.members
+        ],
+    )
+
+
+async def _got(reply: Maybe[T]) -> T:
+    return await reply if isinstance(reply, Awaitable) else reply
+
+
+def _host(peer: str) -> str:
+    """`/127.0.0.1` as the Kafka edge has it, from gRPC's `ipv4:127.0.0.1:50000` or `ipv6:%5B::1%5D:50000`."""
+    address = peer.partition(":")[2].rpartition(":")[0]
+    return "/" + address.replace("%5B", "").replace("%5D", "")

@@ -1,0 +1,316 @@
+"""`ottla.v1.Log`: records in and out, translated to the record service. [S]
+
+One object per process; a stream's own state lives in its `AnsweredStream`. Every refusal is part of an
+answer, so one bad request never ends a stream that carries good ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from ottla_broker.config import GrpcEdgeConfig
+from ottla_broker.edge.grpc.answered_stream import AnsweredStream
+from ottla_broker.edge.grpc.probe import GrpcProbe
+from ottla_broker.edge.grpc.refusal import abort, guarded, refusal_of
+from ottla_broker.edge.grpc.translation import error_message, fetched_partition
+from ottla_broker.requests import Appended, Fetched, FetchWant, FoundOffset, Maybe, ProducerIdentity
+from ottla_core.errors import InvalidRequest, InvalidRequiredAcks, RequestError
+from ottla_core.ids import TopicPartition
+from ottla_core.pb import broker_pb2 as pb
+from ottla_core.ports.disk import Buffer
+
+#: A fetch answer holds its records until it is written, so few of them may wait for a slow reader.
+FETCHES_UNANSWERED_MAX = 4
+#: Protobuf's own overhead around the records of a full answer.
+_ANSWER_ROOM_BYTES = 64 * 1024
+#: A client that asks for an hour of waiting gets a minute: a waiter must not outlive its reason for long.
+_WAIT_MAX_S = 60.0
+_ACKS = frozenset((-1, 0, 1))
+
+
+class Records(Protocol):
+    """What this edge needs of the record service."""
+
+    def append(self, tp: TopicPartition, records: Buffer, acks: int) -> Appended: ...
+
+    def acknowledged(
+        self, tp: TopicPartition, appended: Appended, acks: int, timeout_s: float
+    ) -> Awaitable[None] | None: ...
+
+    def fetch(
+        self,
+        wants: list[FetchWant],
+        *,
+        max_wait_s: float,
+        min_bytes: int,
+        max_bytes: int,
+        read_committed: bool = False,
+    ) -> Maybe[list[Fetched]]: ...
+
+    def list_offset(
+        self, tp: TopicPartition, timestamp_ms: int, *, leader_epoch: int = -1, read_committed: bool = False
+    ) -> Maybe[FoundOffset]: ...
+
+    def delete_records(self, tp: TopicPartition, offset: int, timeout_s: float) -> Maybe[int]: ...
+
+    def init_producer_id(
+        self, transactional_id: str | None, timeout_ms: int
+    ) -> Awaitable[ProducerIdentity]: ...
+
+
+class LogService:
+    def __init__(self, records: Records, config: GrpcEdgeConfig, probe: GrpcProbe) -> None:
+        self._records = records
+        self._config = config
+        self.probe = probe
+        self._fetch_max_bytes = max(1, config.message_max_bytes - _ANSWER_ROOM_BYTES)
+        #: Streams being served, in order of opening.
+        self._streams: dict[int, AnsweredStream[Any, Any]] = {}
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Let every stream answer what it has read, then end; new ones end at once."""
+        self._stopping = True
+        for stream in list(self._streams.values()):
+            stream.stop()
+
+    # ------------------------------------------------------------------ streams
+
+    async def produce(self, _requests: Any, context: Any) -> None:
+        stream = AnsweredStream[pb.ProduceRequest, pb.ProduceResponse](
+            context, self._produce, unanswered_max=self._config.stream_requests_max
+        )
+        await self._serve("produce", stream, context)
+
+    async def fetch(self, _requests: Any, context: Any) -> None:
+        waiting: list[_LongPoll] = []
+
+        def hurry() -> None:
+            for poll in waiting:
+                poll.end_waiting()
+
+        def fetch(request: pb.FetchRequest) -> Maybe[pb.FetchResponse | None]:
+            waiting[:] = [poll for poll in waiting if not poll.done]
+            return self._fetch(request, waiting)
+
+        stream = AnsweredStream[pb.FetchRequest, pb.FetchResponse](
+            context, fetch, unanswered_max=FETCHES_UNANSWERED_MAX, hurry=hurry
+        )
+        await self._serve("fetch", stream, context)
+
+    async def _serve(self, method: str, stream: AnsweredStream[Any, Any], context: Any) -> None:
+        self._streams[id(stream)] = stream
+        self.probe.stream_opened(method)
+        if self._stopping:
+            stream.stop()
+        refusal: RequestError | None = None
+        try:
+            await stream.run()
+        except* RequestError as group:
+            # A message that its deserializer would not touch: nothing after it can be trusted to line up.
+            refusal = next(error for error in _leaves(group) if isinstance(error, RequestError))
+        except* Exception as group:
+            refusal = refusal_of(next(iter(_leaves(group))), f"a {method} stream")
+        finally:
+            del self._streams[id(stream)]
+            self.probe.stream_closed(method)
+        if refusal is not None:
+            await abort(context, refusal)
+
+    # ------------------------------------------------------------------ produce
+
+    def _produce(self, request: pb.ProduceRequest) -> Maybe[pb.ProduceResponse | None]:
+        """Append everything now; the answer may have to wait for disks and replicas."""
+        answer = pb.ProduceResponse(correlation=request.correlation)
+        if request.acks not in _ACKS:
+            self.probe.answered("produce", InvalidRequiredAcks.name)
+            answer.error.CopyFrom(error_message(InvalidRequiredAcks()))
+            return answer
+        acks, timeout_s = request.acks, request.timeout_ms / 1000
+        waits: list[tuple[pb.PartitionProduced, Awaitable[None]]] = []
+        for wanted in request.partitions:
+            told = answer.partitions.add(topic=wanted.topic, partition=wanted.partition)
+            tp = TopicPartition(wanted.topic, wanted.partition)
+            try:
+                appended = self._records.append(tp, wanted.records, acks)
+                told.base_offset = appended.base_offset
+                told.log_append_time_ms = appended.log_append_time_ms
+                told.log_start_offset = appended.log_start_offset
+                wait = self._records.acknowledged(tp, appended, acks, timeout_s) if acks else None
+                if wait is not None:
+                    waits.append((told, wait))
+            except Exception as error:
+                self._refuse(told, error)
+        if waits:
+            return self._produced(answer, waits)
+        self._count_produced(answer)
+        # acks 0 asks for no answer; a refusal is told all the same, or it would be nowhere to be seen.
+        return answer if acks or any(told.HasField("error") for told in answer.partitions) else None
+
+    async def _produced(
+        self, answer: pb.ProduceResponse, waits: list[tuple[pb.PartitionProduced, Awaitable[None]]]
+    ) -> pb.ProduceResponse:
+        if len(waits) == 1:
+            told, wait = waits[0]
+            try:
+                await wait
+            except Exception as error:
+                self._refuse(told, error)
+        else:
+            # Together, so that their timeouts run together.
+            outcomes = await asyncio.gather(*(wait for _, wait in waits), return_exceptions=True)
+            for (told, _), outcome in zip(waits, outcomes, strict=True):
+                if isinstance(outcome, Exception):
+                    self._refuse(told, outcome)
+        self._count_produced(answer)
+        return answer
+
+    def _refuse(self, told: pb.PartitionProduced, error: Exception) -> None:
+        refusal = refusal_of(error, f"a write to {told.topic}-{told.partition}")
+        told.error.CopyFrom(error_message(refusal))
+        told.base_offset = -1
+
+    def _count_produced(self, answer: pb.ProduceResponse) -> None:
+        for told in answer.partitions:
+            self.probe.answered("produce", told.error.name if told.HasField("error") else None)
+
+    # ------------------------------------------------------------------ fetch
+
+    def _fetch(self, request: pb.FetchRequest, waiting: list[_LongPoll]) -> Maybe[pb.FetchResponse | None]:
+        wants = [
+            FetchWant(TopicPartition(ask.topic, ask.partition), ask.offset, ask.max_bytes, ask.leader_epoch)
+            for ask in request.partitions
+        ]
+        max_bytes = min(request.max_bytes, self._fetch_max_bytes)
+
+        def look(max_wait_s: float) -> Maybe[list[Fetched]]:
+            return self._records.fetch(
+                wants,
+                max_wait_s=max_wait_s,
+                min_bytes=min(request.min_bytes, max_bytes),
+                max_bytes=max_bytes,
+                read_committed=request.read_committed,
+            )
+
+        try:
+            found = look(min(request.max_wait_ms / 1000, _WAIT_MAX_S))
+        except Exception as error:
+            return self._fetch_refused(request, error)
+        if isinstance(found, list):
+            return self._fetched(request, found)
+        poll = _LongPoll(found, look)
+        waiting.append(poll)
+        return self._fetched_later(request, poll)
+
+    async def _fetched_later(self, request: pb.FetchRequest, poll: _LongPoll) -> pb.FetchResponse:
+        try:
+            return self._fetched(request, await poll.result())
+        except Exception as error:
+            return self._fetch_refused(request, error)
+
+    def _fetched(self, request: pb.FetchRequest, found: list[Fetched]) -> pb.FetchResponse:
+        self.probe.answered("fetch", None)
+        return pb.FetchResponse(
+            correlation=request.correlation, partitions=[fetched_partition(each) for each in found]
+        )
+
+    def _fetch_refused(self, request: pb.FetchRequest, error: Exception) -> pb.FetchResponse:
+        refusal = refusal_of(error, "a fetch")
+        self.probe.answered("fetch", refusal.name)
+        return pb.FetchResponse(correlation=request.correlation, error=error_message(refusal))
+
+    # ------------------------------------------------------------------ unary calls
+
+    @guarded
+    async def list_offsets(self, request: pb.ListOffsetsRequest, context: Any) -> pb.ListOffsetsResponse:
+        response = pb.ListOffsetsResponse()
+        for query in request.queries:
+            answer = response.answers.add(topic=query.topic, partition=query.partition)
+            try:
+                found = self._records.list_offset(
+                    TopicPartition(query.topic, query.partition),
+                    query.timestamp_ms,
+                    leader_epoch=query.leader_epoch,
+                    read_committed=request.read_committed,
+                )
+                if not isinstance(found, FoundOffset):
+                    found = await found
+            except RequestError as error:
+                answer.error.CopyFrom(error_message(error))
+                answer.offset = answer.timestamp_ms = answer.leader_epoch = -1
+            else:
+                answer.offset = found.offset
+                answer.timestamp_ms = found.timestamp_ms
+                answer.leader_epoch = found.leader_epoch
+        return response
+
+    @guarded
+    async def delete_records(
+        self, request: pb.DeleteRecordsRequest, context: Any
+    ) -> pb.DeleteRecordsResponse:
+        response = pb.DeleteRecordsResponse()
+        for wanted in request.partitions:
+            answer = response.partitions.add(topic=wanted.topic, partition=wanted.partition, low_watermark=-1)
+            try:
+                low = self._records.delete_records(
+                    TopicPartition(wanted.topic, wanted.partition), wanted.offset, request.timeout_ms / 1000
+                )
+                answer.low_watermark = low if isinstance(low, int) else await low
+            except RequestError as error:
+                answer.error.CopyFrom(error_message(error))
+        return response
+
+    @guarded
+    async def init_producer_id(
+        self, request: pb.InitProducerIdRequest, context: Any
+    ) -> pb.InitProducerIdResponse:
+        try:
+            identity = await self._records.init_producer_id(
+                request.transactional_id or None, request.transaction_timeout_ms
+            )
+        except RequestError as error:
+            return pb.InitProducerIdResponse(error=error_message(error), producer_id=-1, producer_epoch=-1)
+        return pb.InitProducerIdResponse(
+            producer_id=identity.producer_id, producer_epoch=identity.producer_epoch
+        )
+
+
+class _LongPoll:
+    """A fetch that waits, and can be asked to wait no longer."""
+
+    def __init__(self, found: Awaitable[list[Fetched]], ask: Callable[[float], Maybe[list[Fetched]]]) -> None:
+        self._task: asyncio.Future[list[Fetched]] = asyncio.ensure_future(found)
+        self._ask = ask
+        self._hurried = False
+
+    @property
+    def done(self) -> bool:
+        return self._task.done()
+
+    def end_waiting(self) -> None:
+        if not self._task.done():
+            self._hurried = True
+            self._task.cancel()
+
+    async def result(self) -> list[Fetched]:
+        try:
+            return await self._task
+        except asyncio.CancelledError:
+            if not self._hurried:
+                self._task.cancel()
+                raise
+        # The same question again, without waiting: what is there now is the answer.
+        found = self._ask(0.0)
+        return found if isinstance(found, list) else await found
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[Exception]:
+    found: list[Exception] = []
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            found.extend(_leaves(error))
+        elif isinstance(error, Exception):
+            found.append(error)
+    return found or [InvalidRequest("The stream broke.")]

@@ -1,0 +1,30 @@
+"""What the gRPC edge tells about itself. [P]
+
+The metrics of the process implement it; tests may count with it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class GrpcProbe(Protocol):
+    def answered(self, method: str, error: str | None) -> None:
+        """One request (of a call or of a stream) has its answer; `error` names the refusal, if it is one."""
+
+    def stream_opened(self, method: str) -> None: ...
+
+    def stream_closed(self, method: str) -> None: ...
+
+
+class SilentProbe:
+    """For those who do not count."""
+
+    def answered(self, method: str, error: str | None) -> None:
+        pass
+
+    def stream_opened(self, method: str) -> None:
+        pass
+
+    def stream_closed(self, method: str) -> None:
+        pass

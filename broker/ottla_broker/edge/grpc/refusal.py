@@ -1,0 +1,69 @@
+"""What becomes of an exception: a message with a code and a sentence, never a traceback. [S]
+
+`RequestError`s are answers. Anything else is our bug: it goes to the log in full, and to the client as
+UNKNOWN_SERVER_ERROR. Where a response has no place for an error, the call is aborted with the nearest gRPC
+status and the same `Error` message in the trailer `ottla-error-bin`.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+
+from ottla_broker.edge.grpc.translation import error_message
+from ottla_core.errors import RequestError
+
+log = logging.getLogger(__name__)
+
+ERROR_TRAILER = "ottla-error-bin"
+
+Answer = TypeVar("Answer")
+Method = Callable[[Any, Any, Any], Awaitable[Answer]]
+
+_STATUS_BY_NAME = {
+    "REQUEST_TIMED_OUT": grpc.StatusCode.DEADLINE_EXCEEDED,
+    "UNKNOWN_SERVER_ERROR": grpc.StatusCode.INTERNAL,
+    "RESOURCE_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
+    "COORDINATOR_NOT_AVAILABLE": grpc.StatusCode.UNAVAILABLE,
+}
+
+
+def refusal_of(error: Exception, doing: str) -> RequestError:
+    """The error to tell the client; what is not meant for it is logged here."""
+    if isinstance(error, RequestError):
+        return error
+    log.error("%s failed unexpectedly", doing, exc_info=error)
+    return RequestError()
+
+
+async def abort(context: Any, error: RequestError) -> NoReturn:
+    status = _STATUS_BY_NAME.get(error.name, grpc.StatusCode.FAILED_PRECONDITION)
+    if error.name == "INVALID_REQUEST":
+        status = grpc.StatusCode.INVALID_ARGUMENT
+    trailer = ((ERROR_TRAILER, error_message(error).SerializeToString()),)
+    await context.abort(status, error.message, trailer)
+    raise AssertionError("abort raises")  # for the type checker: grpc is untyped
+
+
+def guarded(method: Method[Answer]) -> Method[Answer]:
+    """A unary method whose every exception becomes a refusal, and whose answers are counted."""
+
+    @functools.wraps(method)
+    async def call(self: Any, request: Any, context: Any) -> Answer:
+        name = method.__name__
+        try:
+            if isinstance(request, RequestError):  # the deserializer would not have it
+                raise request
+            answer = await method(self, request, context)
+        except Exception as error:
+            refusal = refusal_of(error, name)
+            self.probe.answered(name, refusal.name)
+            await abort(context, refusal)
+        self.probe.answered(name, None)
+        return answer
+
+    return call

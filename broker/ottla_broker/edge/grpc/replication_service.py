@@ -1,0 +1,69 @@
+"""The Replication service: hands Follow streams, probes and questions of other brokers to who serves them. [A]
+
+Follow frames go through as bytes; the two small calls are protobuf.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+from uuid import UUID
+
+import grpc
+
+from ottla_broker.edge.grpc.bounds import bounded
+from ottla_broker.edge.grpc.probe import GrpcProbe
+from ottla_broker.replication.grpc_peers import SERVICE, ServerLink
+from ottla_core.errors import RequestError
+from ottla_core.pb import replication_pb2 as pb
+from ottla_core.ports.peers import FollowLink
+
+REPLICATION_SERVICE = SERVICE
+
+#: Questions are lists of partitions at the most.
+_QUESTION_BYTES_MAX = 4 * 1024 * 1024
+
+
+class Neighbour(Protocol):
+    """What this broker is to the others."""
+
+    @property
+    def incarnation(self) -> UUID: ...
+
+    async def serve(self, link: FollowLink) -> None: ...
+
+    async def answer(self, request: bytes) -> bytes: ...
+
+
+class ReplicationService:
+    def __init__(self, neighbour: Neighbour, probe: GrpcProbe) -> None:
+        self._neighbour = neighbour
+        self._probe = probe
+
+    async def follow(self, request_iterator: Any, context: Any) -> None:
+        self._probe.stream_opened("Follow")
+        try:
+            await self._neighbour.serve(ServerLink(context))
+        finally:
+            self._probe.stream_closed("Follow")
+
+    async def probe(self, request: Any, context: Any) -> pb.ProbeResponse:
+        return pb.ProbeResponse(incarnation=self._neighbour.incarnation.bytes)
+
+    async def ask(self, request: Any, context: Any) -> pb.AskResponse:
+        if isinstance(request, RequestError):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, request.message)
+        return pb.AskResponse(answer=await self._neighbour.answer(request.question))
+
+    def handlers(self) -> dict[str, Any]:
+        return {
+            "Follow": grpc.stream_stream_rpc_method_handler(self.follow),
+            "Probe": self._unary(self.probe, pb.ProbeRequest),
+            "Ask": self._unary(self.ask, pb.AskRequest),
+        }
+
+    def _unary(self, method: Any, request: Any) -> Any:
+        return grpc.unary_unary_rpc_method_handler(
+            method,
+            request_deserializer=bounded(request.FromString, bytes_max=_QUESTION_BYTES_MAX, entries_max=16),
+            response_serializer=lambda message: message.SerializeToString(),
+        )

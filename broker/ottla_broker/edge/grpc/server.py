@@ -1,0 +1,202 @@
+"""The gRPC listener: options, limits, which method is served by what, start and stop. [A]
+
+Made by the broker's composition root. Holds no logic: `log_service` and `admin_service` translate, the
+services behind them decide.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Any, Protocol
+
+import grpc
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import OVERALL_HEALTH
+from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
+from grpc_health.v1.health import aio as health
+from grpc_reflection.v1alpha import reflection
+
+from ottla_broker.config import GrpcEdgeConfig
+from ottla_broker.edge.grpc.admin_service import AdminService, Cluster
+from ottla_broker.edge.grpc.bounds import bounded
+from ottla_broker.edge.grpc.groups_service import GROUPS_CALLS, GROUPS_SERVICE, GroupsService
+from ottla_broker.edge.grpc.log_service import LogService, Records
+from ottla_broker.edge.grpc.probe import GrpcProbe
+from ottla_broker.edge.grpc.replication_service import REPLICATION_SERVICE, Neighbour, ReplicationService
+from ottla_core.pb import broker_pb2 as pb
+
+if TYPE_CHECKING:
+    from ottla_broker.service.groups import GroupService
+
+LOG_SERVICE = "ottla.v1.Log"
+ADMIN_SERVICE = "ottla.v1.Admin"
+
+#: Every request but Produce is names and numbers; ten thousand partitions with long names fit.
+_SMALL_REQUEST_BYTES_MAX = 4 * 1024 * 1024
+#: As many partitions as one broker is meant to hold, and some scalar fields beside them.
+_ENTRIES_MAX = 10_000 + 16
+#: Headers of a call: ours are empty, authentication tokens are a few KiB.
+_METADATA_BYTES_MAX = 16 * 1024
+#: A peer that vanished without a word is noticed after these two together.
+_KEEPALIVE_MS = 30_000
+_KEEPALIVE_TIMEOUT_MS = 10_000
+#: Peers may ping this often; more is a strike, and the third strike closes the connection.
+_PING_INTERVAL_MIN_MS = 5_000
+_IDLE_MAX_MS = 600_000
+#: One bit per algorithm; only "identity". Records are compressed by the producer, once, and a compressed
+#: message could be a bomb.
+_IDENTITY_ONLY = 1
+
+_LOG_STREAMS: dict[str, tuple[str, Any]] = {
+    "Produce": ("produce", pb.ProduceRequest),
+    "Fetch": ("fetch", pb.FetchRequest),
+}
+_LOG_CALLS: dict[str, tuple[str, Any]] = {
+    "ListOffsets": ("list_offsets", pb.ListOffsetsRequest),
+    "DeleteRecords": ("delete_records", pb.DeleteRecordsRequest),
+    "InitProducerId": ("init_producer_id", pb.InitProducerIdRequest),
+}
+#: The method in the proto, the method here, and its request.
+_ADMIN_CALLS: dict[str, tuple[str, Any]] = {
+    "Metadata": ("metadata", pb.MetadataRequest),
+    "CreateTopics": ("create_topics", pb.CreateTopicsRequest),
+    "DeleteTopics": ("delete_topics", pb.DeleteTopicsRequest),
+    "CreatePartitions": ("create_partitions", pb.CreatePartitionsRequest),
+    "DescribeConfigs": ("describe_configs", pb.DescribeConfigsRequest),
+    "AlterConfigs": ("alter_configs", pb.AlterConfigsRequest),
+}
+
+
+class Services(Cluster, Protocol):
+    """The services object, as far as this edge looks at it."""
+
+    @property
+    def records(self) -> Records: ...
+
+    @property
+    def groups(self) -> GroupService: ...
+
+    @property
+    def broker_id(self) -> int: ...
+
+
+class GrpcEdge:
+    def __init__(
+        self,
+        services: Services,
+        config: GrpcEdgeConfig,
+        probe: GrpcProbe,
+        neighbour: Neighbour | None = None,
+    ) -> None:
+        """`neighbour` answers other brokers; without it this is a listener for clients only."""
+        self._config = config
+        self._replication = None if neighbour is None else ReplicationService(neighbour, probe)
+        self._log = LogService(services.records, config, probe)
+        self._admin = AdminService(services, probe)
+        # Looked up when first used: a listener without groups can do without them.
+        self._groups = GroupsService(lambda: services.groups, lambda: services.broker_id, probe)
+        self._health = health.HealthServicer()
+        self._server: Any = None
+
+    async def bind(self, host: str, port: int) -> int:
+        """Take the port, serve nobody yet; gives the port, a free one for 0. OSError if it is taken."""
+        server = aio.server(options=_options(self._config))
+        server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(LOG_SERVICE, self._log_handlers()),
+                grpc.method_handlers_generic_handler(ADMIN_SERVICE, _unary(self._admin, _ADMIN_CALLS)),
+                grpc.method_handlers_generic_handler(GROUPS_SERVICE, _unary(self._groups, GROUPS_CALLS)),
+            )
+        )
+        if self._replication is not None:
+            handlers = grpc.method_handlers_generic_handler(REPLICATION_SERVICE, self._replication.handlers())
+            server.add_generic_rpc_handlers((handlers,))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection(
+            (
+                LOG_SERVICE,
+                ADMIN_SERVICE,
+                GROUPS_SERVICE,
+                REPLICATION_SERVICE,
+                HEALTH_SERVICE,
+                reflection.SERVICE_NAME,
+            ),
+            server,
+        )
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            bound = server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise OSError(
+                errno.EADDRINUSE, f"Cannot listen on {address} for gRPC; is the port taken?"
+            ) from error
+        self._server = server
+        return int(bound)
+
+    async def serve(self) -> None:
+        await self._server.start()
+        for service in (OVERALL_HEALTH, LOG_SERVICE, ADMIN_SERVICE, GROUPS_SERVICE):
+            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+
+    async def start(self, host: str, port: int) -> int:
+        """Bind and serve at once."""
+        bound = await self.bind(host, port)
+        await self.serve()
+        return bound
+
+    async def stop(self, grace_s: float) -> None:
+        """Tell health checks, let streams answer what they have read, cut what is left after `grace_s`."""
+        if self._server is None:
+            return
+        await self._health.enter_graceful_shutdown()
+        self._log.stop()
+        await self._server.stop(grace_s)
+        self._server = None
+
+    def _log_handlers(self) -> dict[str, Any]:
+        handlers = _unary(self._log, _LOG_CALLS)
+        for name, (method, request) in _LOG_STREAMS.items():
+            limit = self._config.message_max_bytes if name == "Produce" else _SMALL_REQUEST_BYTES_MAX
+            handlers[name] = grpc.stream_stream_rpc_method_handler(
+                getattr(self._log, method),
+                request_deserializer=bounded(request.FromString, bytes_max=limit, entries_max=_ENTRIES_MAX),
+                response_serializer=_serialize,
+            )
+        return handlers
+
+
+def _unary(service: object, calls: dict[str, tuple[str, Any]]) -> dict[str, Any]:
+    return {
+        name: grpc.unary_unary_rpc_method_handler(
+            getattr(service, method),
+            request_deserializer=bounded(
+                request.FromString, bytes_max=_SMALL_REQUEST_BYTES_MAX, entries_max=_ENTRIES_MAX
+            ),
+            response_serializer=_serialize,
+        )
+        for name, (method, request) in calls.items()
+    }
+
+
+def _serialize(message: Any) -> bytes:
+    made: bytes = message.SerializeToString()
+    return made
+
+
+def _options(config: GrpcEdgeConfig) -> list[tuple[str, int]]:
+    return [
+        # Without it a second broker binds the same port without a word, and calls go to either.
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", config.message_max_bytes),
+        ("grpc.max_send_message_length", -1),  # our own answers are bounded where they are made
+        ("grpc.max_concurrent_streams", config.streams_max),
+        ("grpc.max_metadata_size", _METADATA_BYTES_MAX),
+        ("grpc.http2.lookahead_bytes", config.stream_window_bytes),
+        ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", _PING_INTERVAL_MIN_MS),
+        ("grpc.max_connection_idle_ms", _IDLE_MAX_MS),
+        ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
+    ]

@@ -1,0 +1,99 @@
+"""What the administrative handlers share: resource types, config values as fields, deadlines. [S]"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from ottla_broker.edge.kafka.request import WAIT_S_MAX, Context, error_fields
+from ottla_broker.requests import ConfigValue
+from ottla_core.errors import InvalidRequest, RequestError
+
+#: Kafka's ConfigResource.Type.
+TOPIC = 2
+BROKER = 4
+BROKER_LOGGER = 8
+CLIENT_METRICS = 16
+GROUP = 32
+
+#: Kafka's ConfigSource, by our names.
+_SOURCES = {
+    "topic": 1,
+    "dynamic-broker": 2,
+    "dynamic-default-broker": 3,
+    "static-broker": 4,
+    "default": 5,
+}
+#: Kafka's ConfigType, by our names.
+_TYPES = {
+    "boolean": 1,
+    "string": 2,
+    "int": 3,
+    "short": 4,
+    "long": 5,
+    "double": 6,
+    "list": 7,
+    "class": 8,
+    "password": 9,
+}
+_DEFAULT_SOURCE = _SOURCES["default"]
+
+#: librdkafka asks with a deadline of zero when its caller does not want to wait. The change itself still
+#: takes a moment, and an answer that says what became of it is worth that moment.
+_TIMEOUT_S_MIN = 1.0
+
+#: Authorized operations are bit fields over Kafka's AclOperation: everything is allowed as long as there
+#: are no ACLs.
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+#: "Not asked for", as Kafka spells it.
+NO_OPERATIONS = -(1 << 31)
+
+
+def timeout_s(timeout_ms: int) -> float:
+    """How long the client lets us work, within what is sensible."""
+    return min(max(timeout_ms / 1000, _TIMEOUT_S_MIN), WAIT_S_MAX)
+
+
+def outcome(context: Context, error: RequestError | None) -> dict[str, Any]:
+    """The error fields of one item, refusals counted."""
+    if error is not None:
+        context.failed(error)
+    return error_fields(error)
+
+
+def repeated(names: Iterable[Any]) -> set[Any]:
+    """Those that occur more than once: of two orders for one thing, neither is carried out."""
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def broker_id(resource_name: str) -> int | None:
+    """The broker that a resource names; None for the one that stands for all brokers."""
+    if not resource_name:
+        return None
+    if not resource_name.isascii() or not resource_name.isdigit():
+        raise InvalidRequest(
+            f"A broker is named by its number or by nothing at all, not by {resource_name!r}."
+        )
+    return int(resource_name)
+
+
+def config_fields(value: ConfigValue, *, synonyms: bool, documentation: bool) -> dict[str, Any]:
+    """One setting as DescribeConfigs and CreateTopics show it. Secrets are named, never shown."""
+    shown = None if value.sensitive else value.value
+    listed = value.synonyms if synonyms else ()
+    return {
+        "name": value.name,
+        "value": shown,
+        "read_only": value.read_only,
+        "config_source": _SOURCES[value.source],
+        "is_default": _SOURCES[value.source] == _DEFAULT_SOURCE,
+        "is_sensitive": value.sensitive,
+        "synonyms": [
+            {"name": name, "value": None if value.sensitive else text, "source": _SOURCES[source]}
+            for name, text, source in listed
+        ],
+        "config_type": _TYPES.get(value.type, 0),
+        "documentation": value.documentation if documentation else None,
+    }

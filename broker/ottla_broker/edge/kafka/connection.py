@@ -1,0 +1,474 @@
+"""One client: bytes to requests, requests to handlers, answers back in order. [S]
+
+Theory of operation. `_pump` takes whole frames from the framer and handles them until nothing is left or the
+connection is blocked. What blocks it: an answer that must be there before the next request is handled, too
+many unanswered requests, or a client that does not take its answers. While blocked, at most one buffer of
+bytes is read and then reading stops, so TCP holds the client back.
+
+* I1: requests are handled in the order in which they came, and answered in that order.
+* I2: an answer that is there at once costs no task, no future and no queue.
+* I3: every byte kept outside the shared receive buffer is counted in `Memory`, until `connection_lost` at
+  the latest.
+* I4: whatever a peer sends, the worst that happens is that this connection ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, cast
+
+import structlog
+
+from ottla_broker.edge.kafka import codec
+from ottla_broker.edge.kafka.decode import Cursor, Malformed
+from ottla_broker.edge.kafka.frame import Framer
+from ottla_broker.edge.kafka.request import Context, Disconnect, Encoded, Reply, Request
+from ottla_broker.edge.kafka.versions import API_VERSIONS_KEY, APIS
+from ottla_core.errors import RequestError
+from ottla_core.ports.disk import Buffer
+
+if TYPE_CHECKING:
+    from ottla_broker.edge.kafka.shared import Route, Shared
+
+_log = structlog.get_logger("ottla.kafka")
+
+#: API key, version, correlation id, length of the client id.
+_HEADER = Struct(">hhih")
+_HEADER_BYTES = _HEADER.size
+#: Frame length and correlation id of an answer.
+_ANSWER = Struct(">ii")
+#: The same, and no tagged fields.
+_FLEXIBLE_ANSWER = Struct(">iiB")
+#: Answers up to this size are sent as one buffer: joining is cheaper than another entry in the write queue.
+_JOIN_BYTES_MAX = 1 << 12
+#: Answers to pipelined requests are collected up to this size before they are sent.
+_OUTBOX_BYTES_MAX = 1 << 16
+
+
+class _Slot:
+    """The place of one request in the order of answers."""
+
+    __slots__ = ("buffers", "future", "request", "route", "started")
+
+    def __init__(self, route: Route, request: Request, started: float) -> None:
+        self.route = route
+        self.request = request
+        self.started = started
+        #: The answer when it is there; empty for "none will be sent".
+        self.buffers: list[Buffer] | None = None
+        self.future: asyncio.Future[Reply] | None = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._framer = Framer(shared.receive_view, shared.memory, shared.config.request_max_bytes)
+        self._transport: asyncio.Transport | None = None
+        self._context = Context(
+            shared.services,
+            shared.config,
+            shared.memory,
+            shared.metadata_cache,
+            shared.probe.errors,
+            fetch_sessions=shared.fetch_sessions,
+            opened_at=shared.clock.monotonic(),
+        )
+        #: Unanswered requests, oldest first.
+        self._slots: deque[_Slot] = deque()
+        #: The one that the next request has to wait for.
+        self._exclusive: _Slot | None = None
+        #: Answers made while handling what one read brought; they leave together.
+        self._outbox: list[Buffer] = []
+        self._outbox_bytes = 0
+        self._is_pumping = False
+        self._write_paused = False
+        self._read_paused = False
+        self._closing = False
+        #: Bytes of `Memory` that are ours: of the request that arrives, of those that wait, of unsent
+        #: answers.
+        self._reserved = 0
+        self._parked = 0
+        self._unsent = 0
+        self._waits_for_memory = False
+        self._client_id_raw = b""
+        self._client_id: str | None = None
+        #: For the sweeper: whether anything came since the last tick, and for how many ticks what has lasted.
+        self._active = True
+        self._quiet_ticks = 0
+        self._frame_ticks = 0
+        self._write_ticks = 0
+        self._unsent_before = 0
+
+    # ------------------------------------------------------------------ transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self._context.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "?")
+        if not self._shared.admit(self):
+            self._closing = True
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits(high=self._shared.config.write_buffer_bytes)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        memory = self._shared.memory
+        memory.forget(self._granted)
+        self._hold()
+        memory.owe(-self._unsent)
+        self._unsent = 0
+        self._framer.drop()
+        for slot in self._slots:
+            if slot.future is not None and slot.route.read_only:
+                slot.future.cancel()
+        if self._context.fetch_session is not None:
+            self._shared.fetch_sessions.close(self._context.fetch_session)
+        self._shared.gone(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._framer.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._active = True
+        self._shared.probe.bytes_in += nbytes
+        self._framer.filled(nbytes)
+        self._pump()
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        if self._transport is not None:
+            self._unsent = self._transport.get_write_buffer_size()
+            self._shared.memory.owe(self._unsent)
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._write_ticks = 0
+        unsent, self._unsent = self._unsent, 0
+        self._shared.memory.owe(-unsent)
+        self._pump()
+
+    # ------------------------------------------------------------------ receiving
+
+    @property
+    def _blocked(self) -> bool:
+        return (
+            self._exclusive is not None
+            or self._write_paused
+            or self._closing
+            or len(self._slots) >= self._shared.config.requests_max
+        )
+
+    def _pump(self) -> None:
+        """Handle what can be handled, then keep what is left (I3)."""
+        if self._waits_for_memory:
+            return
+        framer = self._framer
+        self._is_pumping = True
+        try:
+            while not self._blocked:
+                frame = framer.next()
+                if frame is None:
+                    break
+                self._frame_ticks = 0
+                self._handle(frame)
+        except Malformed as error:
+            self.drop("malformed", str(error))
+        except Disconnect as error:
+            self.drop("refused", str(error))
+        except Exception:
+            # I4. A handler's own errors are dealt with closer to it; this one is in our plumbing.
+            _log.exception("kafka request failed", peer=self._context.peer, client=self._context.software)
+            self.drop("internal error", "see the log")
+        finally:
+            self._is_pumping = False
+        if self._outbox:
+            self._flush()
+        if self._closing:
+            self._close_when_done()
+        self._keep_rest()
+
+    def _keep_rest(self) -> None:
+        """Move what is left out of the shared buffer, and read on only if there is a place to read to
+        (I3)."""
+
+        framer = self._framer
+        left = framer.left
+        if self._closing:
+            self._set_reading(False)
+            return
+        if left == 0 and not self._reserved and not self._parked and not self._read_paused:
+            return
+        blocked = self._blocked
+        if left == 0:
+            if self._reserved or self._parked:
+                framer.drop()
+                self._hold()
+            self._set_reading(True)
+            return
+        size = framer.missing()
+        if size == 0:
+            self._set_reading(not blocked)
+        elif size > left and not blocked and self._shared.memory.reserve(size, self._granted):
+            framer.keep(size)
+            self._hold(reserved=size)
+            self._set_reading(True)
+        else:
+            # Nothing may be read on: either it is not our turn, or there is no memory for the rest of the
+            # frame.
+            self._waits_for_memory = size > left and not blocked
+            if self._waits_for_memory:
+                self._shared.probe.reading_paused += 1
+            framer.keep(left)
+            self._hold(parked=left)
+            self._set_reading(False)
+
+    def _granted(self) -> None:
+        """Memory for the frame that we stopped in has been set aside for us."""
+        self._waits_for_memory = False
+        size = self._framer.missing()
+        self._framer.keep(size)
+        self._hold(reserved=size)
+        self._set_reading(True)
+
+    def _hold(self, *, reserved: int = 0, parked: int = 0) -> None:
+        """Note what we hold from now on, where `reserved` has been taken already, and give back the rest."""
+        before, self._reserved = self._reserved, reserved
+        self._shared.memory.park(parked - self._parked)
+        self._parked = parked
+        if before:
+            self._shared.memory.release(before)
+
+    def _set_reading(self, wanted: bool) -> None:
+        if wanted is not self._read_paused or self._transport is None:
+            return
+        self._read_paused = not wanted
+        if self._transport.is_closing():
+            return
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    # ------------------------------------------------------------------ handling
+
+    def _handle(self, frame: memoryview) -> None:
+        if len(frame) < _HEADER_BYTES:
+            raise Malformed(f"a request of {len(frame)} bytes")
+        shared = self._shared
+        started = shared.now()
+        key, version, correlation_id, client_length = _HEADER.unpack_from(frame)
+        api = APIS.get(key)
+        if api is None:
+            raise Malformed(f"unknown API key {key}")
+        body_at = _HEADER_BYTES
+        if not api.low <= version <= api.high:
+            if key != API_VERSIONS_KEY or version < 0:
+                raise Disconnect(f"{api.name} version {version} is not served here")
+        else:
+            if client_length > 0:
+                body_at = self._read_client_id(frame, client_length)
+            if version >= api.flexible_from:
+                if body_at < len(frame) and frame[body_at] == 0:
+                    body_at += 1
+                else:
+                    cursor = Cursor(frame, body_at)
+                    cursor.skip_tagged()
+                    body_at = cursor.at
+        request = Request(api, version, correlation_id, self._client_id, frame[body_at:])
+        route = shared.route(key)
+        route.requests.n += 1
+        self._run(route, request, started)
+
+    def _read_client_id(self, frame: memoryview, length: int) -> int:
+        end = _HEADER_BYTES + length
+        raw = frame[_HEADER_BYTES:end]
+        if len(raw) < length:
+            raise Malformed("the frame ends within the client id")
+        if raw != self._client_id_raw:
+            self._client_id_raw = bytes(raw)
+            self._client_id = str(raw, "utf-8", "replace")
+        return end
+
+    def _run(self, route: Route, request: Request, started: float) -> None:
+        try:
+            reply = route.handle(self._context, request)
+        except (Malformed, Disconnect):
+            raise
+        except Exception as error:
+            reply = self._reply_to(request, error)
+        # By exact types first: `isinstance(…, Awaitable)` costs as much as the rest of this function.
+        if type(reply) is Encoded or type(reply) is dict or reply is None:
+            buffers = self._encode(request, reply)
+            if not self._slots:
+                self._finish(route, buffers, started)  # I2
+                return
+            slot = _Slot(route, request, started)
+            slot.buffers = buffers
+            self._slots.append(slot)
+            return
+        slot = _Slot(route, request, started)
+        self._slots.append(slot)
+        if not route.overlaps:
+            self._exclusive = slot
+        slot.future = self._shared.spawn(cast(Awaitable[Reply], reply))
+        slot.future.add_done_callback(lambda future: self._answered(slot, future))
+
+    def _answered(self, slot: _Slot, future: asyncio.Future[Reply]) -> None:
+        """The answer of one slot is there; send all that are no longer held up by an older one (I1)."""
+        if self._exclusive is slot:
+            self._exclusive = None
+        if future.cancelled():
+            slot.buffers = []
+            self._closing = True
+        else:
+            error = future.exception()
+            request = slot.request
+            reply = self._reply_to(request, error) if error is not None else future.result()
+            slot.buffers = self._encode(request, reply)
+        slot.future = None
+        slots = self._slots
+        while slots and slots[0].buffers is not None:
+            ready = slots.popleft()
+            self._finish(ready.route, ready.buffers or [], ready.started)
+        if self._closing:
+            self._close_when_done()
+        else:
+            self._pump()
+
+    def _reply_to(self, request: Request, error: BaseException) -> Reply:
+        """What to answer instead, when a handler raised."""
+        if not isinstance(error, RequestError):
+            _log.error(
+                "kafka request failed",
+                api=request.api.name,
+                version=request.version,
+                peer=self._context.peer,
+                client=self._context.software,
+                exc_info=error,
+            )
+            error = RequestError()
+        self._context.failed(error)
+        reply = codec.error_response(request.api, request.version, error)
+        if reply is None:
+            self.drop("internal error", f"{request.api.name} has no place for {error.name}")
+        return reply
+
+    # ------------------------------------------------------------------ answering
+
+    def _encode(self, request: Request, reply: Reply) -> list[Buffer]:
+        if reply is None:
+            return []
+        api, version = request.api, request.version
+        if version > api.high:
+            version = 0  # ApiVersions only: the client does not know our versions yet
+        body: Sequence[Buffer]
+        if isinstance(reply, Encoded):
+            body = reply.body
+        else:
+            try:
+                body = (codec.encode_response(api, version, reply),)
+            except Exception:
+                _log.exception("kafka answer cannot be encoded", api=api.name, version=version)
+                self.drop("internal error", "see the log")
+                return []
+        size = 4 + (len(body[0]) if len(body) == 1 else sum(map(len, body)))
+        if version >= api.flexible_from and api.key != API_VERSIONS_KEY:
+            head = _FLEXIBLE_ANSWER.pack(size + 1, request.correlation_id, 0)
+        else:
+            head = _ANSWER.pack(size, request.correlation_id)
+        if size <= _JOIN_BYTES_MAX:
+            return [b"".join((head, *body))]
+        return [head, *body]
+
+    def _finish(self, route: Route, buffers: list[Buffer], started: float) -> None:
+        shared, transport = self._shared, self._transport
+        if route.seconds is not None:
+            route.seconds.observe(shared.now() - started)
+        if not buffers or transport is None or transport.is_closing():
+            return
+        outbox = self._outbox
+        for buffer in buffers:
+            outbox.append(buffer)
+            self._outbox_bytes += len(buffer)
+        if not self._is_pumping or self._outbox_bytes > _OUTBOX_BYTES_MAX:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Send what is in the outbox: one system call, however many answers."""
+        outbox, size = self._outbox, self._outbox_bytes
+        self._outbox, self._outbox_bytes = [], 0
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self._shared.probe.bytes_out += size
+        if len(outbox) == 1:
+            transport.write(outbox[0])
+        elif size <= _JOIN_BYTES_MAX:
+            transport.write(b"".join(outbox))
+        else:
+            transport.writelines(outbox)
+
+    # ------------------------------------------------------------------ ending
+
+    def drop(self, reason: str, detail: str) -> None:
+        """End this connection once the requests before this one are answered."""
+        if self._closing:
+            return
+        self._closing = True
+        self._shared.probe.connections_dropped.add(reason)
+        _log.info(
+            f"kafka connection dropped: {reason}",
+            peer=self._context.peer,
+            client=self._client_id or self._context.software,
+            detail=detail,
+        )
+        if not self._is_pumping:
+            self.drain()
+
+    def drain(self) -> None:
+        """Take no more requests; close as soon as those in hand are answered."""
+        self._closing = True
+        self._set_reading(False)
+        self._close_when_done()
+
+    def _close_when_done(self) -> None:
+        if not self._slots and self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def tick(self, stall_ticks: int, idle_ticks: int) -> None:
+        """Called by the sweeper at a steady pace; ends who does not move."""
+        if self._write_paused or self._closing:
+            self._tick_writing(stall_ticks)
+            return
+        was_active, self._active = self._active, False
+        self._quiet_ticks = 0 if was_active or self._slots else self._quiet_ticks + 1
+        if self._framer.left and not self._blocked and not self._waits_for_memory:
+            # A large frame may take its time, but not forever, however steadily its bytes drip in.
+            self._frame_ticks += 1
+            if self._frame_ticks > stall_ticks + self._reserved // self._shared.least_bytes_per_tick:
+                self.drop("stalled request", f"{self._framer.left} bytes of it came")
+                return
+        if self._quiet_ticks > idle_ticks:
+            self.drop("idle", "nothing came for a long time")
+
+    def _tick_writing(self, stall_ticks: int) -> None:
+        unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        if self._closing and not unsent and self._slots:
+            return  # still waiting for a handler, which has a deadline of its own
+        self._write_ticks = self._write_ticks + 1 if unsent >= self._unsent_before else 0
+        self._unsent_before = unsent
+        if self._write_ticks > stall_ticks:
+            self._shared.probe.connections_dropped.add("stalled answer")
+            _log.info(
+                "kafka connection dropped: stalled answer", peer=self._context.peer, unsent_bytes=unsent
+            )
+            self.abort()

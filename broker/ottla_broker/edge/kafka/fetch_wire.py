@@ -1,0 +1,213 @@
+"""Fetch on the wire: a bounded parse, and an encoder that never copies record bytes. [P]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from struct import error as struct_error
+from typing import NamedTuple
+
+from ottla_broker.edge.kafka.decode import Cursor, Malformed
+from ottla_broker.edge.kafka.encode import uvarint
+from ottla_broker.requests import Aborted, Fetched
+from ottla_core.ports.disk import Buffer
+
+FLEXIBLE_FROM = 12
+TOPIC_IDS_FROM = 13
+SESSIONS_FROM = 7
+
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+#: Records up to this size are joined with what surrounds them: fewer buffers, and the copy is small.
+_JOIN_BYTES_MAX = 1 << 12
+
+
+class FetchPartition(NamedTuple):
+    partition: int
+    leader_epoch: int
+    offset: int
+    max_bytes: int
+
+
+class FetchTopic(NamedTuple):
+    #: The topic's name, or its id from version 13 on, as it stood in the request.
+    key: bytes
+    partitions: list[FetchPartition]
+
+
+class FetchRequest(NamedTuple):
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    read_committed: bool
+    session_id: int
+    session_epoch: int
+    topics: list[FetchTopic]
+    #: Topic and partition indexes that an incremental fetch no longer wants.
+    forgotten: list[tuple[bytes, list[int]]]
+
+
+#: By first version: wait, min bytes, max bytes, isolation [, session id, session epoch].
+_LIMITS_V4 = Struct(">iiib")
+_LIMITS_V7 = Struct(">iiibii")
+#: By first version: index [, leader epoch], offset [, last fetched epoch] [, log start offset], max bytes.
+_PARTITION_V4 = Struct(">iqi")
+_PARTITION_V5 = Struct(">iqqi")
+_PARTITION_V9 = Struct(">iiqqi")
+_PARTITION_V12 = Struct(">iiqiqi")
+
+
+def parse(body: memoryview, version: int) -> FetchRequest:
+    """Raises `Malformed`. Everything is copied out of `body`."""
+    try:
+        return _parse(Cursor(body), version)
+    except (struct_error, IndexError) as error:
+        raise Malformed(f"fetch: {error}") from error
+
+
+def _parse(cursor: Cursor, version: int) -> FetchRequest:
+    view = cursor.view
+    if version < 15:
+        cursor.at += 4  # replica id: whoever asks here reads as a consumer, below the high watermark
+    session_id, session_epoch = 0, -1
+    if version >= SESSIONS_FROM:
+        wait, low, high, isolation, session_id, session_epoch = _LIMITS_V7.unpack_from(view, cursor.at)
+        cursor.at += _LIMITS_V7.size
+    else:
+        wait, low, high, isolation = _LIMITS_V4.unpack_from(view, cursor.at)
+        cursor.at += _LIMITS_V4.size
+    flexible = version >= FLEXIBLE_FROM
+    topics: list[FetchTopic] = []
+    for _ in range(_count(cursor, flexible)):
+        key = _topic_key(cursor, version)
+        partitions = [_partition(cursor, version) for _ in range(_count(cursor, flexible))]
+        if flexible:
+            cursor.skip_tagged()
+        topics.append(FetchTopic(key, partitions))
+    forgotten = _forgotten(cursor, version) if version >= SESSIONS_FROM else []
+    # The rack and the tagged fields that follow are of no use to us yet; nothing comes after them.
+    return FetchRequest(wait, low, high, isolation == 1, session_id, session_epoch, topics, forgotten)
+
+
+def _count(cursor: Cursor, flexible: bool) -> int:
+    if flexible:
+        number = cursor.uvarint() - 1
+    else:
+        (number,) = _INT32.unpack_from(cursor.view, cursor.at)
+        cursor.at += 4
+    return cursor.count(number)
+
+
+def _topic_key(cursor: Cursor, version: int) -> bytes:
+    if version >= TOPIC_IDS_FROM:
+        return bytes(cursor.take(16))
+    if version >= FLEXIBLE_FROM:
+        return bytes(cursor.take(cursor.uvarint() - 1))
+    (length,) = _INT16.unpack_from(cursor.view, cursor.at)
+    cursor.at += 2
+    return bytes(cursor.take(length))
+
+
+def _partition(cursor: Cursor, version: int) -> FetchPartition:
+    view, at = cursor.view, cursor.at
+    epoch = -1
+    if version >= 12:
+        index, epoch, offset, _, _, size = _PARTITION_V12.unpack_from(view, at)
+        cursor.at = at + _PARTITION_V12.size
+        cursor.skip_tagged()
+    elif version >= 9:
+        index, epoch, offset, _, size = _PARTITION_V9.unpack_from(view, at)
+        cursor.at = at + _PARTITION_V9.size
+    elif version >= 5:
+        index, offset, _, size = _PARTITION_V5.unpack_from(view, at)
+        cursor.at = at + _PARTITION_V5.size
+    else:
+        index, offset, size = _PARTITION_V4.unpack_from(view, at)
+        cursor.at = at + _PARTITION_V4.size
+    return FetchPartition(index, epoch, offset, size)
+
+
+def _forgotten(cursor: Cursor, version: int) -> list[tuple[bytes, list[int]]]:
+    flexible = version >= FLEXIBLE_FROM
+    topics: list[tuple[bytes, list[int]]] = []
+    for _ in range(_count(cursor, flexible)):
+        key = _topic_key(cursor, version)
+        number = _count(cursor, flexible)
+        indexes = list(Struct(f">{number}i").unpack(cursor.take(4 * number)))
+        if flexible:
+            cursor.skip_tagged()
+        topics.append((key, indexes))
+    return topics
+
+
+#: index, error, high watermark, last stable offset [, log start offset].
+_HEAD_V4 = Struct(">ihqq")
+_HEAD_V5 = Struct(">ihqqq")
+_ABORTED = Struct(">qq")
+_NO_REPLICA = _INT32.pack(-1)
+
+Answers = Sequence[tuple[bytes, Sequence[tuple[int, Fetched]]]]
+
+
+def encode(
+    version: int, answers: Answers, *, read_committed: bool, session_id: int = 0, error_code: int = 0
+) -> list[Buffer]:
+    """The answer as buffers to be sent in order; records are passed through as they are.
+
+    `answers` holds per topic, by the key of the request, the partition indexes and what was fetched.
+    """
+    flexible = version >= FLEXIBLE_FROM
+    done: list[Buffer] = []
+    out = bytearray(4)  # never throttled
+    if version >= SESSIONS_FROM:
+        out += _INT16.pack(error_code) + _INT32.pack(session_id)
+    out += uvarint(len(answers) + 1) if flexible else _INT32.pack(len(answers))
+    for key, partitions in answers:
+        if version < FLEXIBLE_FROM:
+            out += _INT16.pack(len(key))
+        elif version < TOPIC_IDS_FROM:
+            out += uvarint(len(key) + 1)
+        out += key
+        out += uvarint(len(partitions) + 1) if flexible else _INT32.pack(len(partitions))
+        for index, fetched in partitions:
+            _encode_head(out, version, index, fetched, read_committed)
+            records = fetched.records
+            out += uvarint(len(records) + 1) if flexible else _INT32.pack(len(records))
+            if len(records) <= _JOIN_BYTES_MAX:
+                out += records
+            else:
+                done += (out, records)
+                out = bytearray()
+            if flexible:
+                out.append(0)
+        if flexible:
+            out.append(0)
+    if flexible:
+        out.append(0)
+    if out:
+        done.append(out)
+    return done
+
+
+def _encode_head(out: bytearray, version: int, index: int, f: Fetched, read_committed: bool) -> None:
+    code = 0 if f.error is None else f.error.code
+    if version >= 5:
+        out += _HEAD_V5.pack(index, code, f.high_watermark, f.last_stable_offset, f.log_start_offset)
+    else:
+        out += _HEAD_V4.pack(index, code, f.high_watermark, f.last_stable_offset)
+    if read_committed:
+        _encode_aborted(out, version, f.aborted)
+    else:
+        out += b"\x00" if version >= FLEXIBLE_FROM else b"\xff\xff\xff\xff"  # null
+    if version >= 11:
+        out += _NO_REPLICA
+
+
+def _encode_aborted(out: bytearray, version: int, aborted: Iterable[Aborted]) -> None:
+    entries = list(aborted)
+    flexible = version >= FLEXIBLE_FROM
+    out += uvarint(len(entries) + 1) if flexible else _INT32.pack(len(entries))
+    for entry in entries:
+        out += _ABORTED.pack(entry.producer_id, entry.first_offset)
+        if flexible:
+            out.append(0)

@@ -1,0 +1,66 @@
+"""What the handlers of consumer groups share: topics by name or id, answers that may have to wait, where a client is.
+[S]"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from ottla_broker.edge.kafka.request import Context, Reply
+from ottla_broker.requests import Maybe
+from ottla_core.errors import RequestError
+
+T = TypeVar("T")
+
+#: Bit field over Kafka's AclOperation, as long as there are no ACLs: read, delete, describe, and the configs' two.
+GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
+
+
+def answered(
+    context: Context,
+    ask: Callable[[], Maybe[T]],
+    shape: Callable[[T], Reply],
+    refuse: Callable[[RequestError], Reply],
+) -> Maybe[Reply]:
+    """Ask a service, and shape what it answers, now or later; a refusal is counted and shaped by `refuse`."""
+    try:
+        found = ask()
+    except RequestError as error:
+        context.failed(error)
+        return refuse(error)
+    if isinstance(found, Awaitable):
+        return _later(context, found, shape, refuse)
+    return shape(found)
+
+
+async def _later(
+    context: Context,
+    found: Awaitable[T],
+    shape: Callable[[T], Reply],
+    refuse: Callable[[RequestError], Reply],
+) -> Reply:
+    try:
+        return shape(await found)
+    except RequestError as error:
+        context.failed(error)
+        return refuse(error)
+
+
+def code(context: Context, error: RequestError | None) -> int:
+    return 0 if error is None else context.failed(error)
+
+
+def topic_name(context: Context, topic: dict[str, Any]) -> str | None:
+    """A topic by its name, or from some versions on by its id; None for an id that nobody has."""
+    name: str | None = topic.get("name")
+    return context.services.image.names_by_id.get(topic["topic_id"]) if name is None else name
+
+
+def same_topic(topic: dict[str, Any], partitions: list[dict[str, Any]]) -> dict[str, Any]:
+    """The topic of an answer, called as the request called it."""
+    return {key: topic[key] for key in ("name", "topic_id") if key in topic} | {"partitions": partitions}
+
+
+def client_host(context: Context) -> str:
+    """As Java prints an address, because that is what tools show: `/127.0.0.1`."""
+    return "/" + context.peer.rpartition(":")[0]

@@ -1,0 +1,144 @@
+"""Fetch (1), versions 4-18: read batches, waiting for them if asked to. [S]
+
+Batches go out as they lie on disk: the first may begin before the asked offset, the last may be cut off;
+clients skip and drop accordingly. `max_bytes` bounds the answer, each partition's own limit its part, and
+the first batch found is sent whole even if it is over both (KIP-74). A fetch that has to wait can be given
+up when its client goes.
+
+Fetch sessions (KIP-227) belong to their connection; see `fetch_session`. Where there is no room for one,
+the answer carries session id 0 and the client goes on with full fetches.
+
+Versions: 5 adds the log start offset; 7 sessions; 9 fencing by leader epoch (KIP-320); 11 a preferred
+replica; 12 is flexible; 13 names topics by id; 15 moves the replica id into a tagged field. Left out:
+followers (a replica id is ignored: Ottla's brokers replicate over gRPC), reading from the nearest replica,
+the diverging epoch (only followers ask), the current leader in errors (KIP-951).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla_broker.edge.kafka.decode import Malformed
+from ottla_broker.edge.kafka.fetch_session import FIRST_EPOCH, SESSIONLESS_EPOCH, Answers, FetchSession
+from ottla_broker.edge.kafka.fetch_wire import (
+    SESSIONS_FROM,
+    TOPIC_IDS_FROM,
+    FetchRequest,
+    FetchTopic,
+    encode,
+    parse,
+)
+from ottla_broker.edge.kafka.request import WAIT_S_MAX, Context, Encoded, Reply, Request
+from ottla_broker.requests import Fetched, FetchWant, Maybe
+from ottla_core.errors import RequestError, UnknownTopicId
+from ottla_core.ids import TopicPartition
+
+READ_ONLY = True
+
+#: When memory is short an answer is cut down to this; the first batch is given whole all the same.
+_BYTES_LEAST = 1 << 16
+
+
+class _Plan(NamedTuple):
+    """One fetch on its way: what was asked, and where each partition's answer will come from."""
+
+    context: Context
+    version: int
+    wanted: FetchRequest
+    session: FetchSession | None
+    is_incremental: bool
+    #: Per topic: its key, and per partition its index and either a place in what is fetched or the refusal.
+    places: list[tuple[bytes, list[tuple[int, int | Fetched]]]]
+
+
+def handle(context: Context, request: Request) -> Maybe[Reply]:
+    version = request.version
+    wanted = parse(request.body, version)
+    is_incremental = wanted.session_epoch not in (FIRST_EPOCH, SESSIONLESS_EPOCH)
+    try:
+        session = _session(context, version, wanted, is_incremental)
+    except RequestError as error:
+        return Encoded(encode(version, (), read_committed=False, error_code=context.failed(error)))
+    topics = session.topics() if session is not None and is_incremental else wanted.topics
+    plan = _Plan(context, version, wanted, session, is_incremental, [])
+    wants = _locate(plan, topics)
+    refused = len(wants) < sum(len(within) for _, within in plan.places)
+    fetched = _fetch(context, wanted, wants, at_once=refused)
+    return _answer(plan, fetched) if isinstance(fetched, list) else _answer_later(plan, fetched)
+
+
+def _session(
+    context: Context, version: int, wanted: FetchRequest, is_incremental: bool
+) -> FetchSession | None:
+    sessions, by_id = context.fetch_sessions, version >= TOPIC_IDS_FROM
+    if is_incremental:
+        return sessions.resume(context.fetch_session, wanted, by_id=by_id)
+    if context.fetch_session is not None:
+        sessions.close(context.fetch_session)
+        context.fetch_session = None
+    if version >= SESSIONS_FROM and wanted.session_epoch == FIRST_EPOCH:
+        context.fetch_session = sessions.open(wanted, by_id=by_id)
+    return context.fetch_session
+
+
+def _locate(plan: _Plan, topics: Sequence[FetchTopic]) -> list[FetchWant]:
+    """What to ask of the service; notes in the plan where each answer goes."""
+    wants: list[FetchWant] = []
+    for topic in topics:
+        name = _name_of(plan.context, plan.version, topic.key)
+        within: list[tuple[int, int | Fetched]] = []
+        for p in topic.partitions:
+            if name is None:
+                within.append((p.partition, Fetched(TopicPartition("", p.partition), UnknownTopicId())))
+            else:
+                within.append((p.partition, len(wants)))
+                tp = TopicPartition(name, p.partition)
+                wants.append(FetchWant(tp, p.offset, max(p.max_bytes, 0), p.leader_epoch))
+        plan.places.append((topic.key, within))
+    return wants
+
+
+def _name_of(context: Context, version: int, key: bytes) -> str | None:
+    if version >= TOPIC_IDS_FROM:
+        return context.services.image.names_by_id.get(UUID(bytes=key))
+    try:
+        return key.decode()
+    except UnicodeDecodeError as error:
+        raise Malformed("a topic name is not UTF-8") from error
+
+
+def _fetch(
+    context: Context, wanted: FetchRequest, wants: list[FetchWant], *, at_once: bool
+) -> Maybe[list[Fetched]]:
+    room = max(context.memory.room, _BYTES_LEAST)
+    return context.services.records.fetch(
+        wants,
+        max_wait_s=0.0 if at_once else min(max(wanted.max_wait_ms, 0) / 1000, WAIT_S_MAX),
+        min_bytes=wanted.min_bytes,
+        max_bytes=max(0, min(wanted.max_bytes, context.config.fetch_max_bytes, room)),
+        read_committed=wanted.read_committed,
+    )
+
+
+async def _answer_later(plan: _Plan, fetched: Awaitable[list[Fetched]]) -> Reply:
+    return _answer(plan, await fetched)
+
+
+def _answer(plan: _Plan, fetched: list[Fetched]) -> Reply:
+    for each in fetched:
+        if each.error is not None:
+            plan.context.failed(each.error)
+    answers: Answers = [
+        (key, [(index, fetched[place] if isinstance(place, int) else place) for index, place in within])
+        for key, within in plan.places
+    ]
+    session_id = 0
+    if plan.session is not None:
+        session_id = plan.session.id
+        news = plan.session.news(answers)  # a full answer, too, is something that was told
+        answers = news if plan.is_incremental else answers
+    return Encoded(
+        encode(plan.version, answers, read_committed=plan.wanted.read_committed, session_id=session_id)
+    )

@@ -1,0 +1,39 @@
+"""ApiVersions (18), versions 0-4: what can be asked here. [S]
+
+A client calls this first, with the newest version it knows. A version unknown to us is answered in version
+0 with UNSUPPORTED_VERSION and our list, so that the client can come again: the one API with that duty
+(KIP-511). The response header is never flexible, for the same reason.
+
+Versions: 3 names the client's software; 4 only changes which features a broker may list.
+Left out: features (there are none to negotiate) and the client's name is not validated, only kept for logs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.edge.kafka.request import Context, Reply, Request
+from ottla_broker.edge.kafka.versions import APIS
+from ottla_core.errors import UnsupportedVersion
+
+_SOFTWARE_CHARS_MAX = 64
+
+_API_KEYS: list[dict[str, Any]] = [
+    {
+        "api_key": api.key,
+        "min_version": api.low if api.advertised_low is None else api.advertised_low,
+        "max_version": api.high,
+    }
+    for api in APIS.values()
+]
+
+
+def handle(context: Context, request: Request) -> Reply:
+    if request.version > request.api.high:
+        # The body is in a form we do not know; the connection sends this answer in version 0.
+        return {"error_code": UnsupportedVersion.code, "api_keys": _API_KEYS}
+    fields = request.fields()
+    name, version = fields.get("client_software_name", ""), fields.get("client_software_version", "")
+    if name and not context.software:
+        context.software = f"{name} {version}"[:_SOFTWARE_CHARS_MAX]
+    return {"error_code": 0, "api_keys": _API_KEYS}

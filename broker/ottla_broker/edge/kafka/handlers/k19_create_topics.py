@@ -1,0 +1,92 @@
+"""CreateTopics (19), versions 2-7: new topics, each with its own outcome. [S]
+
+A topic that is named twice in one request is refused, both times, as Kafka does: nobody can say which of
+the two was meant. With an explicit assignment, count and replication factor must be -1.
+
+Versions: 4 allows -1 for count and factor (ours allows it always); 5 answers with count, factor and settings
+(KIP-525); 7 with the topic id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+from ottla_broker.edge.kafka import admin
+from ottla_broker.edge.kafka.request import Context, Reply, Request
+from ottla_broker.requests import NewTopic, TopicResult
+from ottla_core.errors import InvalidReplicaAssignment, InvalidRequest, RequestError
+
+_NOTHING_MADE = {"num_partitions": -1, "replication_factor": -1, "configs": None}
+
+
+def handle(context: Context, request: Request) -> Awaitable[Reply]:
+    return _create(context, request.fields())
+
+
+async def _create(context: Context, fields: dict[str, Any]) -> Reply:
+    refused: dict[str, RequestError] = {}
+    wanted: list[NewTopic] = []
+    twice = admin.repeated(topic["name"] for topic in fields["topics"])
+    for topic in fields["topics"]:
+        try:
+            if topic["name"] in twice:
+                raise InvalidRequest(f"Topic {topic['name']!r} is named twice in one request.")
+            wanted.append(_new_topic(topic))
+        except RequestError as error:
+            refused[topic["name"]] = error
+    results = [TopicResult(name, error) for name, error in refused.items()]
+    if wanted:
+        results += await _created(context, wanted, fields)
+    return {"topics": [_topic_fields(context, result) for result in results]}
+
+
+async def _created(context: Context, wanted: Sequence[NewTopic], fields: dict[str, Any]) -> list[TopicResult]:
+    try:
+        return await context.services.topics.create(
+            wanted,
+            validate_only=fields["validate_only"],
+            timeout_s=admin.timeout_s(fields["timeout"]),
+        )
+    except RequestError as error:
+        return [TopicResult(topic.name, error) for topic in wanted]
+
+
+def _new_topic(topic: dict[str, Any]) -> NewTopic:
+    config = {setting["name"]: setting["value"] for setting in topic["configs"]}
+    if not topic["assignments"]:
+        return NewTopic(topic["name"], topic["num_partitions"], topic["replication_factor"], config)
+    if topic["num_partitions"] != -1 or topic["replication_factor"] != -1:
+        raise InvalidRequest(
+            "With an explicit assignment, partition count and replication factor must be -1."
+        )
+    return NewTopic(topic["name"], config=config, assignments=_assignments(topic["assignments"]))
+
+
+def _assignments(given: Sequence[dict[str, Any]]) -> tuple[tuple[int, ...], ...]:
+    by_partition = {item["partition_index"]: tuple(item["broker_ids"]) for item in given}
+    if sorted(by_partition) != list(range(len(given))):
+        raise InvalidReplicaAssignment("An assignment must name each partition from 0 upwards exactly once.")
+    return tuple(by_partition[partition] for partition in range(len(given)))
+
+
+def _topic_fields(context: Context, result: TopicResult) -> dict[str, Any]:
+    fields: dict[str, Any] = {"name": result.name} | admin.outcome(context, result.error)
+    if result.error is not None:
+        return fields | _NOTHING_MADE
+    if result.topic_id is not None:
+        fields["topic_id"] = result.topic_id
+    return fields | {
+        "num_partitions": result.partitions,
+        "replication_factor": result.replication_factor,
+        "configs": _configs(context, result),
+    }
+
+
+def _configs(context: Context, result: TopicResult) -> list[dict[str, Any]] | None:
+    """The settings in force, defaults included; null for a topic that was only checked and does not exist."""
+    try:
+        values = context.services.configs.describe_topic(result.name)
+    except RequestError:
+        return None
+    return [admin.config_fields(value, synonyms=False, documentation=False) for value in values]

@@ -1,0 +1,44 @@
+"""CreatePartitions (37), versions 0-3: give topics more partitions; they never get fewer. [S]
+
+Versions: 2 is the flexible form, 3 only announces quotas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+from ottla_broker.edge.kafka import admin
+from ottla_broker.edge.kafka.request import Context, Reply, Request
+from ottla_core.errors import InvalidRequest, RequestError
+
+
+def handle(context: Context, request: Request) -> Awaitable[Reply]:
+    return _grow(context, request.fields())
+
+
+async def _grow(context: Context, fields: dict[str, Any]) -> Reply:
+    results = []
+    twice = admin.repeated(topic["name"] for topic in fields["topics"])
+    for topic in fields["topics"]:
+        error: RequestError | None
+        try:
+            if topic["name"] in twice:
+                raise InvalidRequest(f"Topic {topic['name']!r} is named twice in one request.")
+            grown = await context.services.topics.grow(
+                topic["name"],
+                topic["count"],
+                _assignments(topic["assignments"]),
+                validate_only=fields["validate_only"],
+                timeout_s=admin.timeout_s(fields["timeout"]),
+            )
+            error = grown.error
+        except RequestError as refused:
+            error = refused
+        results.append({"name": topic["name"]} | admin.outcome(context, error))
+    return {"results": results}
+
+
+def _assignments(given: list[dict[str, Any]] | None) -> tuple[tuple[int, ...], ...] | None:
+    """One tuple of brokers per new partition; null leaves the choice to the controller."""
+    return None if given is None else tuple(tuple(item["broker_ids"]) for item in given)

@@ -1,0 +1,44 @@
+"""OffsetDelete (47), version 0: forget committed offsets of topics that a group no longer reads (KIP-496). [S]"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.edge.kafka import groups
+from ottla_broker.edge.kafka.request import Context, Reply, Request
+from ottla_broker.group.messages import DeleteOffsetsReply
+from ottla_broker.requests import Maybe
+from ottla_core.errors import RequestError, UnknownTopicOrPartition
+from ottla_core.ids import TopicPartition
+
+
+def handle(context: Context, request: Request) -> Maybe[Reply]:
+    fields, known = request.fields(), context.services.image.topics
+    topics: list[dict[str, Any]] = fields["topics"]
+    wanted = [
+        TopicPartition(topic["name"], each["partition_index"])
+        for topic in topics
+        if topic["name"] in known
+        for each in topic["partitions"]
+    ]
+    existing = {tp.topic for tp in wanted}
+
+    def shape(reply: DeleteOffsetsReply) -> Reply:
+        errors = iter(reply.errors)
+        answer = []
+        for topic in topics:
+            partitions = []
+            for each in topic["partitions"]:
+                missing: RequestError | None = UnknownTopicOrPartition()
+                error = next(errors) if topic["name"] in existing else missing
+                code = groups.code(context, error)
+                partitions.append({"partition_index": each["partition_index"], "error_code": code})
+            answer.append({"name": topic["name"], "partitions": partitions})
+        return {"error_code": 0, "topics": answer}
+
+    return groups.answered(
+        context,
+        lambda: context.services.groups.delete_offsets(fields["group_id"], wanted),
+        shape,
+        lambda error: {"error_code": error.code},
+    )

@@ -1,0 +1,97 @@
+"""Memory that all connections share: a budget for what is in it, and buffers that are used again. [P]
+
+Counted: requests that are still arriving, and answers that a client does not take. A request that arrives
+whole in one read is never counted, because it never leaves the shared receive buffer; so small requests go
+through even when the budget is used up.
+
+A request is counted with its full size before its body is read. Who was granted can always finish, so there
+is no deadlock; who was not stands in a queue, first come, first served, and is not read from. What it has
+received so far is counted as parked, but decides nothing: it can only go away once its owner is granted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+#: Buffers kept for the next request: eight of a full megabyte, more of less.
+_POOLED_BYTES_MAX = 8 << 20
+_SMALLEST = 1 << 12
+
+Granted: TypeAlias = Callable[[], None]
+
+
+class Memory:
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        #: Requests that are granted and still arriving.
+        self._reserved = 0
+        #: Bytes received of requests that cannot go on: at most one receive buffer per connection.
+        self._parked = 0
+        #: Answers that their clients do not take.
+        self._unsent = 0
+        self._queue: dict[Granted, int] = {}
+        self._pool: dict[int, list[bytearray]] = {}
+        self._pooled = 0
+
+    @property
+    def used(self) -> int:
+        return self._reserved + self._parked + self._unsent
+
+    @property
+    def room(self) -> int:
+        return max(0, self.limit - self.used)
+
+    def reserve(self, size: int, granted: Granted) -> bool:
+        """Take `size` bytes of the budget now, or be called by `granted` when they have been taken."""
+        if not self._queue and self._fits(size):
+            self._reserved += size
+            return True
+        self._queue[granted] = size
+        return False
+
+    def release(self, size: int) -> None:
+        self._reserved -= size
+        self._serve()
+
+    def forget(self, granted: Granted) -> None:
+        """Leave the queue."""
+        if self._queue.pop(granted, None) is not None:
+            self._serve()
+
+    def park(self, change: int) -> None:
+        self._parked += change
+
+    def owe(self, change: int) -> None:
+        self._unsent += change
+        if change < 0:
+            self._serve()
+
+    def _fits(self, size: int) -> bool:
+        # One is always let in: a request above the whole budget could never be read otherwise.
+        return self._reserved + self._unsent + size <= self.limit or self._reserved <= 0
+
+    def _serve(self) -> None:
+        while self._queue:
+            granted, size = next(iter(self._queue.items()))
+            if not self._fits(size):
+                return
+            del self._queue[granted]
+            self._reserved += size
+            granted()
+
+    def take(self, size: int) -> bytearray:
+        """A buffer of at least `size` bytes with unspecified content."""
+        capacity = max(_SMALLEST, 1 << (size - 1).bit_length())
+        pooled = self._pool.get(capacity)
+        if pooled:
+            self._pooled -= capacity
+            return pooled.pop()
+        return bytearray(capacity)
+
+    def give(self, buffer: bytearray) -> None:
+        """Hand a buffer back. Nobody may look into it any more."""
+        capacity = len(buffer)
+        if self._pooled + capacity <= _POOLED_BYTES_MAX:
+            self._pooled += capacity
+            self._pool.setdefault(capacity, []).append(buffer)

@@ -1,0 +1,106 @@
+"""What a handler gets and gives: the request, its surroundings, and the three shapes of an answer. [S]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from ottla_broker.edge.kafka import codec
+from ottla_broker.edge.kafka.fetch_session import FetchSession, FetchSessions
+from ottla_broker.edge.kafka.versions import Api
+from ottla_broker.requests import Maybe
+from ottla_core.errors import RequestError
+from ottla_core.ports.disk import Buffer
+
+if TYPE_CHECKING:
+    from ottla_broker.config import KafkaEdgeConfig
+    from ottla_broker.edge.kafka.memory import Memory
+    from ottla_broker.edge.kafka.metadata_cache import MetadataCache
+    from ottla_broker.metrics import Labelled
+    from ottla_broker.service.services import Services
+
+
+#: Longest that a client may ask to be kept waiting; theirs are 30 s for a produce, half a second for a fetch.
+WAIT_S_MAX = 300.0
+
+
+class Disconnect(Exception):
+    """A well-formed request that the protocol gives us no words to refuse: the connection is closed."""
+
+
+@dataclass(slots=True)
+class Context:
+    """One connection as its handlers see it."""
+
+    services: Services
+    config: KafkaEdgeConfig
+    #: What all connections share; a fetch asks it how much its answer may hold.
+    memory: Memory
+    metadata_cache: MetadataCache
+    #: Error codes answered, for the metrics.
+    errors: Labelled
+    peer: str = "?"
+    fetch_sessions: FetchSessions = field(default_factory=lambda: FetchSessions(0))
+    #: This connection's own, if it has one.
+    fetch_session: FetchSession | None = None
+    #: What the client called itself in ApiVersions; for logs.
+    software: str = ""
+    #: When the connection began; never, for who has no clock.
+    opened_at: float = float("inf")
+
+    @property
+    def listener(self) -> str:
+        """Metadata answers with the endpoints of the listener it was asked on."""
+        return self.config.listener.name
+
+    def failed(self, error: RequestError) -> int:
+        """Count an error that is answered; gives its code."""
+        self.errors.add(error.name)
+        return error.code
+
+
+class Request:
+    """One request, header parsed, body still bytes.
+
+    `body` lies in a buffer that is used again as soon as the handler has returned: whatever is needed
+    later, in an awaitable too, must be parsed or copied before. `fields()` copies everything.
+    """
+
+    __slots__ = ("api", "body", "client_id", "correlation_id", "version")
+
+    def __init__(
+        self, api: Api, version: int, correlation_id: int, client_id: str | None, body: memoryview
+    ) -> None:
+        self.api = api
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.body = body
+
+    @property
+    def is_flexible(self) -> bool:
+        return self.version >= self.api.flexible_from
+
+    def fields(self) -> dict[str, Any]:
+        """The body by its schema, as plain Python values. Raises `Malformed`."""
+        return codec.decode_request(self.api, self.version, self.body)
+
+
+class Encoded(NamedTuple):
+    """An answer whose body the handler wrote itself: buffers that are sent in order, uncopied."""
+
+    body: Sequence[Buffer]
+
+
+Reply: TypeAlias = dict[str, Any] | Encoded | None
+"""Fields by the response's schema, or ready bytes, or None: nothing is sent (acks=0)."""
+
+Handler: TypeAlias = Callable[[Context, Request], Maybe[Reply]]
+
+
+def error_fields(error: RequestError | None) -> dict[str, Any]:
+    """The two fields most answers carry, for a result or its absence."""
+    if error is None:
+        return {"error_code": 0, "error_message": None}
+    return {"error_code": error.code, "error_message": error.message}

@@ -1,0 +1,91 @@
+"""The Kafka listener: accepts connections, sweeps out the dead ones, stops without losing an answer. [S]"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from ottla_broker.config import KafkaEdgeConfig
+from ottla_broker.edge.kafka.connection import Connection
+from ottla_broker.edge.kafka.shared import Shared
+from ottla_broker.metrics import KafkaEdgeProbe
+from ottla_core.errors import invariant
+from ottla_core.ports.clock import Clock
+from ottla_core.real.clock import RealClock
+
+if TYPE_CHECKING:
+    from ottla_broker.service.services import Services
+
+#: A request that began to arrive, and an answer that began to leave, must get on within this time.
+STALL_S = 30.0
+#: How often connections are looked at. One timer for all: a timer per connection would cost each request.
+_TICK_S_MAX = 5.0
+_TICKS_PER_LIMIT = 4
+#: After the grace, closing sockets take a turn of the loop or two; who takes longer is left to the
+#: process's end.
+_ABORT_S = 1.0
+
+
+class KafkaEdge:
+    def __init__(
+        self,
+        services: Services,
+        config: KafkaEdgeConfig,
+        probe: KafkaEdgeProbe,
+        *,
+        clock: Clock | None = None,
+        stall_s: float = STALL_S,
+    ) -> None:
+        self._shared = Shared(services, config, probe, clock or RealClock())
+        self._config = config
+        self._server: asyncio.Server | None = None
+        idle_s = config.idle_max_ms / 1000
+        self._tick_s = min(_TICK_S_MAX, idle_s / _TICKS_PER_LIMIT, stall_s / _TICKS_PER_LIMIT)
+        self._stall_ticks = round(stall_s / self._tick_s)
+        self._idle_ticks = round(idle_s / self._tick_s)
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    async def bind(self, host: str, port: int) -> int:
+        """Take the port, accept nobody yet; gives the port, a free one for 0. OSError if it is taken."""
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self._shared), host, port, backlog=self._config.backlog, start_serving=False
+        )
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def serve(self) -> None:
+        invariant(self._server is not None, "the Kafka edge serves only after bind")
+        await cast(asyncio.Server, self._server).start_serving()
+        self._sweeper = asyncio.get_running_loop().call_later(self._tick_s, self._sweep)
+
+    async def start(self, host: str, port: int) -> int:
+        """Bind and serve at once."""
+        bound = await self.bind(host, port)
+        await self.serve()
+        return bound
+
+    async def stop(self, grace_s: float) -> None:
+        """Accept nobody, take no more requests, finish those in hand for `grace_s`, then cut."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._shared.connections):
+            connection.drain()
+        await self._until_gone(grace_s)
+        self._shared.give_up_answers()
+        for connection in list(self._shared.connections):
+            connection.abort()
+        await self._until_gone(_ABORT_S)
+
+    async def _until_gone(self, seconds: float) -> None:
+        clock = self._shared.clock
+        deadline = clock.monotonic() + seconds
+        while self._shared.connections and clock.monotonic() < deadline:
+            await clock.sleep(0.005)
+
+    def _sweep(self) -> None:
+        probe, memory = self._shared.probe, self._shared.memory
+        probe.queued_bytes = memory.used
+        for connection in list(self._shared.connections):
+            connection.tick(self._stall_ticks, self._idle_ticks)
+        self._sweeper = asyncio.get_running_loop().call_later(self._tick_s, self._sweep)

@@ -1,0 +1,90 @@
+"""What all connections of one Kafka listener share: services, limits, memory, counters, running answers.
+[S]"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla_broker.config import KafkaEdgeConfig
+from ottla_broker.edge.kafka import registry
+from ottla_broker.edge.kafka.connection import Connection
+from ottla_broker.edge.kafka.fetch_session import FetchSessions
+from ottla_broker.edge.kafka.frame import SHARED_BYTES
+from ottla_broker.edge.kafka.memory import Memory
+from ottla_broker.edge.kafka.metadata_cache import MetadataCache
+from ottla_broker.edge.kafka.request import Handler, Reply
+from ottla_broker.edge.kafka.versions import APIS
+from ottla_broker.metrics import Cell, Histogram, KafkaEdgeProbe
+from ottla_core.ports.clock import Clock
+
+if TYPE_CHECKING:
+    from ottla_broker.service.services import Services
+
+
+class Route(NamedTuple):
+    """An API with all that is needed per request, looked up once."""
+
+    handle: Handler
+    overlaps: bool
+    read_only: bool
+    requests: Cell
+    seconds: Histogram | None
+
+
+class Shared:
+    def __init__(
+        self, services: Services, config: KafkaEdgeConfig, probe: KafkaEdgeProbe, clock: Clock
+    ) -> None:
+        self.services = services
+        self.config = config
+        self.probe = probe
+        self.clock = clock
+        #: Taken twice per request.
+        self.now = clock.monotonic
+        self.memory = Memory(config.queued_max_bytes)
+        self.metadata_cache = MetadataCache(config.listener.name)
+        self.fetch_sessions = FetchSessions(config.fetch_sessions_max)
+        self.receive_view = memoryview(bytearray(SHARED_BYTES))
+        #: A request may take its size divided by this many bytes, in ticks, on top of the stall time.
+        self.least_bytes_per_tick = 1 << 16
+        #: In the order of arrival: a dict, because a set would sweep in a different order each run.
+        self.connections: dict[Connection, None] = {}
+        self._answers: dict[asyncio.Future[Reply], None] = {}
+        self._routes: dict[int, Route] = {}
+        self._seconds = {0: probe.produce_seconds, 1: probe.fetch_seconds}
+
+    def route(self, key: int) -> Route:
+        route = self._routes.get(key)
+        if route is None:
+            entry = registry.entry(key)
+            requests = self.probe.requests.of(APIS[key].name)
+            route = Route(entry.handle, entry.overlaps, entry.read_only, requests, self._seconds.get(key))
+            self._routes[key] = route
+        return route
+
+    def spawn(self, answer: Awaitable[Reply]) -> asyncio.Future[Reply]:
+        """Run an answer that has to wait. Kept here until it is done, so that `KafkaEdge.stop` can wait for
+        it."""
+
+        future = asyncio.ensure_future(answer)
+        self._answers[future] = None
+        future.add_done_callback(self._answers.pop)
+        return future
+
+    def admit(self, connection: Connection) -> bool:
+        if len(self.connections) >= self.config.connections_max:
+            self.probe.connections_refused += 1
+            return False
+        self.connections[connection] = None
+        self.probe.connections_opened += 1
+        return True
+
+    def gone(self, connection: Connection) -> None:
+        if self.connections.pop(connection, self) is None:
+            self.probe.connections_closed += 1
+
+    def give_up_answers(self) -> None:
+        for future in list(self._answers):
+            future.cancel()

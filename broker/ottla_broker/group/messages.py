@@ -1,0 +1,305 @@
+"""What is asked of a group's coordinator and what it answers, whichever edge it came by. [P]
+
+A refusal is a `RequestError` in place of the reply; where only part of a request is refused, the reply has an `error`
+for each part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar, NamedTuple, TypeAlias
+from uuid import UUID
+
+from ottla_core.errors import RequestError
+from ottla_core.ids import NO_EPOCH, NO_TOPIC_ID, TopicPartition
+
+NO_GENERATION = -1
+NO_OFFSET = -1
+
+
+class State(StrEnum):
+    """The values are what clients are told."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class Protocol(NamedTuple):
+    name: str
+    metadata: bytes
+
+
+# ---------------------------------------------------------------------- membership
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroup:
+    #: Whether the answer may need a record, and so the partition has to be writable.
+    writes: ClassVar[bool] = True
+
+    group: str
+    member_id: str
+    #: What the member is called from now on if it has no id yet.
+    new_member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    protocol_type: str
+    #: Best first.
+    protocols: tuple[Protocol, ...]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    #: A member without an id is told one and joins again (KIP-394): the group then never waits for a lost reply.
+    requires_known_id: bool = True
+    #: The member understands `JoinReply.skip_assignment` (KIP-814).
+    can_skip_assignment: bool = True
+
+
+class JoinedMember(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JoinReply:
+    member_id: str
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader_id: str = ""
+    #: All members for the leader, nobody for the others.
+    members: tuple[JoinedMember, ...] = ()
+    skip_assignment: bool = False
+    #: MEMBER_ID_REQUIRED, with the id in `member_id`.
+    error: RequestError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SyncGroup:
+    writes: ClassVar[bool] = True
+
+    group: str
+    generation: int
+    member_id: str
+    instance_id: str | None
+    protocol_type: str | None
+    protocol: str | None
+    #: From the leader: assignments by member id.
+    assignments: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncReply:
+    protocol_type: str | None
+    protocol: str | None
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    writes: ClassVar[bool] = False
+
+    group: str
+    generation: int
+    member_id: str
+    instance_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatReply:
+    """All is well."""
+
+
+class Leaving(NamedTuple):
+    member_id: str
+    instance_id: str | None
+
+
+class Left(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    error: RequestError | None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveGroup:
+    writes: ClassVar[bool] = True
+
+    group: str
+    members: tuple[Leaving, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveReply:
+    members: tuple[Left, ...]
+
+
+# ---------------------------------------------------------------------- offsets
+
+
+class OffsetToCommit(NamedTuple):
+    tp: TopicPartition
+    offset: int
+    leader_epoch: int = NO_EPOCH
+    metadata: str = ""
+    #: Which topic of that name is meant: offsets do not outlive it.
+    topic_id: UUID = NO_TOPIC_ID
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOffsets:
+    writes: ClassVar[bool] = True
+
+    group: str
+    generation: int
+    member_id: str
+    instance_id: str | None
+    offsets: tuple[OffsetToCommit, ...]
+    #: Old clients say how long they want their offsets kept; None: as the broker is set.
+    retention_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitReply:
+    #: In the order of the request.
+    errors: tuple[RequestError | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOffsets:
+    writes: ClassVar[bool] = False
+
+    group: str
+    #: None: all.
+    partitions: tuple[TopicPartition, ...] | None
+
+
+class FetchedOffset(NamedTuple):
+    tp: TopicPartition
+    #: NO_OFFSET: nothing is committed.
+    offset: int = NO_OFFSET
+    leader_epoch: int = NO_EPOCH
+    metadata: str = ""
+    commit_timestamp_ms: int = -1
+    error: RequestError | None = None
+    topic_id: UUID = NO_TOPIC_ID
+
+
+@dataclass(frozen=True, slots=True)
+class FetchReply:
+    offsets: tuple[FetchedOffset, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOffsets:
+    writes: ClassVar[bool] = True
+
+    group: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOffsetsReply:
+    #: In the order of the request.
+    errors: tuple[RequestError | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetTopics:
+    """Offsets of all topics but these are to go: the others were deleted. From the broker itself."""
+
+    writes: ClassVar[bool] = True
+
+    #: Name and id of what exists.
+    existing: Mapping[str, UUID]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetReply:
+    removed: int
+
+
+# ---------------------------------------------------------------------- looking
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroups:
+    """All groups of one shard."""
+
+    writes: ClassVar[bool] = False
+
+
+class ListedGroup(NamedTuple):
+    group: str
+    protocol_type: str
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class ListReply:
+    groups: tuple[ListedGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeGroup:
+    writes: ClassVar[bool] = False
+
+    group: str
+
+
+class DescribedMember(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    #: For the protocol in use; empty unless the group is stable.
+    metadata: bytes
+    assignment: bytes
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedGroup:
+    """A group that does not exist is DEAD."""
+
+    group: str
+    state: State = State.DEAD
+    protocol_type: str = ""
+    protocol: str = ""
+    leader_id: str = ""
+    generation: int = NO_GENERATION
+    members: tuple[DescribedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroup:
+    writes: ClassVar[bool] = True
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteReply:
+    """The group and its offsets are gone."""
+
+
+Request: TypeAlias = (
+    JoinGroup
+    | SyncGroup
+    | Heartbeat
+    | LeaveGroup
+    | CommitOffsets
+    | FetchOffsets
+    | DeleteOffsets
+    | ForgetTopics
+    | ListGroups
+    | DescribeGroup
+    | DeleteGroup
+)

@@ -1,0 +1,101 @@
+"""Committed offsets of all groups of a shard, and when they may go. [P]
+
+When offsets expire (`offsets.retention.minutes`), as in Kafka since KIP-211:
+
+* of a group that only stores offsets here: so long after each commit;
+* of a group without members: so long after the last one left;
+* of consumers that are there: so long after the commit, and only for topics that they no longer read.
+
+A client of the old days may have said when its offsets expire; then that counts, as long as nobody is in the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from ottla_broker.group.group import Group
+from ottla_broker.group.messages import FetchedOffset, State
+from ottla_broker.group.records import OffsetValue
+from ottla_core.ids import NO_TOPIC_ID, TopicPartition
+
+
+class Offsets:
+    __slots__ = ("_by_group",)
+
+    def __init__(self) -> None:
+        self._by_group: dict[str, dict[TopicPartition, OffsetValue]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(found) for found in self._by_group.values())
+
+    def of(self, group: str) -> Mapping[TopicPartition, OffsetValue]:
+        return self._by_group.get(group, {})
+
+    def put(self, group: str, tp: TopicPartition, value: OffsetValue) -> None:
+        self._by_group.setdefault(group, {})[tp] = value
+
+    def remove(self, group: str, tp: TopicPartition) -> None:
+        found = self._by_group.get(group)
+        if found is not None:
+            found.pop(tp, None)
+            if not found:
+                del self._by_group[group]
+
+    def remove_group(self, group: str) -> None:
+        self._by_group.pop(group, None)
+
+    # ------------------------------------------------------------------ looking
+
+    def fetch(self, group: str, partitions: tuple[TopicPartition, ...] | None) -> tuple[FetchedOffset, ...]:
+        found = self.of(group)
+        wanted = sorted(found) if partitions is None else partitions
+        return tuple(_fetched(tp, found.get(tp)) for tp in wanted)
+
+    def of_missing_topics(self, existing: Mapping[str, UUID]) -> list[tuple[str, TopicPartition]]:
+        """Offsets whose topic is not there (any more), or is another one of the same name."""
+        return [
+            (group, tp)
+            for group, found in self._by_group.items()
+            for tp, value in found.items()
+            if tp.topic not in existing or value.topic_id not in (NO_TOPIC_ID, existing[tp.topic])
+        ]
+
+    def expired(self, group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+        is_managed = bool(group.protocol_type)
+        reading: frozenset[str] = frozenset()
+        if group.state is State.STABLE:
+            subscribed = group.subscribed_topics()
+            if subscribed is None:
+                return []
+            reading = subscribed
+        elif group.state is not State.EMPTY:
+            return []
+        idle_since_ms = group.state_since_ms if is_managed and group.state is State.EMPTY else None
+        return [
+            tp
+            for tp, value in self.of(group.id).items()
+            if tp.topic not in reading and _is_expired(value, idle_since_ms, now_ms, retention_ms)
+        ]
+
+
+def _is_expired(value: OffsetValue, idle_since_ms: int | None, now_ms: int, retention_ms: int) -> bool:
+    if value.expire_timestamp_ms is not None:
+        return now_ms >= value.expire_timestamp_ms
+    known = idle_since_ms is not None and idle_since_ms >= 0
+    # An offset that was set while the group was idle (a reset by hand) counts from then.
+    since_ms = max(idle_since_ms or 0, value.commit_timestamp_ms) if known else value.commit_timestamp_ms
+    return now_ms - since_ms >= retention_ms
+
+
+def _fetched(tp: TopicPartition, value: OffsetValue | None) -> FetchedOffset:
+    if value is None:
+        return FetchedOffset(tp)
+    return FetchedOffset(
+        tp,
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp_ms,
+        topic_id=value.topic_id,
+    )

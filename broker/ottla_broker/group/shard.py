@@ -1,0 +1,288 @@
+"""The groups of one partition of `__consumer_offsets`: which group a request is for, and what of it is kept. [P]
+
+Run by `coordination.runtime`; see `coordination.shard` for the contract. Membership is the machine's part, offsets
+are kept in `Offsets`; here requests find their group, records find their state, and timers find whom they were for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from ottla_broker.config import GroupsConfig
+from ottla_broker.coordination.shard import Decision, Now, StateRecord, Ticket
+from ottla_broker.coordination.timers import Timers
+from ottla_broker.group import machine
+from ottla_broker.group.fields import Undecodable
+from ottla_broker.group.group import Group
+from ottla_broker.group.machine import Machine
+from ottla_broker.group.messages import (
+    CommitOffsets,
+    CommitReply,
+    DeleteGroup,
+    DeleteOffsets,
+    DeleteOffsetsReply,
+    DeleteReply,
+    DescribedGroup,
+    DescribeGroup,
+    FetchOffsets,
+    FetchReply,
+    ForgetReply,
+    ForgetTopics,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    LeaveReply,
+    Left,
+    ListedGroup,
+    ListGroups,
+    ListReply,
+    State,
+    SyncGroup,
+)
+from ottla_broker.group.offsets import Offsets
+from ottla_broker.group.records import (
+    GroupKey,
+    OffsetKey,
+    OffsetValue,
+    group_tombstone,
+    offset_record,
+    offset_tombstone,
+    read_group,
+    read_key,
+    read_offset,
+)
+from ottla_broker.metrics import GroupsProbe
+from ottla_core.errors import (
+    GroupIdNotFound,
+    GroupSubscribedToTopic,
+    IllegalGeneration,
+    NonEmptyGroup,
+    OffsetMetadataTooLarge,
+    RequestError,
+    UnknownMemberId,
+)
+
+_EXPIRE_OFFSETS = ("expire-offsets",)
+
+
+class GroupShard:
+    def __init__(self, settings: GroupsConfig, probe: GroupsProbe, *, record_bytes_max: int) -> None:
+        self._settings = settings
+        self._probe = probe
+        self.timers = Timers()
+        self.groups: dict[str, Group] = {}
+        self.offsets = Offsets()
+        self._machine = Machine(settings, self.timers, probe, record_bytes_max=record_bytes_max)
+        self._handlers: dict[type, Callable[[Any, Ticket, Now, Decision], None]] = {
+            JoinGroup: self._join,
+            SyncGroup: self._sync,
+            Heartbeat: self._heartbeat,
+            LeaveGroup: self._leave,
+            CommitOffsets: self._commit,
+            FetchOffsets: self._fetch,
+            DeleteOffsets: self._delete_offsets,
+            ForgetTopics: self._forget_topics,
+            ListGroups: self._list,
+            DescribeGroup: self._describe,
+            DeleteGroup: self._delete_group,
+        }
+
+    # ------------------------------------------------------------------ the contract
+
+    def handle(self, request: Any, ticket: Ticket, now: Now) -> Decision:
+        out = Decision()
+        self._handlers[type(request)](request, ticket, now, out)
+        return out
+
+    def expire(self, now: Now) -> Decision:
+        out = Decision()
+        for key in self.timers.due(now.monotonic_ms):
+            if key == _EXPIRE_OFFSETS:
+                self._expire_offsets(now, out)
+            elif isinstance(key, tuple):
+                self._time_is_up(key, now, out)
+        return out
+
+    def replay(self, record: StateRecord) -> None:
+        try:
+            key = read_key(record.key)
+            if isinstance(key, OffsetKey):
+                self._replay_offset(key, record.value)
+            elif isinstance(key, GroupKey):
+                self._replay_group(key, record.value)
+        except Undecodable:
+            # Nothing of ours writes such a record; one that cannot be read must not cost all the others.
+            self._probe.records_skipped += 1
+
+    def loaded(self, now: Now) -> Decision:
+        for group in self.groups.values():
+            self._machine.resume(group, now)
+        self.timers.set(_EXPIRE_OFFSETS, now.monotonic_ms + self._settings.offsets_check_interval_ms)
+        return Decision()
+
+    def states(self) -> Counter[State]:
+        """How many groups are in which state."""
+        return Counter(group.state for group in self.groups.values())
+
+    # ------------------------------------------------------------------ replay
+
+    def _replay_offset(self, key: OffsetKey, value: bytes | None) -> None:
+        if value is None:
+            self.offsets.remove(key.group, key.tp)
+            return
+        self._group(key.group)
+        self.offsets.put(key.group, key.tp, read_offset(value))
+
+    def _replay_group(self, key: GroupKey, value: bytes | None) -> None:
+        if value is not None:
+            self._group(key.group).adopt(read_group(value))
+            return
+        group = self.groups.pop(key.group, None)
+        if group is not None:
+            group.state = State.DEAD
+        self.offsets.remove_group(key.group)
+
+    def _group(self, group_id: str) -> Group:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = Group(group_id)
+        return group
+
+    # ------------------------------------------------------------------ membership
+
+    def _join(self, request: JoinGroup, ticket: Ticket, now: Now, out: Decision) -> None:
+        group = self.groups.get(request.group)
+        if group is None:
+            if request.member_id:
+                raise UnknownMemberId()
+            group = Group(request.group)
+        self._machine.join(group, request, ticket, now, out)
+        self.groups[request.group] = group  # Only now: a refused join leaves nothing behind.
+        self._probe.joins += 1
+
+    def _sync(self, request: SyncGroup, ticket: Ticket, now: Now, out: Decision) -> None:
+        self._machine.sync(self._known(request.group), request, ticket, now, out)
+
+    def _heartbeat(self, request: Heartbeat, ticket: Ticket, now: Now, out: Decision) -> None:
+        self._machine.heartbeat(self._known(request.group), request, ticket, now, out)
+
+    def _leave(self, request: LeaveGroup, ticket: Ticket, now: Now, out: Decision) -> None:
+        group = self.groups.get(request.group)
+        if group is None:
+            out.reply(ticket, LeaveReply(tuple(Left(*each, UnknownMemberId()) for each in request.members)))
+            return
+        self._machine.leave(group, request, ticket, now, out)
+        self._drop_if_unused(group)
+
+    def _known(self, group_id: str) -> Group:
+        group = self.groups.get(group_id)
+        if group is None:
+            raise UnknownMemberId()
+        return group
+
+    def _drop_if_unused(self, group: Group) -> None:
+        """A group that never came to a generation or an offset has no record, and nothing to be kept for."""
+        unused = group.state is State.EMPTY and not group.generation and not group.pending
+        if unused and not self.offsets.of(group.id):
+            self.groups.pop(group.id, None)
+
+    # ------------------------------------------------------------------ offsets
+
+    def _commit(self, request: CommitOffsets, ticket: Ticket, now: Now, out: Decision) -> None:
+        group = self.groups.get(request.group)
+        if group is not None:
+            self._machine.check_commit(group, request, now)
+        elif request.generation >= 0:
+            raise IllegalGeneration()
+        expire_ms = None if request.retention_ms is None else now.wall_ms + request.retention_ms
+        errors: list[RequestError | None] = []
+        for each in request.offsets:
+            if len(each.metadata.encode()) > self._settings.metadata_bytes_max:
+                errors.append(OffsetMetadataTooLarge())
+                continue
+            value = OffsetValue(
+                each.offset, each.leader_epoch, each.metadata, now.wall_ms, expire_ms, each.topic_id
+            )
+            out.records.append(offset_record(request.group, each.tp, value))
+            errors.append(None)
+        self._probe.offsets_committed += len(out.records)
+        out.reply(ticket, CommitReply(tuple(errors)))
+
+    def _fetch(self, request: FetchOffsets, ticket: Ticket, now: Now, out: Decision) -> None:
+        out.reply(ticket, FetchReply(self.offsets.fetch(request.group, request.partitions)))
+
+    def _delete_offsets(self, request: DeleteOffsets, ticket: Ticket, now: Now, out: Decision) -> None:
+        group = self.groups.get(request.group)
+        if group is None:
+            raise GroupIdNotFound()
+        reading: frozenset[str] | None = frozenset()
+        if group.members:
+            if not group.is_consumers:
+                raise NonEmptyGroup()
+            reading = group.subscribed_topics()
+        found = self.offsets.of(request.group)
+        errors: list[RequestError | None] = []
+        for tp in request.partitions:
+            if reading is None or tp.topic in reading:
+                errors.append(GroupSubscribedToTopic())
+                continue
+            if tp in found:
+                out.records.append(offset_tombstone(request.group, tp))
+            errors.append(None)
+        out.reply(ticket, DeleteOffsetsReply(tuple(errors)))
+
+    def _forget_topics(self, request: ForgetTopics, ticket: Ticket, now: Now, out: Decision) -> None:
+        gone = self.offsets.of_missing_topics(request.existing)
+        out.records += [offset_tombstone(group, tp) for group, tp in gone]
+        out.reply(ticket, ForgetReply(len(gone)))
+
+    def _expire_offsets(self, now: Now, out: Decision) -> None:
+        self.timers.set(_EXPIRE_OFFSETS, now.monotonic_ms + self._settings.offsets_check_interval_ms)
+        retention_ms = self._settings.offsets_retention_minutes * 60_000
+        for group in list(self.groups.values()):
+            expired = self.offsets.expired(group, now.wall_ms, retention_ms)
+            out.records += [offset_tombstone(group.id, tp) for tp in expired]
+            self._probe.offsets_expired += len(expired)
+            has_none = len(expired) == len(self.offsets.of(group.id))
+            if has_none and group.state is State.EMPTY and not group.pending:
+                # With its last offset an empty group goes, too.
+                out.records.append(group_tombstone(group.id))
+
+    # ------------------------------------------------------------------ looking and deleting
+
+    def _list(self, request: ListGroups, ticket: Ticket, now: Now, out: Decision) -> None:
+        listed = (ListedGroup(g.id, g.protocol_type, g.state) for g in self.groups.values())
+        out.reply(ticket, ListReply(tuple(listed)))
+
+    def _describe(self, request: DescribeGroup, ticket: Ticket, now: Now, out: Decision) -> None:
+        group = self.groups.get(request.group)
+        out.reply(ticket, DescribedGroup(request.group) if group is None else group.described())
+
+    def _delete_group(self, request: DeleteGroup, ticket: Ticket, now: Now, out: Decision) -> None:
+        group = self.groups.get(request.group)
+        if group is None:
+            raise GroupIdNotFound()
+        if group.state is not State.EMPTY:
+            raise NonEmptyGroup()
+        out.records += [offset_tombstone(group.id, tp) for tp in self.offsets.of(group.id)]
+        out.records.append(group_tombstone(group.id))
+        out.reply(ticket, DeleteReply())
+
+    # ------------------------------------------------------------------ time
+
+    def _time_is_up(self, key: tuple[Any, ...], now: Now, out: Decision) -> None:
+        kind, group_id, *rest = key
+        group = self.groups.get(group_id)
+        if group is None:
+            return
+        if kind == machine.SESSION:
+            self._machine.session_over(group, rest[0], now, out)
+        elif kind == machine.PENDING:
+            self._machine.pending_over(group, rest[0], now, out)
+            self._drop_if_unused(group)
+        elif kind == machine.JOIN:
+            self._machine.join_over(group, now, out)
+        elif kind == machine.SYNC:
+            self._machine.sync_over(group, now, out)

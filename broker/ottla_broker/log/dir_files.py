@@ -1,0 +1,231 @@
+"""One log directory: its identity, its checkpoints and the partition folders in it. [S]
+
+Owned by `LogDirs`. Knows nothing of what is inside a partition's folder but its `partition.metadata`. An `OSError`
+from any method means that the directory has failed; the owner takes it offline.
+
+* D1: the clean-stop marker is removed, for sure, before any log is opened: what follows may not be clean.
+* D2: a folder goes by its topic id. One without a readable id, or with another than is asked for, is set aside under
+  a `-stray` name: never joined, never deleted unasked (rule 4 of the design).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla_broker.log.checkpoint import (
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    BadCheckpoint,
+    Offsets,
+    decode_offsets,
+    encode_offsets,
+)
+from ottla_broker.log.files import PARTITION_METADATA
+from ottla_broker.log.properties import (
+    BadProperties,
+    DirectoryIdentity,
+    decode_meta,
+    decode_partition_metadata,
+    encode_meta,
+    encode_partition_metadata,
+)
+from ottla_broker.log.recovery import CleanStop
+from ottla_core.ids import TopicPartition
+from ottla_core.ports.disk import Disk
+
+META_PROPERTIES = "meta.properties"
+#: Kafka's name; ours holds the facts of every log besides.
+CLEAN_STOP = ".kafka_cleanshutdown"
+#: The kernel's boot id at our last start: the same one means that what was written is still in memory or on disk.
+BOOT_ID = "boot-id"
+DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
+_NAME_BYTES_MAX = 255
+
+
+class ForeignDirectory(Exception):
+    """The directory belongs to another cluster or broker, or to a newer release. Nothing in it was touched."""
+
+
+class Folder(NamedTuple):
+    """A partition's folder that was found at start."""
+
+    path: str
+    #: None: there is no readable partition.metadata.
+    topic_id: UUID | None
+
+
+class LogDir:
+    def __init__(self, disk: Disk, path: str) -> None:
+        self.path = path
+        #: None until the directory has joined a cluster.
+        self.identity: DirectoryIdentity | None = None
+        #: Set when the directory has failed; it is not used any more then.
+        self.error: Exception | None = None
+        #: False if its contents could not even be listed: who knows what is in there.
+        self.is_known = False
+        #: The tail of its logs may be missing (design rule 2): no clean stop, and the machine was restarted since.
+        self.is_torn = False
+        self.folders: dict[TopicPartition, Folder] = {}
+        self.recovery_points: Offsets = {}
+        self.log_starts: Offsets = {}
+        self.high_watermarks: Offsets = {}
+        #: Logs that were closed cleanly and not opened since.
+        self.clean: dict[TopicPartition, CleanStop] = {}
+        self._disk = disk
+
+    def open(self, broker_id: int, boot_id: bytes) -> None:
+        """Check whose directory it is, and read what it says about its partitions."""
+        self._disk.make_dirs(self.path)
+        names = self._disk.list(self.path)
+        self._identify(names, broker_id)
+        self.recovery_points = self.read_offsets(RECOVERY_POINTS)
+        self.log_starts = self.read_offsets(LOG_STARTS)
+        self.high_watermarks = self.read_offsets(HIGH_WATERMARKS)
+        self._judge_last_stop(names, boot_id)
+        for name in names:
+            if name.endswith(DELETE_SUFFIX):
+                self._disk.remove_tree(f"{self.path}/{name}")
+            elif (tp := parse_folder(name)) is not None:
+                folder = f"{self.path}/{name}"
+                self.folders[tp] = Folder(folder, self._read_topic_id(folder))
+        self.is_known = True
+
+    def _identify(self, names: list[str], broker_id: int) -> None:
+        path = f"{self.path}/{META_PROPERTIES}"
+        if META_PROPERTIES not in names:
+            if any(parse_folder(name) for name in names):
+                raise ForeignDirectory(
+                    f"{self.path} has partitions but no {META_PROPERTIES}; whose are they?"
+                )
+            return
+        try:
+            self.identity = decode_meta(self._disk.read_file(path))
+        except BadProperties as error:
+            raise ForeignDirectory(f"{path} cannot be used: {error}") from error
+        if self.identity.broker_id != broker_id:
+            raise ForeignDirectory(
+                f"{self.path} belongs to broker {self.identity.broker_id}, but this is broker {broker_id}."
+            )
+
+    def _judge_last_stop(self, names: list[str], boot_id: bytes) -> None:
+        was_clean = CLEAN_STOP in names
+        before = self._disk.read_file(f"{self.path}/{BOOT_ID}") if BOOT_ID in names else None
+        if was_clean:
+            self.clean = self._read_clean_stop()
+            self._disk.remove(f"{self.path}/{CLEAN_STOP}")  # D1
+            self._disk.sync_dir(self.path)
+        self.is_torn = self.identity is not None and not was_clean and (not boot_id or before != boot_id)
+        if before != boot_id:
+            self._disk.write_file(f"{self.path}/{BOOT_ID}", boot_id)
+
+    def join(self, identity: DirectoryIdentity) -> None:
+        """Make a new directory part of a cluster, or check that it is."""
+        if self.identity is None:
+            self._disk.write_file(f"{self.path}/{META_PROPERTIES}", encode_meta(identity))
+            self._sync_ancestors()
+            self.identity = identity
+        elif self.identity.cluster_id != identity.cluster_id:
+            raise ForeignDirectory(
+                f"{self.path} belongs to cluster {self.identity.cluster_id}, not to {identity.cluster_id}."
+            )
+
+    def _sync_ancestors(self) -> None:
+        """A new directory may have been made with its parents; a power loss must not take one of them."""
+        above = self.path
+        while above not in ("", "/"):
+            above = above.rpartition("/")[0] or ("/" if above.startswith("/") else "")
+            try:
+                self._disk.sync_dir(above or ".")
+            except PermissionError:
+                return  # Not ours to list, so not ours to have made.
+
+    def read_offsets(self, name: str) -> Offsets:
+        try:
+            return decode_offsets(self._disk.read_file(f"{self.path}/{name}"))
+        except (FileNotFoundError, BadCheckpoint):
+            # Without recovery points everything is scanned; the other marks are found again from the logs.
+            return {}
+
+    def _read_clean_stop(self) -> dict[TopicPartition, CleanStop]:
+        try:
+            logs = json.loads(self._disk.read_file(f"{self.path}/{CLEAN_STOP}"))["logs"]
+            return {_folder_or_raise(name): CleanStop(*map(int, facts)) for name, facts in logs.items()}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return {}  # Then all logs are scanned: slower, never wrong.
+
+    def _read_topic_id(self, folder: str) -> UUID | None:
+        try:
+            return decode_partition_metadata(self._disk.read_file(f"{folder}/{PARTITION_METADATA}"))
+        except (FileNotFoundError, NotADirectoryError, BadProperties):
+            return None
+
+    # ------------------------------------------------------------------ folders
+
+    def make_folder(self, tp: TopicPartition, topic_id: UUID) -> str:
+        """A new, empty folder. Not synced: the log's first flush does it, and before that nothing is promised."""
+        path = f"{self.path}/{tp}"
+        self._disk.make_dirs(path)
+        self._disk.write_file(f"{path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id), sync=False)
+        self.folders[tp] = Folder(path, topic_id)
+        return path
+
+    def set_aside(self, tp: TopicPartition, tag: UUID) -> None:
+        """D2. An empty folder is nobody's loss: it was being made when the broker died."""
+        folder = self.folders.pop(tp)
+        self.forget(tp)
+        if not self._disk.list(folder.path):
+            self._disk.remove_tree(folder.path)
+            return
+        self._disk.rename(folder.path, f"{self.path}/{_tagged(tp, tag, STRAY_SUFFIX)}")
+        self._disk.sync_dir(self.path)
+
+    def doom(self, tp: TopicPartition, tag: UUID) -> str:
+        """Rename a folder to be removed later; gives its new path."""
+        folder = self.folders.pop(tp)
+        self.forget(tp)
+        target = f"{self.path}/{_tagged(tp, tag, DELETE_SUFFIX)}"
+        self._disk.rename(folder.path, target)
+        return target
+
+    def forget(self, tp: TopicPartition) -> None:
+        """What the checkpoints say about a partition dies with it: another may get its name."""
+        for marks in (self.recovery_points, self.log_starts, self.high_watermarks):
+            marks.pop(tp, None)
+        self.clean.pop(tp, None)
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        self._disk.write_file(f"{self.path}/{name}", encode_offsets(offsets))
+
+    def write_clean_stop(self) -> None:
+        """Last of all: from here on the next start believes what is in `clean`."""
+        logs = {str(tp): list(facts) for tp, facts in self.clean.items()}
+        content = json.dumps({"version": 0, "brokerEpoch": -1, "logs": logs}, separators=(",", ":"))
+        self._disk.write_file(f"{self.path}/{CLEAN_STOP}", content.encode())
+
+
+def parse_folder(name: str) -> TopicPartition | None:
+    """The partition whose folder this is; None for anything else."""
+    topic, dash, partition = name.rpartition("-")
+    if not dash or not topic or not partition.isascii() or not partition.isdecimal():
+        return None
+    return TopicPartition(topic, int(partition))
+
+
+def _folder_or_raise(name: str) -> TopicPartition:
+    found = parse_folder(name)
+    if found is None:
+        raise ValueError(name)
+    return found
+
+
+def _tagged(tp: TopicPartition, tag: UUID, suffix: str) -> str:
+    """`<topic>-<partition>.<uuid><suffix>`, the topic cut if the name would be too long for a file system."""
+    end = f"-{tp.partition}.{tag.hex}{suffix}"
+    return tp.topic[: _NAME_BYTES_MAX - len(end)] + end

@@ -1,0 +1,143 @@
+"""Which leader wrote what: (epoch, start offset) pairs of one partition, Kafka's leader-epoch-checkpoint. [S]
+
+Followers cut their logs by it (KIP-101, KIP-279), consumers find out with it that they were cut (KIP-320).
+The log calls `assign` at a leader's first append and for every new epoch it meets in followed batches, and
+`save` before the bytes of such a batch are written.
+
+E1: epochs rise strictly, start offsets do not fall.
+E2: a batch of epoch e is in the log only if e is in the file: the file is written before the batch, and
+    synced before the recovery point passes the epoch's start. Behind the recovery point nothing is lost
+    with the file, because recovery reads every batch there and every batch carries its epoch. So a first
+    append costs a write and a rename, not an fsync.
+
+The file is read on first use: a broker with ten thousand partitions starts without it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from ottla_broker.log.checkpoint import BadCheckpoint, decode_epochs, encode_epochs
+from ottla_broker.log.files import LEADER_EPOCHS
+from ottla_core.ids import NO_EPOCH
+from ottla_core.ports.disk import Disk
+
+NO_OFFSET = -1
+
+
+class EpochStart(NamedTuple):
+    epoch: int
+    start_offset: int
+
+
+class EpochCache:
+    __slots__ = ("_disk", "_entries", "_path", "is_saved", "is_synced")
+
+    def __init__(self, disk: Disk, folder: str, *, exists: bool = True) -> None:
+        self._disk = disk
+        self._path = f"{folder}/{LEADER_EPOCHS}"
+        self._entries: list[EpochStart] | None = None if exists else []
+        #: False while memory knows more than the file.
+        self.is_saved = True
+        #: False while a power loss could take back what the file says.
+        self.is_synced = True
+
+    def load(self) -> None:
+        """Read the file now. `BadCheckpoint` if it is damaged; one that is missing is empty."""
+        if self._entries is None:
+            try:
+                self._entries = [
+                    EpochStart(*pair) for pair in decode_epochs(self._disk.read_file(self._path))
+                ]
+            except FileNotFoundError:
+                self._entries = []
+
+    @property
+    def entries(self) -> list[EpochStart]:
+        if self._entries is None:
+            try:
+                self.load()
+            except BadCheckpoint as error:
+                # After a dirty stop recovery has read it before anyone else; so this is a damaged disk.
+                raise OSError(f"{self._path} is damaged: {error}") from error
+        return self._entries or []
+
+    @property
+    def latest_epoch(self) -> int:
+        entries = self._entries if self._entries is not None else self.entries
+        return entries[-1].epoch if entries else NO_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """A new epoch begins at `start_offset`. One that is known changes nothing."""
+        if epoch <= self.latest_epoch:
+            return
+        # Epochs that wrote nothing leave no trace (E1).
+        kept = [entry for entry in self.entries if entry.start_offset < start_offset]
+        self._replace([*kept, EpochStart(epoch, start_offset)])
+
+    def save(self) -> None:
+        """Write the file, if it is not up to date."""
+        if not self.is_saved:
+            self._disk.write_file(self._path, encode_epochs(self.entries), sync=False)
+            self.is_saved = True
+
+    def take_unsynced(self) -> str | None:
+        """The path of the file if it needs an fsync, which the caller promises to do before it counts."""
+        if self.is_synced:
+            return None
+        self.save()
+        self.is_synced = True
+        return self._path
+
+    def end_for(self, epoch: int, log_end: int) -> tuple[int, int]:
+        """The greatest epoch not above `epoch` and where it ends; (-1, -1) if nothing is known of it."""
+        entries = self.entries
+        if epoch == NO_EPOCH or not entries or epoch > entries[-1].epoch:
+            return NO_EPOCH, NO_OFFSET
+        after = bisect_right(entries, epoch, key=_epoch_of)
+        if after == len(entries):
+            return epoch, log_end
+        if after == 0:
+            # Older than all we have: it ended where our first began, if we ever had it.
+            return epoch, entries[0].start_offset
+        return entries[after - 1].epoch, entries[after].start_offset
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch that wrote `offset`; -1 if that is not known."""
+        entries = self.entries
+        at = bisect_right(entries, offset, key=_start_of)
+        return entries[at - 1].epoch if at else NO_EPOCH
+
+    def truncate_end(self, end_offset: int) -> None:
+        """The log was cut: forget epochs that begin at its end or later."""
+        kept = [entry for entry in self.entries if entry.start_offset < end_offset]
+        if len(kept) != len(self.entries):
+            self._replace(kept)
+            self.save()
+
+    def truncate_start(self, start_offset: int) -> None:
+        """The log begins later now: forget epochs that end before it, and move the one that spans it."""
+        entries = self.entries
+        at = bisect_right(entries, start_offset, key=_start_of)
+        if not at or entries[0].start_offset == start_offset:
+            return
+        self._replace([EpochStart(entries[at - 1].epoch, start_offset), *entries[at:]])
+        self.save()
+
+    def clear(self) -> None:
+        """The log was dropped, or the file is to be made anew from it."""
+        self._replace([])
+
+    def _replace(self, entries: list[EpochStart]) -> None:
+        # A new list each time: readers on other threads keep the one they have.
+        self._entries = entries
+        self.is_saved = self.is_synced = False
+
+
+def _epoch_of(entry: EpochStart) -> int:
+    return entry.epoch
+
+
+def _start_of(entry: EpochStart) -> int:
+    return entry.start_offset

@@ -1,0 +1,82 @@
+"""Putting a folder in order that a crash left in the middle of something. [S]
+
+Called once, before segments are loaded. Kafka's rules, by suffix:
+
+* `.deleted`: was on its way out. Goes.
+* `.cleaned`: compaction had not finished writing it. Goes; what it was made from is still there.
+* `.swap`: compaction had finished, and was replacing segments by it. The replacement is completed: segments
+  it covers go, then it takes its final name. Safe to repeat at any point, because its files were synced
+  before they got this suffix.
+* `.swap` at or behind a `.cleaned`: several segments were to come in together and not all were ready. None do.
+
+Small files are replaced through `.tmp`; a `.tmp` that is still there was never the truth.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.log.files import (
+    CLEANED,
+    DELETED,
+    INDEX,
+    LOG,
+    SWAP,
+    TIME_INDEX,
+    TXN_INDEX,
+    FileName,
+    file_name,
+    parse_name,
+)
+from ottla_broker.log.segment import Segment
+from ottla_core.ports.disk import Disk
+
+_SUFFIXES = (DELETED, CLEANED, SWAP, ".tmp")
+
+
+def settle(disk: Disk, folder: str, names: list[str]) -> list[str]:
+    """Clear away or complete what was under way; gives the names that are there then."""
+    if not any(name.endswith(_SUFFIXES) for name in names):
+        return names
+    parsed = {name: parse_name(name) for name in names}
+    cleaned = [p.base_offset for p in parsed.values() if p is not None and p.suffix == CLEANED]
+    first_unfinished = min(cleaned, default=None)
+    swaps: list[FileName] = []
+    for name, parts in parsed.items():
+        if parts is None:
+            if name.endswith(".tmp"):
+                disk.remove(f"{folder}/{name}")
+        elif parts.suffix == SWAP and (first_unfinished is None or parts.base_offset < first_unfinished):
+            swaps.append(parts)
+        elif parts.suffix:
+            disk.remove(f"{folder}/{name}")
+    if swaps:
+        _complete(disk, folder, swaps, [p for p in parsed.values() if p is not None and not p.suffix])
+    disk.sync_dir(folder)
+    return disk.list(folder)
+
+
+def _complete(disk: Disk, folder: str, swaps: list[FileName], present: list[FileName]) -> None:
+    coming = {s.base_offset for s in swaps if s.kind == LOG}
+    for base in coming:
+        end = _next_offset(disk, folder, base)
+        for parts in present:
+            # Indexes of the same base are replaced or rebuilt; the log file itself is replaced by the rename.
+            covered = base < parts.base_offset < end
+            stale = parts.base_offset == base and parts.kind in (INDEX, TIME_INDEX, TXN_INDEX)
+            if covered or stale:
+                disk.remove(f"{folder}/{file_name(parts.base_offset, parts.kind)}")
+    # L4: those that go must be gone for sure before the name of what replaces them is taken.
+    disk.sync_dir(folder)
+    for parts in sorted(swaps, key=lambda s: s.kind == LOG):
+        source = f"{folder}/{file_name(parts.base_offset, parts.kind, SWAP)}"
+        if parts.base_offset in coming or disk.exists(f"{folder}/{file_name(parts.base_offset, LOG)}"):
+            disk.rename(source, f"{folder}/{file_name(parts.base_offset, parts.kind)}")
+        else:
+            disk.remove(source)
+
+
+def _next_offset(disk: Disk, folder: str, base: int) -> int:
+    """The offset after the last batch of a segment that is to be swapped in."""
+    segment = Segment(disk, folder, base, 4096, suffix=SWAP)
+    found = segment.rescan(check_crc=False)
+    segment.close()
+    return found.next_offset

@@ -1,0 +1,414 @@
+"""What one partition remembers of its producers: sequences, epochs and open transactions. [P]
+
+The log asks `check` before an append and tells `update` after it; recovery replays `update` over the batches
+it scans; `encode` and `decode` are Kafka's `.snapshot` file, byte for byte.
+
+Theory of operation (KIP-98, KIP-360):
+
+* I1: a batch is written once. The last five batches of each producer are remembered; a batch with exactly the
+  sequences of one of them is a duplicate and gets the old offsets.
+* I2: sequences of a known producer have no gap. After 2^31 - 1 comes 0. A higher epoch starts again at 0, a
+  lower one is fenced.
+* I3: an unknown producer may begin at any sequence: retention, DeleteRecords or expiry may have removed all
+  it wrote. Hence a batch *before* the remembered ones is "out of order", never "a duplicate of long ago": the
+  memory may begin in the middle of a producer's life, and calling an unseen batch written would lose it.
+* I4: the first unstable offset is the first offset of the oldest transaction that is open, or whose marker is
+  not below the high watermark yet. Open transactions are never forgotten, neither by expiry nor by the cap.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from ottla_core.errors import (
+    InvalidProducerEpoch,
+    InvalidRecord,
+    InvalidTxnState,
+    NotCoordinator,
+    OutOfOrderSequenceNumber,
+    invariant,
+)
+from ottla_core.records.batch import (
+    CONTROL_FLAG,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+)
+
+#: As many as a producer may have in flight (max.in.flight.requests.per.connection) with idempotence.
+REMEMBERED_BATCHES = 5
+#: Anyone can invent producer ids, so the memory needs an end. ~0.5 KB each; whoever wrote longest ago goes
+#: first, and may go on writing as an unknown producer (I3).
+PRODUCERS_MAX = 10_000
+NO_EPOCH = -1
+NO_OFFSET = -1
+
+_SEQUENCE_MODULUS = 1 << 31
+_SPECIAL = CONTROL_FLAG | TRANSACTIONAL_FLAG
+_SNAPSHOT_VERSION = 1
+_PREAMBLE = struct.Struct(">hI")
+_COUNT = struct.Struct(">i")
+_ENTRY = struct.Struct(">qhiqiqiq")
+
+
+class CorruptSnapshot(ValueError):
+    """The file is not a snapshot of version 1 with a right CRC. Rebuild from the log instead."""
+
+
+class Duplicate(NamedTuple):
+    """Where a batch that came again was written the first time."""
+
+    base_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class Marker(NamedTuple):
+    """What a control batch says about a transaction."""
+
+    is_commit: bool
+    coordinator_epoch: int
+
+
+class Completed(NamedTuple):
+    """A transaction that a marker ended. Aborted ones belong into the aborted index."""
+
+    producer_id: int
+    first_offset: int
+    #: The marker's offset.
+    last_offset: int
+    aborted: bool
+    #: What the last stable offset is once this marker is replicated.
+    last_stable_offset: int
+
+
+class LastRecord(NamedTuple):
+    """The newest trace of a producer, which compaction must leave in the log."""
+
+    last_data_offset: int
+    epoch: int
+
+
+class _Batch(NamedTuple):
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) % _SEQUENCE_MODULUS
+
+    @property
+    def base_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class _Producer:
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_seen_ms",
+        "next_sequence",
+        "timestamp",
+        "txn_first_offset",
+    )
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.coordinator_epoch = -1
+        #: Of the newest batch, as its producer stamped it; what the snapshot holds.
+        self.timestamp = NO_TIMESTAMP
+        #: By our clock, for expiry: a mirror that copies old records is not idle. None after loading; the
+        #: first look at the clock sets it.
+        self.last_seen_ms: int | None = None
+        self.txn_first_offset = NO_OFFSET
+        self.batches: list[_Batch] = []
+        #: What must come next in this epoch; 0 while nothing is remembered of it.
+        self.next_sequence = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.batches.clear()
+            self.next_sequence = 0
+
+    def remember(self, batch: _Batch) -> None:
+        if len(self.batches) == REMEMBERED_BATCHES:
+            del self.batches[0]
+        self.batches.append(batch)
+        self.next_sequence = (batch.last_sequence + 1) % _SEQUENCE_MODULUS
+
+
+class ProducerStates:
+    def __init__(self, capacity: int = PRODUCERS_MAX) -> None:
+        self._capacity = capacity
+        #: In the order of their last write, so that the first is the one to forget.
+        self._producers: dict[int, _Producer] = {}
+        #: First offset -> producer of every open transaction, in order of offsets.
+        self._open: dict[int, int] = {}
+        #: First offset -> marker's offset of transactions whose marker may not be replicated yet.
+        self._unreplicated: dict[int, int] = {}
+        #: The offset after the last batch that was told to `update`.
+        self.end_offset = 0
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def check(
+        self,
+        header: BatchHeader,
+        now_ms: int,
+        *,
+        internal: bool = False,
+        previous: BatchHeader | None = None,
+    ) -> Duplicate | None:
+        """Whether the batch may be appended now: None yes, a `Duplicate` it is there already, an error no.
+
+        `internal` is for coordinators: their batches have epochs, but no sequences. `previous` is the batch
+        of the same producer right before this one in the same append, which `update` has not seen yet.
+        """
+        if not header.has_producer:
+            return None
+        known = self._producers.get(header.producer_id)
+        if (
+            known is not None
+            and previous is None
+            and known.next_sequence == header.base_sequence
+            and known.epoch == header.producer_epoch
+            and header.attributes & _SPECIAL == 0
+            and known.txn_first_offset == NO_OFFSET
+        ):
+            return None  # By far the most common: the next batch of a producer without transactions.
+        if header.producer_id < 0 or header.producer_epoch < 0:
+            raise InvalidRecord(
+                f"Producer id {header.producer_id} with epoch {header.producer_epoch} cannot exist."
+            )
+        if header.is_control:
+            if not internal:
+                raise InvalidRecord("Clients must not write control batches.")
+            self._check_epoch(header, known)
+            return None
+        if not internal:
+            if header.base_sequence < 0:
+                raise InvalidRecord(
+                    f"A batch of producer {header.producer_id} needs a sequence number of 0 or more, got "
+                    f"{header.base_sequence}."
+                )
+            if known is not None and known.epoch == header.producer_epoch:
+                for batch in known.batches:
+                    if (
+                        batch.last_sequence == header.last_sequence
+                        and batch.first_sequence == header.base_sequence
+                    ):
+                        return Duplicate(batch.base_offset, batch.last_offset, batch.timestamp)
+        self._check_epoch(header, known)
+        if not internal:
+            self._check_sequence(header, known, previous)
+        if known is not None and known.txn_first_offset != NO_OFFSET and not header.is_transactional:
+            raise InvalidTxnState(
+                f"Producer {header.producer_id} has an open transaction here and wrote a batch outside of it."
+            )
+        return None
+
+    def _check_epoch(self, header: BatchHeader, known: _Producer | None) -> None:
+        if known is not None and header.producer_epoch < known.epoch:
+            raise InvalidProducerEpoch(
+                f"Producer {header.producer_id} wrote with epoch {header.producer_epoch}; "
+                f"epoch {known.epoch} has fenced it."
+            )
+
+    def _check_sequence(
+        self, header: BatchHeader, known: _Producer | None, previous: BatchHeader | None
+    ) -> None:
+        if previous is not None:
+            epoch, following = previous.producer_epoch, (previous.last_sequence + 1) % _SEQUENCE_MODULUS
+        elif known is not None:
+            epoch, following = known.epoch, known.next_sequence
+        else:
+            return  # I3
+        if header.producer_epoch < epoch:
+            raise InvalidProducerEpoch(f"Epochs of producer {header.producer_id} go back within one append.")
+        expected = 0 if header.producer_epoch > epoch else following
+        if header.base_sequence != expected:
+            raise OutOfOrderSequenceNumber(
+                f"Producer {header.producer_id} (epoch {header.producer_epoch}) wrote sequence "
+                f"{header.base_sequence}, but {expected} comes next."
+            )
+
+    def check_marker(self, header: BatchHeader, marker: Marker) -> None:
+        """Refuse a marker if a newer coordinator has written one for this producer (rule 21)."""
+        known = self._producers.get(header.producer_id)
+        self._check_epoch(header, known)
+        if known is not None and marker.coordinator_epoch < known.coordinator_epoch:
+            raise NotCoordinator(
+                f"A marker for producer {header.producer_id} has coordinator epoch "
+                f"{marker.coordinator_epoch}; epoch {known.coordinator_epoch} has fenced it."
+            )
+
+    def update(self, header: BatchHeader, now_ms: int, marker: Marker | None = None) -> Completed | None:
+        """Take note of a batch that is in the log. Never refuses: what is in the log has happened.
+
+        `marker` is what a control batch holds; None for one that compaction has emptied. Gives back the
+        transaction that the marker ended, if there was one.
+        """
+        # Once per batch on the hot path, hence plain fields instead of the header's properties.
+        last_offset = header.base_offset + header.last_offset_delta
+        attributes = header.attributes
+        self.end_offset = last_offset + 1
+        if not header.has_producer or (attributes & CONTROL_FLAG and marker is None):
+            return None
+        producer = self._producers.pop(header.producer_id, None)
+        if producer is None:
+            producer = _Producer(header.producer_epoch)
+            if len(self._producers) >= self._capacity:
+                self._forget_one()
+        else:
+            producer.set_epoch(header.producer_epoch)
+        self._producers[header.producer_id] = producer
+        producer.timestamp = header.max_timestamp
+        producer.last_seen_ms = now_ms
+        if marker is not None and attributes & CONTROL_FLAG:
+            producer.coordinator_epoch = marker.coordinator_epoch
+            return self._complete(header, producer, aborted=not marker.is_commit)
+        if header.base_sequence != NO_SEQUENCE:
+            last_sequence = (header.base_sequence + header.last_offset_delta) % _SEQUENCE_MODULUS
+            producer.remember(
+                _Batch(last_sequence, last_offset, header.last_offset_delta, header.max_timestamp)
+            )
+        if attributes & TRANSACTIONAL_FLAG and producer.txn_first_offset == NO_OFFSET:
+            producer.txn_first_offset = header.base_offset
+            self._open[header.base_offset] = header.producer_id
+        return None
+
+    def _complete(self, header: BatchHeader, producer: _Producer, *, aborted: bool) -> Completed | None:
+        first = producer.txn_first_offset
+        if first == NO_OFFSET:
+            return None  # A transaction that wrote nothing here moves nothing.
+        producer.txn_first_offset = NO_OFFSET
+        self._open.pop(first, None)
+        self._unreplicated[first] = header.base_offset
+        oldest = self.first_undecided_offset
+        stable = header.base_offset + 1 if oldest is None else oldest
+        return Completed(header.producer_id, first, header.base_offset, aborted, stable)
+
+    def _forget_one(self) -> None:
+        for producer_id, producer in self._producers.items():
+            if producer.txn_first_offset == NO_OFFSET:  # I4
+                del self._producers[producer_id]
+                return
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """First offset of the oldest open transaction."""
+        return next(iter(self._open), None)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """I4, as of the high watermark that `last_stable_offset` was last asked with."""
+        return min((*self._unreplicated, *self._open), default=None)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """How far a read_committed reader may read."""
+        if not self._open and not self._unreplicated:
+            return high_watermark
+        self._unreplicated = {f: m for f, m in self._unreplicated.items() if m >= high_watermark}
+        first = self.first_unstable_offset
+        return high_watermark if first is None else min(first, high_watermark)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget who has written nothing for so long and has no open transaction; gives back how many."""
+        gone = []
+        for producer_id, producer in self._producers.items():
+            if producer.last_seen_ms is None:
+                producer.last_seen_ms = now_ms
+            elif now_ms - producer.last_seen_ms >= expiration_ms and producer.txn_first_offset == NO_OFFSET:
+                gone.append(producer_id)
+        for producer_id in gone:
+            del self._producers[producer_id]
+        return len(gone)
+
+    def last_records(self) -> dict[int, LastRecord]:
+        """The newest trace of each producer: its last data, or -1 if only markers are left of this epoch."""
+        return {
+            producer_id: LastRecord(p.batches[-1].last_offset if p.batches else NO_OFFSET, p.epoch)
+            for producer_id, p in self._producers.items()
+        }
+
+    def clear(self) -> None:
+        """Forget everything, as when the log is cut: the caller loads a snapshot and replays."""
+        self._producers.clear()
+        self._open.clear()
+        self._unreplicated.clear()
+        self.end_offset = 0
+
+    def encode(self, offset: int) -> bytes:
+        """The content of `<offset>.snapshot`: the state before the batch at `offset`."""
+        invariant(
+            self.end_offset <= offset,
+            f"a producer snapshot for {offset} already has batches up to {self.end_offset}",
+        )
+        body = _COUNT.pack(len(self._producers)) + b"".join(self._entries())
+        return _PREAMBLE.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
+
+    def _entries(self) -> Iterator[bytes]:
+        for producer_id, p in self._producers.items():
+            last = p.batches[-1] if p.batches else _Batch(NO_SEQUENCE, NO_OFFSET, 0, NO_TIMESTAMP)
+            yield _ENTRY.pack(
+                producer_id,
+                p.epoch,
+                last.last_sequence,
+                last.last_offset,
+                last.offset_delta,
+                p.timestamp,
+                p.coordinator_epoch,
+                p.txn_first_offset,
+            )
+
+    @classmethod
+    def decode(cls, data: bytes, offset: int = 0, *, capacity: int = PRODUCERS_MAX) -> ProducerStates:
+        """Read `<offset>.snapshot`. Of each producer only the last batch is in it, as in Kafka."""
+        head = _PREAMBLE.size + _COUNT.size
+        if len(data) < head:
+            raise CorruptSnapshot(f"{len(data)} bytes are too few for a producer snapshot.")
+        version, crc = _PREAMBLE.unpack_from(data)
+        if version != _SNAPSHOT_VERSION:
+            raise CorruptSnapshot(f"Producer snapshot version {version} is unknown.")
+        if crc32c(data[_PREAMBLE.size :]) != crc:
+            raise CorruptSnapshot("The CRC of the producer snapshot is wrong.")
+        (count,) = _COUNT.unpack_from(data, _PREAMBLE.size)
+        if len(data) != head + count * _ENTRY.size:
+            raise CorruptSnapshot(f"{len(data)} bytes cannot hold a snapshot of {count} producers.")
+        made = cls(capacity)
+        made.end_offset = offset
+        for fields in _ENTRY.iter_unpack(data[head:]):
+            made._load(*fields)
+        made._open = dict(sorted(made._open.items()))
+        return made
+
+    def _load(
+        self,
+        producer_id: int,
+        epoch: int,
+        last_sequence: int,
+        last_offset: int,
+        offset_delta: int,
+        timestamp: int,
+        coordinator_epoch: int,
+        txn_first_offset: int,
+    ) -> None:
+        producer = _Producer(epoch)
+        producer.coordinator_epoch = coordinator_epoch
+        producer.timestamp = timestamp
+        if last_offset >= 0:
+            producer.remember(_Batch(last_sequence, last_offset, offset_delta, timestamp))
+        if txn_first_offset >= 0:
+            producer.txn_first_offset = txn_first_offset
+            self._open[txn_first_offset] = producer_id
+        self._producers[producer_id] = producer

@@ -1,0 +1,154 @@
+"""A partition while another broker leads it: carries out what the follower machine decides, on the log. [S]
+
+Made by the partition when such an epoch begins, ended with it or when this broker is elected, before it leads
+(rule 10). The stream's shell hands it sections and asks it for its position; it never sends anything itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import structlog
+
+from ottla_broker.replication import lineage
+from ottla_broker.replication.effects import (
+    Append,
+    FollowerEffect,
+    FollowWatermark,
+    Ignore,
+    Report,
+    RestartAt,
+    TruncateTo,
+)
+from ottla_broker.replication.follow_wire import PositionEntry, Says, Section, Tells
+from ottla_broker.replication.follower import Follower
+from ottla_broker.replication.lineage import EpochEnd
+from ottla_broker.replication.watermark import followed
+from ottla_core.ports.disk import Buffer
+from ottla_core.records.batch import header_at
+
+if TYPE_CHECKING:
+    from ottla_broker.partition.partition import Partition
+
+_log = structlog.get_logger("ottla.replication")
+
+
+class Following:
+    __slots__ = ("_partition", "machine", "on_flushed")
+
+    def __init__(self, partition: Partition, leader: int, leader_epoch: int) -> None:
+        self._partition = partition
+        self.machine = Follower(leader, leader_epoch)
+        #: Told when more is flushed, where that is what counts; set by who carries our reports.
+        self.on_flushed: Callable[[], None] | None = None
+
+    @property
+    def key(self) -> bytes:
+        return self._partition.key
+
+    @property
+    def leader(self) -> int:
+        return self.machine.leader
+
+    def __repr__(self) -> str:
+        return f"Following({self._partition.tp}, epoch {self.machine.leader_epoch})"
+
+    def entry(self, says: Says) -> PositionEntry:
+        """Our position as it is now (F4)."""
+        partition = self._partition
+        log = partition.log
+        end = log.end_offset
+        epoch = lineage.last_epoch(log.epochs.entries, end)
+        return PositionEntry(self.key, says, self.machine.leader_epoch, epoch, end, partition.position)
+
+    def on_stream(self) -> Report | None:
+        return self._do(self.machine.on_stream(), b"")
+
+    def on_silence(self) -> Report | None:
+        return self._do(self.machine.on_silence(), b"")
+
+    def on_section(self, section: Section) -> Report | None:
+        """What the leader sent. KafkaStorageError if our disk fails, CorruptMessage if the batches are bad."""
+        log, machine, epoch = self._partition.log, self.machine, section.leader_epoch
+        effects: list[FollowerEffect]
+        if section.tells == Tells.BATCHES:
+            effects = machine.on_batches(
+                epoch,
+                section.offset,
+                len(section.records),
+                section.high_watermark,
+                section.log_start,
+                log.end_offset,
+            )
+        elif section.tells == Tells.DIVERGED:
+            told = EpochEnd(section.epoch, section.offset)
+            effects = machine.on_divergence(epoch, told, log.epochs.entries, log.end_offset)
+        else:
+            effects = machine.on_start(epoch, section.offset, log.end_offset)
+        return self._do(effects, section.records)
+
+    # ------------------------------------------------------------------ carrying out
+
+    def _do(self, effects: list[FollowerEffect], records: Buffer) -> Report | None:
+        report: Report | None = None
+        for effect in effects:
+            kind = type(effect)
+            if kind is Append:
+                self._append(records)
+            elif isinstance(effect, FollowWatermark):
+                self._follow_marks(effect)
+            elif isinstance(effect, Report):
+                report = effect
+            elif isinstance(effect, TruncateTo):
+                self._truncate(effect.offset)
+            elif isinstance(effect, RestartAt):
+                self._restart(effect.offset)
+            elif isinstance(effect, Ignore):
+                _log.debug("frame ignored", partition=str(self._partition.tp), reason=effect.reason)
+        return report
+
+    def _append(self, records: Buffer) -> None:
+        partition = self._partition
+        log = partition.log
+        if log.start_offset == log.end_offset:
+            # After DeleteRecords a log may begin in the midst of a batch; ours is empty, so it can begin there too.
+            first = header_at(records).base_offset
+            if first < log.end_offset:
+                self._restart(first)
+        info = log.append_as_follower(records, now_ms=partition.wall_ms())
+        partition.note_appended(info)
+
+    def _follow_marks(self, marks: FollowWatermark) -> None:
+        partition = self._partition
+        log = partition.log
+        partition.high_watermark = followed(partition.high_watermark, marks.high_watermark, log.end_offset)
+        if marks.log_start > log.start_offset:
+            log.advance_start(min(marks.log_start, log.end_offset))
+
+    def _truncate(self, offset: int) -> None:
+        partition = self._partition
+        log = partition.log
+        _log.info(
+            "log is cut to where the leader's parts from it",
+            partition=str(partition.tp),
+            epoch=self.machine.leader_epoch,
+            end_offset=log.end_offset,
+            cut_to=offset,
+            high_watermark=partition.high_watermark,
+        )
+        log.truncate_to(offset, now_ms=partition.wall_ms())
+        self._clamp()
+
+    def _restart(self, offset: int) -> None:
+        partition = self._partition
+        _log.info(
+            "log begins anew", partition=str(partition.tp), at=offset, end_offset=partition.log.end_offset
+        )
+        partition.log.restart_at(offset, now_ms=partition.wall_ms())
+        self._clamp()
+
+    def _clamp(self) -> None:
+        partition = self._partition
+        log = partition.log
+        partition.high_watermark = max(log.start_offset, min(partition.high_watermark, log.end_offset))

@@ -1,0 +1,345 @@
+"""All partitions on this broker: follows the metadata image and keeps the logs tidy. [S]
+
+The image says which partitions belong here and who leads them; the host opens, creates, leads, follows and drops logs
+to match. It never decides who leads. A directory whose topic id is not the image's is set aside, never joined and
+never deleted unasked (design rule 4); that is `LogDirs`' part.
+
+What partitions need from the outside for their copies comes through `connect`: streams to leaders, and a writer of
+in-sync sets. Without it (a host alone) there are none, and in-sync sets stay as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Protocol
+from uuid import UUID
+
+import structlog
+
+from ottla_broker.controller.image import ClusterImage, PartitionImage, TopicImage
+from ottla_broker.log.dirs import LogDirs
+from ottla_broker.metrics import Metrics
+from ottla_broker.partition.leading import Replication
+from ottla_broker.partition.partition import Partition
+from ottla_broker.replication.effects import ProposeIsr
+from ottla_broker.replication.follow_client import Followed
+from ottla_broker.topic_config import TopicConfig
+from ottla_core.errors import NotLeaderOrFollower, UnknownTopicOrPartition
+from ottla_core.ids import TopicPartition
+from ottla_core.ports.clock import Clock
+from ottla_core.ports.offload import Offload
+
+_log = structlog.get_logger("ottla.partitions")
+
+#: Lag is looked at twice in the time it is allowed, as in Kafka, but at least so often.
+_TICK_S_MAX = 5.0
+#: New partitions opened in one turn of the loop: three small files each, some milliseconds together.
+_HANDFUL = 16
+
+
+class IsrWriter(Protocol):
+    """See `controller.isr_writer`."""
+
+    async def propose(
+        self,
+        topic_id: UUID,
+        partition: int,
+        *,
+        expected: PartitionImage,
+        isr: tuple[int, ...],
+        elr: tuple[int, ...] = (),
+    ) -> PartitionImage | None: ...
+
+
+class Leaders(Protocol):
+    """Streams to the brokers that lead what we copy: see `replication.follow_clients`."""
+
+    def follow(self, followed: Followed, leader_id: int) -> None: ...
+
+    def unfollow(self, followed: Followed, leader_id: int) -> None: ...
+
+    def on_image(self, image: ClusterImage) -> None: ...
+
+
+class PartitionHost:
+    def __init__(
+        self,
+        broker_id: int,
+        dirs: LogDirs,
+        clock: Clock,
+        offload: Offload,
+        metrics: Metrics,
+        broker_defaults: Callable[[ClusterImage], Mapping[str, str]],
+        *,
+        lag_max_s: float = 30.0,
+    ) -> None:
+        self._broker_id = broker_id
+        self._dirs = dirs
+        self._clock = clock
+        self._offload = offload
+        self._metrics = metrics
+        self._broker_defaults = broker_defaults
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._by_key: dict[bytes, Partition] = {}
+        #: What all partitions share about their copies elsewhere.
+        self.replication = Replication(broker_id, lag_max_s, propose=self._propose)
+        self._leaders: Leaders | None = None
+        self._isr_writer: IsrWriter | None = None
+        self._proposing: dict[asyncio.Task[None], None] = {}
+        self._image = ClusterImage(cluster_id="")
+        #: New partitions that wait for their log, and whether a turn for some of them is coming.
+        self._to_open: dict[TopicPartition, None] = {}
+        self._opening = False
+        #: Until the controller has admitted this incarnation, it leads nothing (design rule 1).
+        self._admitted = False
+
+    def connect(
+        self,
+        leaders: Leaders,
+        isr_writer: IsrWriter,
+        *,
+        on_led: Callable[[bytes], None],
+        is_confirmed: Callable[[], bool],
+    ) -> None:
+        """Give partitions the ways out that copies need."""
+        self._leaders = leaders
+        self._isr_writer = isr_writer
+        self.replication.on_led = on_led
+        self.replication.is_confirmed = is_confirmed
+
+    # ------------------------------------------------------------------ finding
+
+    def find_by_key(self, key: bytes) -> Partition | None:
+        """By topic id and partition, as Follow frames name it."""
+        return self._by_key.get(key)
+
+    def find(self, tp: TopicPartition) -> Partition:
+        partition = self._partitions.get(tp)
+        if partition is None:
+            if self._image.partition(tp) is not None:
+                raise NotLeaderOrFollower()
+            raise UnknownTopicOrPartition(f"There is no partition {tp.partition} of topic {tp.topic!r}.")
+        return partition
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(list(self._partitions.values()))
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    # ------------------------------------------------------------------ following the image
+
+    def admit(self, image: ClusterImage) -> None:
+        """The controller knows this incarnation: leaderships in the image are from now on meant for it."""
+        self._admitted = True
+        self.on_image(ClusterImage(cluster_id=""), image)
+
+    def open_logs(self, image: ClusterImage) -> None:
+        """Open the logs that the image gives us, before anything is served. Blocks."""
+        defaults = self._broker_defaults(image)
+        for topic in image.topics.values():
+            config: TopicConfig | None = None
+            for index, state in enumerate(topic.partitions):
+                if self._broker_id in state.replicas:
+                    config = config or TopicConfig.resolve(topic.config, defaults)
+                    self._open(TopicPartition(topic.name, index), topic.id, config)
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        return {tp: partition.high_watermark for tp, partition in self._partitions.items()}
+
+    def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Make what is hosted here match `new`. Costs the topics that changed, not all of them."""
+        self._image = new
+        self._dirs.revision = max(self._dirs.revision, new.revision)
+        if not self._admitted:
+            return
+        if old.brokers is not new.brokers or old.members is not new.members:
+            self._on_members(new)
+        for name, topic in old.topics.items():
+            now = new.topics.get(name)
+            if now is None or now.id != topic.id:
+                self._drop_topic(topic)
+        defaults = self._broker_defaults(new)
+        defaults_changed = old.broker_configs is not new.broker_configs
+        for name, topic in new.topics.items():
+            before = old.topics.get(name)
+            if before is topic and not defaults_changed:
+                continue
+            self._apply_topic(before, topic, defaults, defaults_changed)
+        if self._to_open and not self._opening:
+            self._open_some()
+
+    def _apply_topic(
+        self,
+        before: TopicImage | None,
+        topic: TopicImage,
+        defaults: Mapping[str, str],
+        defaults_changed: bool,
+    ) -> None:
+        same_topic = before is not None and before.id == topic.id
+        config: TopicConfig | None = None
+        if not same_topic or defaults_changed or (before is not None and before.config != topic.config):
+            config = TopicConfig.resolve(topic.config, defaults)
+        for index, state in enumerate(topic.partitions):
+            if self._broker_id not in state.replicas:
+                continue
+            tp = TopicPartition(topic.name, index)
+            partition = self._partitions.get(tp)
+            if partition is None:
+                self._to_open[tp] = None
+                continue
+            if config is not None:
+                partition.update_config(config)
+            if partition.image is not state:
+                self._apply_state(partition, state)
+
+    def _open_some(self) -> None:
+        """Open a handful of new partitions, the rest in later turns of the loop.
+
+        A thousand new folders in one go would hold up every client, and the lease with them. What is opened is what
+        the image says when its turn comes, not what it said when it was put in line.
+        """
+        defaults = self._broker_defaults(self._image)
+        configs: dict[str, TopicConfig] = {}
+        for tp in list(islice(self._to_open, _HANDFUL)):
+            del self._to_open[tp]
+            topic, state = self._image.topics.get(tp.topic), self._image.partition(tp)
+            gone = topic is None or state is None or self._broker_id not in state.replicas
+            if gone or topic is None or state is None or tp in self._partitions:
+                continue
+            if tp.topic not in configs:
+                configs[tp.topic] = TopicConfig.resolve(topic.config, defaults)
+            partition = self._open(tp, topic.id, configs[tp.topic])
+            if partition is not None:
+                self._apply_state(partition, state)
+        self._opening = bool(self._to_open)
+        if self._opening:
+            asyncio.get_running_loop().call_soon(self._open_some)
+        else:
+            self._dirs.sync_created()
+
+    def _apply_state(self, partition: Partition, state: PartitionImage) -> None:
+        if state.revision < partition.image.revision:
+            return  # The answer to our own proposal was faster than the watch.
+        former = partition.following
+        if state.leader == self._broker_id:
+            if former is not None and self._leaders is not None:
+                self._leaders.unfollow(former, former.leader)  # Rule 10: first.
+            partition.lead(state)
+            return
+        partition.resign(state)
+        following = partition.following
+        if following is not former and self._leaders is not None:
+            if former is not None:
+                self._leaders.unfollow(former, former.leader)
+            if following is not None:
+                self._leaders.follow(following, following.leader)
+
+    def _on_members(self, image: ClusterImage) -> None:
+        """Who may be in an ISR has changed, or where leaders are."""
+        admitted = {b.id: b.incarnation for b in image.admitted() if not b.stopping}
+        if admitted != self.replication.admitted:
+            self.replication.admitted = admitted
+            for partition in self:
+                if partition.leading is not None:
+                    partition.leading.on_members()
+        if self._leaders is not None:
+            self._leaders.on_image(image)
+
+    # ------------------------------------------------------------------ in-sync sets
+
+    async def run(self) -> None:
+        """Look at the lag of followers now and then, until cancelled."""
+        try:
+            while True:
+                await self._clock.sleep(min(_TICK_S_MAX, self.replication.lag_max_s / 2))
+                for partition in self:
+                    if partition.leading is not None:
+                        partition.leading.tick()
+        finally:
+            for task in self._proposing:
+                task.cancel()
+
+    def _propose(self, partition: Partition, wanted: ProposeIsr, expected: PartitionImage) -> None:
+        writer = self._isr_writer
+        if writer is None:
+            return  # Unanswered: both sets count, which is safe.
+        self._metrics.replication.isr_changes += 1
+        task = asyncio.get_running_loop().create_task(self._settle(writer, partition, wanted, expected))
+        self._proposing[task] = None
+        task.add_done_callback(self._on_settled)
+
+    async def _settle(
+        self, writer: IsrWriter, partition: Partition, wanted: ProposeIsr, expected: PartitionImage
+    ) -> None:
+        leading = partition.leading
+        outcome = await writer.propose(
+            partition.topic_id, partition.tp.partition, expected=expected, isr=wanted.isr, elr=wanted.elr
+        )
+        if leading is not None and partition.leading is leading:
+            leading.on_outcome(wanted, outcome)
+
+    def _on_settled(self, task: asyncio.Task[None]) -> None:
+        self._proposing.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("an in-sync set could not be proposed", error=repr(error))
+
+    # ------------------------------------------------------------------ logs
+
+    def _open(self, tp: TopicPartition, topic_id: UUID, config: TopicConfig) -> Partition | None:
+        try:
+            log = self._dirs.get_or_create(tp, topic_id, config, now_ms=self._clock.wall_ms())
+            if config.flush_before_ack and log.recovery_point < log.end_offset:
+                log.flush()  # After a crash: such a topic shows only what is durable, so make it so.
+        except OSError as error:
+            # A dead directory takes only its own partitions offline.
+            _log.error("partition cannot be opened", partition=str(tp), error=str(error))
+            return None
+        partition = Partition(
+            tp,
+            topic_id,
+            log,
+            self._offload,
+            self._clock,
+            self._metrics,
+            self.replication,
+            checkpointed=self._dirs.high_watermark(tp),
+        )
+        self._partitions[tp] = partition
+        self._by_key[partition.key] = partition
+        return partition
+
+    def _drop_topic(self, topic: TopicImage) -> None:
+        for index in range(len(topic.partitions)):
+            tp = TopicPartition(topic.name, index)
+            partition = self._partitions.pop(tp, None)
+            if partition is not None:
+                self._by_key.pop(partition.key, None)
+                self._stop_following(partition)
+                partition.close(UnknownTopicOrPartition(f"Topic {topic.name!r} was deleted."))
+                self._dirs.remove(tp, topic.id, now_ms=self._clock.wall_ms())
+        self._metrics.topics.forget(topic.name)
+
+    def _stop_following(self, partition: Partition) -> None:
+        following = partition.following
+        if following is not None and self._leaders is not None:
+            self._leaders.unfollow(following, following.leader)
+
+    def refresh_metrics(self) -> None:
+        """Gauges that are counted when somebody looks."""
+        probe, partitions = self._metrics.partitions, self._partitions.values()
+        probe.partitions = len(partitions)
+        probe.leaders = sum(p.is_leader for p in partitions)
+        probe.offline = sum(p.log.broken is not None for p in partitions)
+        probe.waiting_produces = sum(p.waiting for p in partitions)
+        self._metrics.replication.under_replicated = sum(
+            p.is_leader and len(p.image.isr) < len(p.image.replicas) for p in partitions
+        )
+
+    def close(self) -> None:
+        """Stop serving; the logs themselves are closed by their directories."""
+        for partition in self:
+            self._stop_following(partition)
+            partition.close(NotLeaderOrFollower("The broker is stopping."))

@@ -1,0 +1,147 @@
+"""What has to be done now and then for all partitions: retention, compaction, checkpoints, expiry. [S]
+
+One task for all partitions and all chores, so that ten thousand idle partitions cost a few milliseconds a minute.
+Chores that touch every partition let the loop breathe between handfuls of them; compaction runs on a thread, one
+log at a time, at a bounded rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import structlog
+
+from ottla_broker.config import LogDirsConfig
+from ottla_broker.log.cleaner import Cleaning
+from ottla_broker.log.dirs import LogDirs
+from ottla_broker.metrics import LogProbe
+from ottla_broker.partition.host import PartitionHost
+from ottla_broker.partition.partition import Partition
+from ottla_core.errors import RequestError
+from ottla_core.ports.clock import Clock
+from ottla_core.ports.offload import Offload
+
+_log = structlog.get_logger("ottla.housekeeping")
+
+#: Partitions looked at in one go before other work gets its turn: about a tenth of a millisecond.
+_HANDFUL = 100
+#: Files of removed segments and topics are looked for this often.
+_PURGE_INTERVAL_S = 10.0
+
+
+@dataclass(slots=True)
+class _Chore:
+    interval_s: float
+    work: Callable[[], Awaitable[None]]
+    due: float
+
+
+class Housekeeping:
+    def __init__(
+        self,
+        host: PartitionHost,
+        dirs: LogDirs,
+        config: LogDirsConfig,
+        clock: Clock,
+        offload: Offload,
+        probe: LogProbe,
+    ) -> None:
+        self._host = host
+        self._dirs = dirs
+        self._config = config
+        self._clock = clock
+        self._offload = offload
+        self._probe = probe
+        now = clock.monotonic()
+        wanted: list[tuple[float, Callable[[], Awaitable[None]]]] = [
+            (config.retention_check_interval_ms / 1000, self._retention),
+            (config.checkpoint_interval_ms / 1000, self._checkpoint),
+            (config.producer_expiration_check_ms / 1000, self._expire_producers),
+            (_PURGE_INTERVAL_S, self._purge),
+        ]
+        if config.cleaner_enabled:
+            wanted.append((config.cleaner_backoff_ms / 1000, self._compact))
+        self._chores = [_Chore(interval_s, work, now + interval_s) for interval_s, work in wanted]
+
+    async def run(self) -> None:
+        """Do each chore at its interval, until cancelled."""
+        while True:
+            chore = min(self._chores, key=lambda c: c.due)
+            await self._clock.sleep(max(0.0, chore.due - self._clock.monotonic()))
+            await chore.work()
+            chore.due = self._clock.monotonic() + chore.interval_s
+
+    async def _each(self, work: Callable[[Partition], object]) -> None:
+        for number, partition in enumerate(self._host):
+            if number % _HANDFUL == _HANDFUL - 1:
+                await self._clock.sleep(0)
+            try:
+                if partition.log.broken is None:
+                    work(partition)
+            except RequestError as error:
+                # The log has marked itself broken; its directory is told, the others go on.
+                _log.error("housekeeping failed", partition=str(partition.tp), error=str(error))
+
+    # ------------------------------------------------------------------ the chores
+
+    async def _retention(self) -> None:
+        now_ms = self._clock.wall_ms()
+
+        def remove_old(partition: Partition) -> None:
+            removed = partition.log.housekeeping(now_ms, partition.stable_offset())
+            self._probe.segments_deleted += removed
+
+        await self._each(remove_old)
+
+    async def _purge(self) -> None:
+        now_ms = self._clock.wall_ms()
+        await self._each(lambda partition: partition.log.purge_deleted(now_ms))
+        await self._offload.run(lambda: self._dirs.purge_removed(now_ms))
+
+    async def _checkpoint(self) -> None:
+        await self._offload.run(self._dirs.checkpoint_work(self._host.high_watermarks()))
+
+    async def _expire_producers(self) -> None:
+        now_ms, after_ms = self._clock.wall_ms(), self._config.producer_expiration_ms
+        await self._each(lambda partition: partition.log.producers.expire(now_ms, after_ms))
+
+    async def _compact(self) -> None:
+        for partition in self._host:
+            if not partition.log.config.compacts:
+                continue
+            try:
+                cleaning = Cleaning.begin(
+                    partition.log,
+                    now_ms=self._clock.wall_ms(),
+                    first_dirty_offset=self._dirs.cleaner_offsets.get(
+                        partition.tp, partition.log.start_offset
+                    ),
+                    stable_offset=partition.stable_offset(),
+                    key_map_bytes=self._config.cleaner_buffer_bytes,
+                )
+            except (OSError, RequestError) as error:
+                # One damaged log must not end the chores of all others.
+                _log.error("compaction failed", partition=str(partition.tp), error=str(error))
+                continue
+            if cleaning is not None:
+                await self._clean(partition, cleaning)
+
+    async def _clean(self, partition: Partition, cleaning: Cleaning) -> None:
+        rate = self._config.cleaner_bytes_per_s
+        finished = False
+        try:
+            moved = 0
+            while await self._offload.run(cleaning.step):
+                total = cleaning.read_bytes + cleaning.written_bytes
+                await self._clock.sleep((total - moved) / rate)
+                moved = total
+            self._dirs.cleaner_offsets[partition.tp] = cleaning.finish(partition.log, self._clock.wall_ms())
+            finished = True
+        except (OSError, RequestError) as error:
+            _log.error("compaction failed", partition=str(partition.tp), error=str(error))
+        finally:
+            if not finished:
+                await self._offload.run(cleaning.abandon)
+        self._probe.compactions += 1
+        self._probe.compacted_bytes += cleaning.read_bytes

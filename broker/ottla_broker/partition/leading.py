@@ -1,0 +1,188 @@
+"""A partition while this broker leads it and others copy it: carries out what the leader machine decides. [S]
+
+Made by the partition when such an epoch begins, ended with it. A partition with one replica has none of this: there
+the end of the log is the high watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import structlog
+
+from ottla_broker.controller.image import PartitionImage
+from ottla_broker.replication.effects import AdvanceHighWatermark, LeaderEffect, ProposeIsr
+from ottla_broker.replication.leader import Leader, OwnLog, Position
+from ottla_broker.replication.lineage import leading as leading_lineage
+from ottla_broker.replication.outlet import Outlet
+from ottla_core.errors import NotLeaderOrFollower
+from ottla_core.ports.clock import Clock
+
+if TYPE_CHECKING:
+    from ottla_broker.partition.partition import Partition
+
+_log = structlog.get_logger("ottla.replication")
+
+#: Without a confirmed lease, acks=1 goes on only while all that could be elected were heard so lately (rule 14).
+HEARD_WITHIN_S = 2.0
+
+
+def _nothing(partition: Partition, wanted: ProposeIsr, expected: PartitionImage) -> None:
+    """A host without a metadata store: proposals stay unanswered, which is safe."""
+
+
+@dataclass
+class Replication:
+    """What all partitions of a broker share about their copies elsewhere."""
+
+    broker_id: int = -1
+    lag_max_s: float = 30.0
+    #: Incarnations of brokers that may be in an ISR: admitted, and not stopping (rule 8).
+    admitted: Mapping[int, UUID] = field(default_factory=dict)
+    #: Hand a proposal to the metadata store; its outcome comes back through `Leading.on_outcome`.
+    propose: Callable[[Partition, ProposeIsr, PartitionImage], None] = _nothing
+    #: Whether this broker's lease is sure to live (rule 14).
+    is_confirmed: Callable[[], bool] = lambda: True
+    #: A leadership began: followers that asked for it too early are looked at again.
+    on_led: Callable[[bytes], None] = lambda key: None
+
+
+class Leading:
+    __slots__ = ("_clock", "_outlets", "_partition", "_shared", "machine")
+
+    def __init__(
+        self, partition: Partition, image: PartitionImage, shared: Replication, clock: Clock
+    ) -> None:
+        self._partition = partition
+        self._shared = shared
+        self._clock = clock
+        #: Streams that carry this partition, by follower.
+        self._outlets: dict[int, Outlet] = {}
+        log = partition.log
+        self.machine = Leader(
+            shared.broker_id,
+            image,
+            now=clock.monotonic(),
+            epoch_start=partition.epoch_start,
+            position=partition.position,
+            high_watermark=partition.high_watermark,
+            min_insync=log.config.min_insync_replicas,
+            lag_max_s=shared.lag_max_s,
+            admitted=shared.admitted,
+        )
+
+    def begin(self) -> None:
+        self._do(self.machine.begun())
+        self._shared.on_led(self._partition.key)
+
+    def end(self) -> None:
+        """The epoch is over: streams carry this partition no longer."""
+        outlets, self._outlets = self._outlets, {}
+        for outlet in outlets.values():
+            outlet.end()
+
+    # ------------------------------------------------------------------ events
+
+    def appended(self) -> None:
+        """Something was written, or flushed: send it, and see whether it is committed."""
+        effects = self.machine.appended(self._partition.position)
+        if effects:
+            self._do(effects)
+        self.tell_followers()
+
+    def tell_followers(self) -> None:
+        """There is something to send: batches, or where the log begins now."""
+        for outlet in self._outlets.values():
+            outlet.mark()
+
+    def hear(self, said: Position, outlet: Outlet) -> list[LeaderEffect]:
+        """A follower's position; what is left to do is its stream's part."""
+        partition, broker_id = self._partition, said.broker_id
+        if said.wants:
+            self._attach(broker_id, outlet)
+        log, machine = partition.log, self.machine
+        lineage = leading_lineage(log.epochs.entries, machine.image.leader_epoch, machine.epoch_start)
+        own = OwnLog(log.start_offset, log.end_offset, lineage)
+        return self._do(machine.on_position(said, own, self._clock.monotonic()))
+
+    def _attach(self, broker_id: int, outlet: Outlet) -> None:
+        former = self._outlets.get(broker_id)
+        if former is not outlet:
+            self._outlets[broker_id] = outlet
+            if former is not None:
+                former.end()  # The follower has come back before its old stream was found dead.
+
+    def detach(self, broker_id: int, outlet: Outlet) -> None:
+        """A stream has ended, or its follower has left."""
+        if self._outlets.get(broker_id) is outlet:
+            del self._outlets[broker_id]
+            self._do(
+                self.machine.on_stream_lost(
+                    broker_id, self._partition.log.end_offset, self._clock.monotonic()
+                )
+            )
+
+    def on_image(self, image: PartitionImage) -> None:
+        self._do(self.machine.on_image(image, self._clock.monotonic()))
+
+    def on_outcome(self, proposal: ProposeIsr, image: PartitionImage | None) -> None:
+        self._do(self.machine.on_outcome(proposal, image, self._clock.monotonic()))
+
+    def on_members(self) -> None:
+        self._do(self.machine.on_members(self._shared.admitted, self._clock.monotonic()))
+
+    def on_config(self) -> None:
+        self._do(self.machine.on_min_insync(self._partition.log.config.min_insync_replicas))
+
+    def tick(self) -> None:
+        self._do(self.machine.tick(self._partition.log.end_offset, self._clock.monotonic()))
+
+    # ------------------------------------------------------------------ being asked
+
+    def is_in_sync(self, broker_id: int) -> bool:
+        return broker_id in self.machine.image.isr
+
+    def check_work(self) -> None:
+        """Rule 14: an answer that no replica vouches for needs a lease, or word from all that could be elected."""
+        if self._shared.is_confirmed():
+            return
+        since, image = self._clock.monotonic() - HEARD_WITHIN_S, self.machine.image
+        for broker_id in (*image.isr, *image.elr):
+            if broker_id == self._shared.broker_id:
+                continue
+            outlet = self._outlets.get(broker_id)
+            if outlet is None or outlet.heard_at < since:
+                raise NotLeaderOrFollower(
+                    "This broker cannot tell whether it still leads the partition: its lease is not confirmed, "
+                    f"and broker {broker_id} was not heard lately."
+                )
+
+    # ------------------------------------------------------------------ carrying out
+
+    def _do(self, effects: list[LeaderEffect]) -> list[LeaderEffect]:
+        """Carry out what is ours; the rest is for the stream of the follower that spoke."""
+        left: list[LeaderEffect] = []
+        partition = self._partition
+        partition.image = self.machine.image
+        for effect in effects:
+            kind = type(effect)
+            if kind is AdvanceHighWatermark:
+                partition.commit_to(self.machine.high_watermark)
+                for outlet in self._outlets.values():
+                    outlet.mark_watermark()
+            elif isinstance(effect, ProposeIsr):
+                _log.info(
+                    "in-sync set is to change",
+                    partition=str(partition.tp),
+                    epoch=self.machine.image.leader_epoch,
+                    isr=self.machine.image.isr,
+                    proposed=effect.isr,
+                    elr=effect.elr,
+                )
+                self._shared.propose(partition, effect, self.machine.image)
+            else:
+                left.append(effect)
+        return left

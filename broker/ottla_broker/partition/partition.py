@@ -1,0 +1,340 @@
+"""One partition on this broker: its log, its leadership, its high watermark, and who waits for them. [S]
+
+Theory of operation. The log knows bytes; the partition knows what they are worth. Three marks move up the log:
+
+    start ≤ high watermark ≤ end          flushed ≤ end
+
+* I1: readers see below the high watermark only.
+* I2: the high watermark is the least position of the in-sync replicas, and stands still while fewer than
+  `min.insync.replicas` are in sync (design rules 6 and 7). A position is the log end, or the flushed end where
+  the topic asks for `flush.before.ack` (rule 10): such a topic shows and acknowledges nothing that a power
+  loss could take back.
+* I3: an acknowledgement waits for its leader epoch and fails with it (rule 11).
+* I4: the (epoch, start offset) of a leadership is in the checkpoint before its first append (rule 3): the log sees
+  to that (L3 there).
+* I5: it leads or follows, never both: who is elected stops following first (rule 10).
+
+With other replicas the role is a machine's: `leading` decides what is committed and who is in sync, `following`
+what a leader's frame means for the log. While this broker is the only replica there is neither: the least position
+is its own, and an append costs what it costs the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from uuid import UUID
+
+from ottla_broker.controller.image import PartitionImage
+from ottla_broker.log.log import AppendInfo, Log
+from ottla_broker.metrics import Metrics
+from ottla_broker.partition.following import Following
+from ottla_broker.partition.group_commit import GroupCommit
+from ottla_broker.partition.leading import Leading, Replication
+from ottla_broker.partition.waiters import OffsetWaiters
+from ottla_broker.replication import lineage
+from ottla_broker.replication.follow_wire import partition_key
+from ottla_broker.requests import Appended, EpochEnd
+from ottla_broker.topic_config import TopicConfig
+from ottla_core.errors import (
+    FencedLeaderEpoch,
+    KafkaStorageError,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+    RequestError,
+    UnknownLeaderEpoch,
+)
+from ottla_core.ids import NO_BROKER, NO_EPOCH, TopicPartition
+from ottla_core.ports.clock import Clock
+from ottla_core.ports.disk import Buffer
+from ottla_core.ports.offload import Offload
+
+ACKS_ALL = -1
+
+
+class Partition:
+    __slots__ = (
+        "_clock",
+        "_commit",
+        "_committed",
+        "_flushed",
+        "_log_probe",
+        "_readers",
+        "_replication",
+        "epoch_start",
+        "following",
+        "high_watermark",
+        "image",
+        "is_leader",
+        "key",
+        "leading",
+        "log",
+        "topic_id",
+        "topic_probe",
+        "tp",
+    )
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        topic_id: UUID,
+        log: Log,
+        offload: Offload,
+        clock: Clock,
+        metrics: Metrics,
+        replication: Replication | None = None,
+        *,
+        checkpointed: int | None = None,
+    ) -> None:
+        """`checkpointed` is the high watermark that an earlier life has written down."""
+        self.tp = tp
+        self.topic_id = topic_id
+        #: What Follow frames name it by.
+        self.key = partition_key(topic_id, tp.partition)
+        self.log = log
+        self.topic_probe = metrics.topics.of(tp.topic)
+        self._log_probe = metrics.log
+        self._clock = clock
+        self._replication = replication or Replication()
+        #: What the cluster last said about this partition.
+        self.image = PartitionImage(replicas=())
+        self.is_leader = False
+        #: Set while others copy what we lead, or we copy what another leads.
+        self.leading: Leading | None = None
+        self.following: Following | None = None
+        #: Where the log ended when the present leadership began.
+        self.epoch_start = log.end_offset
+        #: First offset that is not committed; readers stop here.
+        self.high_watermark = max(log.start_offset, min(checkpointed or 0, log.end_offset))
+        self._committed = OffsetWaiters()
+        self._flushed = OffsetWaiters()
+        #: Called once and forgotten when something new can be read or the leadership ends.
+        self._readers: dict[Callable[[], None], None] = {}
+        self._commit = GroupCommit(log, offload, clock, metrics.log, self._on_flushed, self._on_broken)
+
+    # ------------------------------------------------------------------ roles
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.image.leader_epoch
+
+    def lead(self, image: PartitionImage) -> None:
+        """Take up, or go on with, a leadership that the metadata store has confirmed."""
+        began = not self.is_leader or image.leader_epoch != self.image.leader_epoch
+        if began:
+            self._end_roles(
+                NotLeaderOrFollower("The partition's leadership changed while the request waited.")
+            )
+            self.is_leader = True
+            self.epoch_start = self.log.end_offset
+        if self.leading is not None:
+            self.leading.on_image(image)
+            return
+        self.image = image
+        if len(image.replicas) > 1:
+            self.leading = Leading(self, image, self._replication, self._clock)
+            self.leading.begin()
+        else:
+            self._advance_alone()
+
+    def resign(self, image: PartitionImage) -> None:
+        """Another leads, or nobody: everyone who waits is told, and goes to ask the new leader."""
+        following = self.following
+        if following is not None and following.machine.leader_epoch == image.leader_epoch:
+            self.image = image  # The same leader of the same epoch, with another ISR.
+            return
+        self._end_roles(NotLeaderOrFollower())
+        self.image = image
+        if image.leader != NO_BROKER and self.log.broken is None:
+            # Epochs in which we led and wrote nothing leave no trace; a leader's older batches could not follow them.
+            self.log.epochs.truncate_end(self.log.end_offset)
+            self.following = Following(self, image.leader, image.leader_epoch)
+
+    def close(self, error: RequestError) -> None:
+        self._commit.stop()
+        self._end_roles(error)
+
+    def _end_roles(self, error: RequestError) -> None:
+        """I5, and I3: nothing of the epoch that is over goes on."""
+        self.is_leader = False
+        self.following = None
+        leading, self.leading = self.leading, None
+        if leading is not None:
+            leading.end()
+        self._release(error)
+
+    def update_config(self, config: TopicConfig) -> None:
+        self.log.update_config(config)
+        if self.leading is not None:
+            self.leading.on_config()
+
+    def check_leader(self, expected_epoch: int = NO_EPOCH) -> None:
+        """Refuse who asks the wrong broker, or the right one by an old or too new epoch (KIP-320)."""
+        if self.log.broken is not None:
+            raise KafkaStorageError(f"The log of {self.tp} is offline: {self.log.broken}")
+        if not self.is_leader:
+            raise NotLeaderOrFollower()
+        if expected_epoch != NO_EPOCH and expected_epoch != self.image.leader_epoch:
+            if expected_epoch < self.image.leader_epoch:
+                raise FencedLeaderEpoch()
+            raise UnknownLeaderEpoch()
+
+    # ------------------------------------------------------------------ writing
+
+    def append(self, records: Buffer, acks: int, now_ms: int, *, internal: bool = False) -> Appended:
+        """Write as the leader. `internal`: the broker's own records, which no client's limits are for."""
+        self.check_leader()
+        leading = self.leading
+        if acks == ACKS_ALL:
+            in_sync = len(self.image.isr) if leading is None else leading.machine.in_sync
+            needed = self.log.config.min_insync_replicas
+            if in_sync < needed:
+                raise NotEnoughReplicas(
+                    f"{in_sync} in sync, min.insync.replicas asks for {needed}; nothing was written."
+                )
+        elif leading is not None:
+            leading.check_work()
+        epoch = self.image.leader_epoch
+        try:
+            info = self.log.append(records, leader_epoch=epoch, now_ms=now_ms, internal=internal)
+        except KafkaStorageError:
+            self._on_broken()
+            raise
+        if not info.duplicate:
+            self.note_appended(info)
+            if leading is not None:
+                leading.appended()
+            elif not self.log.config.flush_before_ack:
+                self._advance_alone()
+        return Appended(
+            info.base_offset, info.last_offset, info.log_append_time_ms, self.log.start_offset, epoch
+        )
+
+    def note_appended(self, info: AppendInfo) -> None:
+        """Count it, and flush it if the topic's settings ask for that now."""
+        count = info.last_offset - info.base_offset + 1
+        topic, log = self.topic_probe, self._log_probe
+        if self.is_leader:
+            topic.records_in += count
+            topic.batches_in += 1
+            topic.bytes_in += info.size_bytes
+        log.batches += 1
+        log.bytes_appended += info.size_bytes
+        self._commit.appended(count)
+
+    def acknowledged(self, appended: Appended, acks: int, timeout_s: float) -> Awaitable[None] | None:
+        """None if the append may be acknowledged now, else something to await."""
+        next_offset = appended.last_offset + 1
+        must_flush = self._commit.must_wait(appended.last_offset)
+        must_commit = acks == ACKS_ALL and next_offset > self.high_watermark
+        if not must_flush and not must_commit:
+            return None
+        if must_commit and len(self.image.isr) < self.log.config.min_insync_replicas:
+            return _fail(NotEnoughReplicas())
+        # Both waits begin here and now: progress made before somebody awaits them must not be missed.
+        waits = [
+            waiters.reached(next_offset, timeout_s)
+            for waiters, must in ((self._flushed, must_flush), (self._committed, must_commit))
+            if must
+        ]
+        return waits[0] if len(waits) == 1 else _all(waits)
+
+    @property
+    def waiting(self) -> int:
+        """Acknowledgements that are parked here."""
+        return len(self._committed) + len(self._flushed)
+
+    async def delete_records(self, offset: int) -> int:
+        """Drop everything before `offset` (-1: all that is committed); gives the new start offset."""
+        self.check_leader()
+        target = self.high_watermark if offset == -1 else offset
+        self.log.advance_start(target, limit_offset=self.high_watermark)
+        if self.leading is not None:
+            self.leading.tell_followers()
+        self._wake_readers()
+        return self.log.start_offset
+
+    # ------------------------------------------------------------------ reading
+
+    def stable_offset(self) -> int:
+        """Where read_committed readers stop: the first offset of the oldest open transaction."""
+        return self.log.producers.last_stable_offset(self.high_watermark)
+
+    def when_readable(self, wake: Callable[[], None]) -> None:
+        """Call `wake` once, when more can be read or reading here has ended."""
+        self._readers[wake] = None
+
+    def forget_reader(self, wake: Callable[[], None]) -> None:
+        self._readers.pop(wake, None)
+
+    def epoch_end(self, epoch: int, current_epoch: int) -> EpochEnd:
+        self.check_leader(current_epoch)
+        entries = lineage.leading(self.log.epochs.entries, self.image.leader_epoch, self.epoch_start)
+        if epoch == NO_EPOCH or epoch > self.image.leader_epoch:
+            return EpochEnd(NO_EPOCH, lineage.NO_OFFSET)
+        return EpochEnd(*lineage.end_of(entries, epoch, self.log.end_offset))
+
+    def check_latest(self) -> None:
+        """Rule 13: a new leader does not know the end of what is committed before it reached its own epoch."""
+        if self.leading is not None and self.high_watermark < self.epoch_start:
+            raise OffsetNotAvailable()
+
+    # ------------------------------------------------------------------ progress
+
+    @property
+    def position(self) -> int:
+        """What this copy vouches for (rule 10)."""
+        log = self.log
+        return log.recovery_point if log.config.flush_before_ack else log.end_offset
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms()
+
+    def commit_to(self, offset: int) -> None:
+        """The high watermark has moved: release who waits for it, show it to readers."""
+        self.high_watermark = offset
+        self._committed.advance(offset)
+        if self._readers:
+            self._wake_readers()
+
+    def _advance_alone(self) -> None:
+        """As the only replica."""
+        if len(self.image.isr) < self.log.config.min_insync_replicas:
+            return  # I2
+        log = self.log
+        position = log.recovery_point if log.config.flush_before_ack else log.end_offset
+        if position > self.high_watermark:
+            self.commit_to(position)
+
+    def _on_flushed(self) -> None:
+        self._flushed.advance(self.log.recovery_point)
+        if self.leading is not None:
+            self.leading.appended()
+        elif self.is_leader:
+            self._advance_alone()
+        elif self.following is not None and self.following.on_flushed is not None:
+            self.following.on_flushed()
+
+    def _on_broken(self) -> None:
+        self._release(KafkaStorageError(f"The log of {self.tp} is offline: {self.log.broken}"))
+
+    def _release(self, error: RequestError) -> None:
+        self._committed.fail(error)
+        self._flushed.fail(error)
+        self._wake_readers()
+
+    def _wake_readers(self) -> None:
+        waiting, self._readers = self._readers, {}
+        for wake in waiting:
+            wake()
+
+
+async def _all(waits: Sequence[Awaitable[None]]) -> None:
+    for result in await asyncio.gather(*waits, return_exceptions=True):
+        if result is not None:
+            raise result
+
+
+async def _fail(error: RequestError) -> None:
+    raise error

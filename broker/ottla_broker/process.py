@@ -1,0 +1,271 @@
+"""One broker process from resolved settings to its exit code: real ports, signals, deadlines. [A]
+
+Called by `__main__.py` only. It owns the event loop, the signal handlers and the order of start and stop;
+what a broker is made of is `broker.py`'s. Every way to fail at start is told in one sentence, because the
+reader is a person at a terminal or in front of a crash-looping pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine
+from contextlib import closing
+from typing import Any
+
+import structlog
+import uvloop
+
+from ottla_broker import logs
+from ottla_broker.broker import Broker
+from ottla_broker.config import BrokerConfig, Resolved
+from ottla_broker.controller.etcd import EtcdStore
+from ottla_broker.controller.metadata import LostHistory
+from ottla_broker.controller.registration import BrokerIdTaken
+from ottla_broker.exit_codes import ExitCode
+from ottla_broker.log.dir_files import ForeignDirectory
+from ottla_broker.setting import Address
+from ottla_core.ports.clock import Clock
+from ottla_core.ports.store import StoreError
+from ottla_core.real.chance import RealChance
+from ottla_core.real.clock import RealClock
+from ottla_core.real.disk import RealDisk
+from ottla_core.real.offload import ThreadOffload
+
+_log = structlog.get_logger("ottla.process")
+
+#: First pause between two looks whether etcd listens; doubles up to the second.
+_ETCD_PAUSE_S = 0.01
+_ETCD_PAUSE_MAX_S = 0.5
+
+
+class _Refused(Exception):
+    """The start failed for a reason with a code of its own."""
+
+    def __init__(self, code: ExitCode, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+def run(
+    resolved: Resolved, *, ready_file: str | None, exit_with_parent: bool, say: Callable[[str], None]
+) -> ExitCode:
+    clock = RealClock()
+    config = resolved.config
+    logs.configure(
+        config.process.log_format,
+        config.process.log_level,
+        now=clock.monotonic,
+        context={"broker": config.process.broker_id},
+    )
+    for warning in resolved.warnings:
+        _log.warning("setting_ignored", detail=warning)
+    try:
+        check_ports(config)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_live(config, clock, ready_file, exit_with_parent))
+    except _Refused as refused:
+        say(str(refused))
+        return refused.code
+    except Exception:
+        _log.exception("failed")
+        say("This broker met a failure that it has no answer to; its log has the traceback.")
+        return ExitCode.FAILED
+
+
+def check_ports(config: BrokerConfig) -> None:
+    """Name a taken port before anything else happens; the real bind may still lose a race, and says so."""
+    for name, wanted in (
+        ("kafka.listener", config.kafka.listener),
+        ("grpc.listener", config.grpc.listener),
+        ("http.listener", config.http.listener),
+    ):
+        family = socket.AF_INET6 if ":" in wanted.host else socket.AF_INET
+        with closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((wanted.host, wanted.port))
+                probe.listen(1)
+            except OSError as failed:
+                if failed.errno == errno.EADDRINUSE:
+                    sentence = f"Port {wanted.port} on {wanted.host} is taken; choose another with {name}."
+                else:
+                    sentence = f"{name} = {wanted} cannot be bound: {failed.strerror or failed}."
+                raise _Refused(ExitCode.PORT_TAKEN, sentence) from None
+
+
+async def _live(
+    config: BrokerConfig, clock: Clock, ready_file: str | None, exit_with_parent: bool
+) -> ExitCode:
+    stop = asyncio.Event()
+    _watch_signals(stop)
+    if exit_with_parent:
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), _on_stdin, stop)
+    offload = ThreadOffload(config.process.background_threads)
+    store = EtcdStore(
+        [str(address) for address in config.etcd.endpoints],
+        f"/ottla/{config.process.cluster_name}",
+        timeout_s=config.etcd.request_timeout_ms / 1000,
+    )
+    broker = Broker(
+        config,
+        clock=clock,
+        disk=RealDisk(_open_files_max(config)),
+        offload=offload,
+        chance=RealChance(),
+        store=store,
+        log=structlog.get_logger("ottla.broker"),
+    )
+    try:
+        if not await _until(stop, _start(broker, config, clock)):
+            _log.info("stopped_while_starting")
+        else:
+            # What exists now stays: the collector need not look at it again, nor copy its pages.
+            gc.collect()
+            gc.freeze()
+            _log.info("ready", **{name: str(address) for name, address in broker.addresses.items()})
+            if ready_file is not None:
+                _write_ready_file(ready_file, config, broker)
+            await broker.run_until(stop)
+        return await _stop(broker, config)
+    except BaseException:
+        # Logs that were opened are closed again, or a start that failed for want of etcd would cost a recovery.
+        await _stop(broker, config)
+        raise
+    finally:
+        await store.close()
+        offload.close()
+
+
+def _watch_signals(stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: int) -> None:
+        if stop.is_set():
+            os._exit(128 + number)  # asked twice: now, whatever is unfinished; the next start recovers
+        _log.info("stopping", signal=signal.Signals(number).name)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+
+
+def _on_stdin(stop: asyncio.Event) -> None:
+    if not os.read(sys.stdin.fileno(), 4096):
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        if not stop.is_set():
+            _log.info("stopping", reason="the process that started this broker is gone")
+            stop.set()
+
+
+async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Whether `work` finished before `stop` was set; cancels it otherwise."""
+    loop = asyncio.get_running_loop()
+    working, stopping = loop.create_task(work), loop.create_task(stop.wait())
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        if not working.done():
+            working.cancel()
+            await asyncio.wait((working,), timeout=5)
+    if working.cancelled():
+        return False
+    working.result()
+    return True
+
+
+async def _start(broker: Broker, config: BrokerConfig, clock: Clock) -> None:
+    await _wait_for_etcd(config, clock)
+    try:
+        await broker.start()
+    except StoreError as failed:
+        raise _Refused(ExitCode.NO_ETCD, f"etcd at {_endpoints(config)} failed: {failed}") from failed
+    except LostHistory as failed:
+        raise _Refused(ExitCode.LOST_HISTORY, str(failed)) from failed
+    except BrokerIdTaken as failed:
+        raise _Refused(ExitCode.BROKER_ID_TAKEN, str(failed)) from failed
+    except ForeignDirectory as failed:
+        raise _Refused(ExitCode.BAD_LOG_DIR, str(failed)) from failed
+    except OSError as failed:
+        # What a start asks of the system are ports and folders.
+        if failed.errno == errno.EADDRINUSE:
+            raise _Refused(ExitCode.PORT_TAKEN, f"A port is taken: {failed}.") from failed
+        raise _Refused(ExitCode.BAD_LOG_DIR, f"A log folder cannot be used: {failed}.") from failed
+
+
+async def _wait_for_etcd(config: BrokerConfig, clock: Clock) -> None:
+    """Look with plain connections: a gRPC channel that was refused waits a second before it tries again."""
+    deadline = clock.monotonic() + config.etcd.connect_timeout_ms / 1000
+    pause_s = _ETCD_PAUSE_S
+    while not await _any_listens(config.etcd.endpoints):
+        if clock.monotonic() > deadline:
+            raise _Refused(
+                ExitCode.NO_ETCD,
+                f"etcd does not answer at {_endpoints(config)}; start it, or set etcd.endpoints.",
+            )
+        if pause_s == _ETCD_PAUSE_MAX_S:
+            _log.info("waiting_for_etcd", endpoints=_endpoints(config))
+        await clock.sleep(pause_s)
+        pause_s = min(pause_s * 2, _ETCD_PAUSE_MAX_S)
+
+
+async def _any_listens(endpoints: tuple[Address, ...]) -> bool:
+    for address in endpoints:
+        try:
+            async with asyncio.timeout(1):
+                _, writer = await asyncio.open_connection(address.host, address.port)
+        except (OSError, TimeoutError):
+            continue
+        writer.close()
+        return True
+    return False
+
+
+def _endpoints(config: BrokerConfig) -> str:
+    return ", ".join(str(address) for address in config.etcd.endpoints)
+
+
+async def _stop(broker: Broker, config: BrokerConfig) -> ExitCode:
+    try:
+        async with asyncio.timeout(config.process.stop_timeout_ms / 1000):
+            await broker.stop()
+    except TimeoutError:
+        _log.error("stop_cut_off", shutdown_timeout_ms=config.process.stop_timeout_ms)
+        return ExitCode.STOP_CUT_OFF
+    except Exception:
+        _log.exception("stop_failed")
+        return ExitCode.FAILED
+    _log.info("stopped")
+    return ExitCode.OK
+
+
+def _open_files_max(config: BrokerConfig) -> int:
+    """As configured, but never more than half of what the process may open: connections need the rest."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (OSError, ValueError):
+            _log.warning("open_files_limit_kept", limit=soft)
+    return max(16, min(config.log_dirs.open_files_max, soft // 2))
+
+
+def _write_ready_file(path: str, config: BrokerConfig, broker: Broker) -> None:
+    facts = {
+        "pid": os.getpid(),
+        "id": config.process.broker_id,
+        **{name: str(address) for name, address in broker.addresses.items()},
+    }
+    scratch = f"{path}.{os.getpid()}"
+    with open(scratch, "w", encoding="utf-8") as file:
+        json.dump(facts, file)
+    os.replace(scratch, path)  # a reader sees all of it or nothing

@@ -1,0 +1,1 @@
+"""Copies of a partition: the machines that decide, the frames that travel, and the shells that move both."""

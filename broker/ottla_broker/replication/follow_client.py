@@ -1,0 +1,255 @@
+"""The follower's side: one stream to one leader broker, for all partitions that we copy from it. [S]
+
+Connects, says what we have, writes what comes, says what we have now. Positions are built when they are sent, so
+many appends make one report; a report goes out after each whole frame, in the same turn of the loop.
+
+* C1 (rule 9): frames that do not come from the incarnation we greeted, or are not meant for ours, are dropped.
+* C2 (rule 10): a partition that was removed gets nothing more from frames that are still on their way.
+* C3: a wish that was not answered is repeated every `BEAT_S`: the leader may have learnt of its epoch after us.
+
+It must never touch a log itself: partitions do, by what their machine says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+from uuid import UUID
+
+import structlog
+
+from ottla_broker.metrics import ReplicationProbe
+from ottla_broker.replication import follow_wire as wire
+from ottla_broker.replication.effects import Report
+from ottla_broker.replication.follow_wire import Kind, PositionEntry, Says, Section, WireError
+from ottla_core.errors import CorruptMessage, KafkaStorageError, RequestError
+from ottla_core.ports.chance import Chance
+from ottla_core.ports.clock import Clock
+from ottla_core.ports.peers import FollowLink, Peers, PeerUnavailable
+
+_log = structlog.get_logger("ottla.follow")
+
+#: Between attempts to reach the leader: doubles from the first to the last, and is spread by half.
+_BACKOFF_FIRST_S = 0.05
+_BACKOFF_LAST_S = 1.0
+#: Without anything else to say, a sign of life; a leader relies on it where its lease is in doubt (rule 14).
+BEAT_S = 0.5
+#: No frame from the leader for so long: the stream is dead, whatever the transport believes.
+SILENCE_S = 10.0
+#: Positions in one frame: 50 bytes each, far below what a message may have.
+_ENTRIES_MAX = 5000
+
+
+class Followed(Protocol):
+    """A partition that follows, as far as a stream looks at it."""
+
+    on_flushed: Callable[[], None] | None
+
+    @property
+    def key(self) -> bytes: ...
+
+    def entry(self, says: Says) -> PositionEntry: ...
+
+    def on_stream(self) -> Report | None: ...
+
+    def on_silence(self) -> Report | None: ...
+
+    def on_section(self, section: Section) -> Report | None: ...
+
+
+class FollowClient:
+    def __init__(
+        self,
+        own_id: int,
+        incarnation: UUID,
+        leader_id: int,
+        leader_incarnation: UUID,
+        peers: Peers,
+        clock: Clock,
+        chance: Chance,
+        probe: ReplicationProbe,
+        on_lost: Callable[[int], None] | None = None,
+    ) -> None:
+        self._on_lost = on_lost
+        self._own_id = own_id
+        self._own = incarnation.bytes
+        self.leader_id = leader_id
+        self.leader_incarnation = leader_incarnation
+        self._leader = leader_incarnation.bytes
+        self._peers = peers
+        self._clock = clock
+        self._chance = chance
+        self._probe = probe
+        self._followed: dict[bytes, Followed] = {}
+        #: What to report of whom, in order; a wish is not forgotten over a mere position.
+        self._reports: dict[bytes, Says] = {}
+        #: Farewells: the last thing that is said of a partition in its epoch.
+        self._farewells: list[PositionEntry] = []
+        #: Partitions whose wish was not answered yet.
+        self._unheard: dict[bytes, None] = {}
+        self._wake = asyncio.Event()
+        self._is_connected = False
+        self._spoke = False
+        self._beat_due = False
+        self._heard_at = 0.0
+        self._failures = 0
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    # ------------------------------------------------------------------ partitions
+
+    def add(self, followed: Followed) -> None:
+        key = followed.key
+        self._followed[key] = followed
+        followed.on_flushed = lambda: self._report(key, Says.HAVE)
+        if self._is_connected:
+            self._begin(followed)
+
+    def remove(self, followed: Followed) -> None:
+        """C2: from here on nothing that the leader sends reaches it."""
+        key = followed.key
+        if self._followed.get(key) is not followed:
+            return
+        del self._followed[key]
+        followed.on_flushed = None
+        self._reports.pop(key, None)
+        self._unheard.pop(key, None)
+        if self._is_connected:
+            self._farewells.append(followed.entry(Says.LEAVE))
+            self._wake.set()
+
+    def _begin(self, followed: Followed) -> None:
+        if followed.on_stream() is not None:
+            self._report(followed.key, Says.WANT)
+
+    def _report(self, key: bytes, says: Says) -> None:
+        if self._is_connected and key in self._followed:
+            if says == Says.WANT:
+                self._unheard[key] = None
+            elif self._reports.get(key) == Says.WANT:
+                return
+            self._reports[key] = says
+            self._wake.set()
+
+    # ------------------------------------------------------------------ life
+
+    async def run(self) -> None:
+        """Stay connected until cancelled."""
+        said = ""
+        while True:
+            reason = await self._connect_once()
+            if reason != said:
+                said = reason
+                _log.info("not connected to the leader", leader=self.leader_id, reason=reason)
+            if self._on_lost is not None:
+                self._on_lost(self.leader_id)
+            pause_s = min(_BACKOFF_LAST_S, _BACKOFF_FIRST_S * 2**self._failures)
+            self._failures = min(self._failures + 1, 10)
+            await self._clock.sleep(pause_s * (0.5 + self._chance.fraction() / 2))
+
+    async def _connect_once(self) -> str:
+        try:
+            link = await self._peers.follow(self.leader_id)
+        except PeerUnavailable as error:
+            return str(error)
+        try:
+            await link.send(wire.encode_hello(self._own, self._leader, self._own_id, self.leader_id))
+            return await self._converse(link)
+        except (PeerUnavailable, WireError) as error:
+            return str(error)
+        finally:
+            await link.close()
+
+    async def _converse(self, link: FollowLink) -> str:
+        self._is_connected = True
+        self._probe.streams_to_leaders += 1
+        self._heard_at = self._clock.monotonic()
+        for followed in list(self._followed.values()):
+            self._begin(followed)
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(part) for part in (self._read(link), self._write(link), self._beat())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return done.pop().result()
+        finally:
+            self._is_connected = False
+            self._probe.streams_to_leaders -= 1
+            self._reports.clear()
+            self._farewells.clear()
+            self._unheard.clear()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _beat(self) -> str:
+        while True:
+            await self._clock.sleep(BEAT_S)
+            if self._clock.monotonic() - self._heard_at > SILENCE_S:
+                return f"silent for {SILENCE_S:g} s"
+            for key in list(self._unheard):
+                if self._followed[key].on_silence() is not None:
+                    self._report(key, Says.WANT)
+            if not self._spoke:
+                self._beat_due = True
+                self._wake.set()
+            self._spoke = False
+
+    # ------------------------------------------------------------------ talking
+
+    async def _write(self, link: FollowLink) -> str:
+        wake = self._wake
+        while True:
+            wake.clear()
+            if not (self._reports or self._farewells or self._beat_due):
+                await wake.wait()
+                continue
+            self._spoke, self._beat_due = True, False
+            await link.send(wire.encode_positions(self._own, self._leader, self._next_entries()))
+
+    def _next_entries(self) -> list[PositionEntry]:
+        entries, self._farewells = self._farewells[:_ENTRIES_MAX], self._farewells[_ENTRIES_MAX:]
+        reports = self._reports
+        keys = list(reports)[: _ENTRIES_MAX - len(entries)]
+        for key in keys:
+            entries.append(self._followed[key].entry(reports.pop(key)))
+        return entries
+
+    async def _read(self, link: FollowLink) -> str:
+        while True:
+            frame = await link.receive()
+            if frame is None:
+                return "ended by the leader"
+            header = wire.decode_header(frame)
+            if header.kind != Kind.BATCHES:
+                raise WireError(f"A leader sent a frame of kind {header.kind}.")
+            if header.sender != self._leader or header.receiver != self._own:
+                continue  # C1
+            self._heard_at = self._clock.monotonic()
+            self._failures = 0
+            self._probe.frames_in += 1
+            for section in wire.decode_batches(frame, header.count):
+                self._take(section)
+
+    def _take(self, section: Section) -> None:
+        followed = self._followed.get(section.key)
+        if followed is None:
+            return  # C2
+        try:
+            report = followed.on_section(section)
+        except KafkaStorageError as error:
+            _log.error("a copy is given up: its disk has failed", followed=repr(followed), reason=str(error))
+            self.remove(followed)
+            return
+        except (CorruptMessage, RequestError) as error:
+            # Never written and never reported. Asked for again at the next beat, in case it was hurt on its way.
+            _log.error("what the leader sent is not usable", followed=repr(followed), reason=str(error))
+            self._probe.bad_sections += 1
+            followed.on_stream()
+            self._unheard[section.key] = None
+            return
+        self._probe.bytes_in += len(section.records)
+        self._unheard.pop(section.key, None)
+        if report is not None:
+            self._report(section.key, Says.WANT if report.wants else Says.HAVE)

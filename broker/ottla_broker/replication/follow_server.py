@@ -1,0 +1,89 @@
+"""The leader's side of Follow streams: who follows us, and what each of them is to be sent. [S]
+
+One stream per follower broker, for all partitions that it copies from us. The gRPC edge hands each stream over as a
+link; `follow_stream` serves it. Partitions wake streams through their outlets, streams find partitions by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+import structlog
+
+from ottla_broker.metrics import ReplicationProbe
+from ottla_broker.replication import follow_wire as wire
+from ottla_broker.replication.follow_stream import FollowStream, Surroundings
+from ottla_broker.replication.follow_wire import Kind, WireError
+from ottla_broker.replication.led import Led
+from ottla_core.ports.clock import Clock
+from ottla_core.ports.offload import Offload
+from ottla_core.ports.peers import FollowLink, PeerUnavailable
+
+_log = structlog.get_logger("ottla.follow")
+
+
+class FollowServer:
+    def __init__(
+        self,
+        broker_id: int,
+        incarnation: UUID,
+        find: Callable[[bytes], Led | None],
+        clock: Clock,
+        offload: Offload,
+        probe: ReplicationProbe,
+        *,
+        on_lost: Callable[[int], None] | None = None,
+    ) -> None:
+        """`on_lost` is told which follower's stream has ended by itself."""
+        self._on_lost = on_lost
+        self._broker_id = broker_id
+        self._around = Surroundings(incarnation.bytes, find, clock, offload, probe)
+        self._probe = probe
+        self._streams: dict[FollowStream, None] = {}
+        self._is_stopped = False
+
+    async def serve(self, link: FollowLink) -> None:
+        """Serve one stream until it ends, for whatever reason."""
+        try:
+            stream = await self._greet(link)
+        except (PeerUnavailable, WireError) as error:
+            _log.warning("a follower's stream did not begin", reason=str(error))
+            return
+        if stream is None or self._is_stopped:
+            return
+        self._streams[stream] = None
+        self._probe.streams += 1
+        _log.info("follower is here", follower=stream.follower)
+        try:
+            reason = await stream.run()
+            _log.info("follower is gone", follower=stream.follower, reason=reason)
+            if self._on_lost is not None and not self._is_stopped:
+                self._on_lost(stream.follower)
+        finally:
+            self._probe.streams -= 1
+            self._streams.pop(stream, None)
+
+    async def _greet(self, link: FollowLink) -> FollowStream | None:
+        frame = await link.receive()
+        if frame is None:
+            return None
+        header = wire.decode_header(frame)
+        if header.kind != Kind.HELLO:
+            raise WireError(f"A stream begins with a greeting, not with kind {header.kind}.")
+        hello = wire.decode_hello(frame)
+        if hello.leader != self._broker_id or header.receiver != self._around.incarnation:
+            # Rule 9. It means a former life of ours, or another broker that had our address.
+            raise WireError(f"Broker {hello.follower} follows another incarnation of broker {hello.leader}.")
+        return FollowStream(self._around, link, hello.follower, header.sender)
+
+    def on_led(self, key: bytes) -> None:
+        """A leadership began here: followers that knew it before us have asked already."""
+        for stream in list(self._streams):
+            stream.on_led(key)
+
+    def stop(self) -> None:
+        """End all streams, take no new ones."""
+        self._is_stopped = True
+        for stream in list(self._streams):
+            stream.stop()

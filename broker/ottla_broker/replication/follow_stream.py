@@ -1,0 +1,486 @@
+"""One follower broker, as its leader serves it: positions in, batches out. [S]
+
+Theory of operation. Each partition that the follower wants has a `Sending`: the next offset to send, and what is
+under way. An append marks it, and the writer, if it sleeps, wakes in the same turn of the loop: no timer and no poll
+lies between an append and its frame. While a frame is being taken by the link, further appends pile up in the log and
+go together in the next one; so frames are small when there is little to do and large under load.
+
+* S1: one writer task per stream; grpc.aio allows no second concurrent write.
+* S2: bytes and frames sent and not yet reported back are bounded, whatever the transport buffers. That bounds the
+  follower's memory, and makes frames grow with the load: a small message costs gRPC as much as a large one.
+* S3 (rule 12): followers outside the ISR take turns in what is left of a frame after those inside it, and have
+  their own, smaller bound of bytes under way. So what the in-sync wait behind is at most that, never a window full.
+* S4: batches are read from the page cache; what is not there is read by a thread while the others go on.
+* S5: a new high watermark is sent within `_WATERMARK_S`, with batches if there are any, else by itself.
+
+What the positions mean is the leader machine's part; this file must never decide that something is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+import structlog
+
+from ottla_broker.log.log import Extent, Log
+from ottla_broker.metrics import ReplicationProbe
+from ottla_broker.replication import follow_wire as wire
+from ottla_broker.replication.effects import LeaderEffect, SendFrom, TellDivergence, TellStart
+from ottla_broker.replication.follow_wire import Kind, PositionEntry, Says, Section, Tells, WireError
+from ottla_broker.replication.leader import Position
+from ottla_broker.replication.led import Led, LedRole
+from ottla_broker.replication.whole import whole_batches_in
+from ottla_core.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
+from ottla_core.ids import NO_EPOCH
+from ottla_core.ports.clock import Clock
+from ottla_core.ports.disk import Buffer
+from ottla_core.ports.offload import Offload
+from ottla_core.ports.peers import FollowLink, PeerUnavailable
+
+_log = structlog.get_logger("ottla.follow")
+
+#: Bytes of batches in one frame; grpc.aio moves 1 MiB messages at four times the rate of 64 KiB ones.
+_FRAME_BYTES = 1024 * 1024
+#: Sections in one frame, so that a thousand small partitions do not delay each other's acknowledgements.
+_FRAME_SECTIONS = 512
+#: Sent and not reported: a few frames, so that the follower never waits for us. This is what bounds its memory.
+_IN_FLIGHT_BYTES = 4 * _FRAME_BYTES
+#: Frames with batches that were sent and not reported. Two keep both ends busy; what is appended meanwhile goes
+#: together in the next one, so the busier a follower is, the larger its frames become, and the fewer.
+_FRAMES_FLYING_MAX = 2
+#: The same bound in bytes for who catches up: what an in-sync append may have to wait behind, some milliseconds.
+_BEHIND_BYTES = 512 * 1024
+#: One helping of a catching-up partition.
+_HELPING_BYTES = 256 * 1024
+#: How long a high watermark waits for batches to travel with. Nobody reads from followers, and who is elected learns
+#: it from the others' positions; a frame of its own for each would double the number of frames under steady load.
+_WATERMARK_S = 0.025
+#: Without anything else to say, a sign of life; and no sign from the follower for so long ends the stream.
+BEAT_S = 1.0
+SILENCE_S = 10.0
+
+
+class Surroundings(NamedTuple):
+    """What all streams of a broker share."""
+
+    incarnation: bytes
+    find: Callable[[bytes], Led | None]
+    clock: Clock
+    offload: Offload
+    probe: ReplicationProbe
+
+
+class Sending:
+    """A partition on its way to the follower; the partition's outlet (`Outlet`)."""
+
+    __slots__ = (
+        "cold",
+        "epoch",
+        "flying",
+        "flying_bytes",
+        "is_behind",
+        "is_ended",
+        "is_queued",
+        "is_reading",
+        "led",
+        "mark_sent",
+        "next_offset",
+        "role",
+        "start_sent",
+        "stream",
+    )
+
+    def __init__(self, stream: FollowStream, led: Led, role: LedRole, epoch: int) -> None:
+        self.stream = stream
+        self.led = led
+        self.role = role
+        self.epoch = epoch
+        self.next_offset = -1
+        #: What was last told of these two; -1 means that the follower waits for an answer.
+        self.mark_sent = -1
+        self.start_sent = -1
+        self.is_queued = False
+        self.is_behind = False
+        self.is_reading = False
+        self.is_ended = False
+        #: (offset behind it, bytes) of what was sent and not reported.
+        self.flying: deque[tuple[int, int]] = deque()
+        self.flying_bytes = 0
+        #: Bytes that a thread has read, from `next_offset` on.
+        self.cold: Buffer | None = None
+
+    @property
+    def heard_at(self) -> float:
+        return self.stream.heard_at
+
+    def mark(self) -> None:
+        if not self.is_queued:
+            self.stream.enqueue(self)
+
+    def mark_watermark(self) -> None:
+        if not self.is_queued:
+            self.stream.enqueue_soon(self)
+
+    def end(self) -> None:
+        self.stream.forget(self)
+
+
+class FollowStream:
+    def __init__(self, around: Surroundings, link: FollowLink, follower: int, incarnation: bytes) -> None:
+        self._around = around
+        self._link = link
+        self.follower = follower
+        self._incarnation = incarnation
+        self._incarnation_id = UUID(bytes=incarnation)
+        self.heard_at = around.clock.monotonic()
+        self._sendings: dict[bytes, Sending] = {}
+        #: Wishes for epochs that we do not know of yet.
+        self._early: dict[bytes, PositionEntry] = {}
+        self._live: deque[Sending] = deque()
+        self._behind: deque[Sending] = deque()
+        #: Answers without batches, ready to go.
+        self._told: list[bytes] = []
+        #: High watermarks that wait for company (S5).
+        self._marks: dict[Sending, None] = {}
+        self._marks_timer: asyncio.TimerHandle | None = None
+        self._flying_bytes = 0
+        self._flying_behind_bytes = 0
+        #: All bytes ever sent and reported, and for each frame under way what the second will be when it has landed.
+        self._sent_bytes = 0
+        self._landed_bytes = 0
+        self._frames: deque[int] = deque()
+        self._wake = asyncio.Event()
+        self._beat_due = False
+        self._spoke = False
+        self._reads: dict[asyncio.Task[None], None] = {}
+        self._tasks: list[asyncio.Task[str]] = []
+
+    # ------------------------------------------------------------------ life
+
+    async def run(self) -> str:
+        """Serve until the stream ends; gives the reason."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(part()) for part in (self._read, self._write, self._beat)]
+        try:
+            done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            ended = done.pop()
+            return "stopped" if ended.cancelled() else ended.result()
+        except (PeerUnavailable, WireError) as error:
+            return str(error)
+        finally:
+            await self._end()
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    async def _end(self) -> None:
+        if self._marks_timer is not None:
+            self._marks_timer.cancel()
+        for sending in list(self._sendings.values()):
+            self._leave(sending)
+        tasks = [*self._tasks, *self._reads]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._link.close()
+
+    async def _beat(self) -> str:
+        clock = self._around.clock
+        while True:
+            await clock.sleep(BEAT_S)
+            if clock.monotonic() - self.heard_at > SILENCE_S:
+                return f"silent for {SILENCE_S:g} s"
+            if not self._spoke:
+                self._beat_due = True
+                self._wake.set()
+            self._spoke = False
+
+    # ------------------------------------------------------------------ hearing
+
+    async def _read(self) -> str:
+        while True:
+            frame = await self._link.receive()
+            if frame is None:
+                return "ended by the follower"
+            header = wire.decode_header(frame)
+            if header.kind != Kind.POSITIONS:
+                raise WireError(f"A follower sent a frame of kind {header.kind}.")
+            if header.sender != self._incarnation or header.receiver != self._around.incarnation:
+                continue  # Rule 9.
+            self.heard_at = self._around.clock.monotonic()
+            for entry in wire.decode_positions(frame, header.count):
+                self._on_entry(entry)
+
+    def _on_entry(self, entry: PositionEntry) -> None:
+        sending = self._sendings.get(entry.key)
+        if sending is not None and sending.epoch != entry.leader_epoch:
+            if entry.leader_epoch < sending.epoch:
+                return  # Rule 9.
+            self._leave(sending)
+            sending = None
+        if entry.says == Says.LEAVE:
+            self._early.pop(entry.key, None)
+            if sending is not None:
+                self._leave(sending)
+        elif entry.says == Says.WANT:
+            self._want(entry, sending)
+        elif sending is not None:
+            self._landed(sending, entry.end_offset)
+            self._do(sending, sending.role.hear(self._position(entry), sending))
+
+    def _want(self, entry: PositionEntry, sending: Sending | None) -> None:
+        led = self._around.find(entry.key)
+        role = None if led is None else led.leading
+        if led is None or led.leader_epoch < entry.leader_epoch:
+            self._early[entry.key] = entry
+            return
+        if role is None or led.leader_epoch != entry.leader_epoch:
+            return  # Rule 9: the follower learns of the new epoch as we did.
+        self._early.pop(entry.key, None)
+        if sending is None or sending.role is not role:
+            sending = self._sendings[entry.key] = Sending(self, led, role, entry.leader_epoch)
+        self._reset(sending)
+        self._do(sending, role.hear(self._position(entry), sending))
+
+    def on_led(self, key: bytes) -> None:
+        entry = self._early.pop(key, None)
+        if entry is not None:
+            self._on_entry(entry)
+
+    def _position(self, entry: PositionEntry) -> Position:
+        return Position(
+            self.follower,
+            self._incarnation_id,
+            entry.leader_epoch,
+            entry.last_epoch,
+            entry.end_offset,
+            entry.position,
+            entry.says == Says.WANT,
+        )
+
+    def _do(self, sending: Sending, effects: Sequence[LeaderEffect]) -> None:
+        for effect in effects:
+            if isinstance(effect, SendFrom):
+                sending.next_offset = effect.offset
+                sending.mark()
+            elif isinstance(effect, TellDivergence):
+                self._tell(sending, Tells.DIVERGED, effect.epoch, effect.end_offset)
+            elif isinstance(effect, TellStart):
+                self._tell(sending, Tells.START, NO_EPOCH, effect.offset)
+
+    def _tell(self, sending: Sending, tells: Tells, epoch: int, offset: int) -> None:
+        """The follower cannot go on from where it is; it will ask again."""
+        self._reset(sending)
+        log = sending.led.log
+        section = Section(
+            sending.led.key,
+            tells,
+            sending.epoch,
+            epoch,
+            offset,
+            sending.led.high_watermark,
+            log.start_offset,
+            b"",
+        )
+        self._told.append(wire.encode_section_header(section, 0))
+        self._wake.set()
+
+    # ------------------------------------------------------------------ what is under way
+
+    def _landed(self, sending: Sending, end_offset: int) -> None:
+        flying = sending.flying
+        landed = 0
+        while flying and flying[0][0] <= end_offset:
+            landed += flying.popleft()[1]
+        if landed:
+            self._account(sending, -landed)
+            self._wake.set()  # There may be room again.
+
+    def _account(self, sending: Sending, size: int) -> None:
+        """`size` more bytes of it are under way, or fewer."""
+        if size < 0:
+            self._landed_bytes -= size
+            frames = self._frames
+            while frames and frames[0] <= self._landed_bytes:
+                frames.popleft()
+        else:
+            self._sent_bytes += size
+        sending.flying_bytes += size
+        self._flying_bytes += size
+        if sending.is_behind:
+            self._flying_behind_bytes += size
+
+    def _reset(self, sending: Sending) -> None:
+        """Whatever is under way will not be reported: the follower begins again, or leaves."""
+        self._account(sending, -sending.flying_bytes)
+        sending.flying.clear()
+        sending.next_offset = sending.mark_sent = sending.start_sent = -1
+        sending.cold = None
+        self._wake.set()
+
+    def _leave(self, sending: Sending) -> None:
+        """The follower copies this partition no longer, or not from here."""
+        self.forget(sending)
+        sending.role.detach(self.follower, sending)
+
+    def forget(self, sending: Sending) -> None:
+        if not sending.is_ended:
+            self._reset(sending)
+            sending.is_ended = True
+            self._marks.pop(sending, None)
+            if self._sendings.get(sending.led.key) is sending:
+                del self._sendings[sending.led.key]
+
+    # ------------------------------------------------------------------ queues
+
+    def enqueue(self, sending: Sending) -> None:
+        sending.is_queued = True
+        if self._marks:
+            self._marks.pop(sending, None)
+        behind = not sending.role.is_in_sync(self.follower)
+        if behind != sending.is_behind:
+            sending.is_behind = behind
+            self._flying_behind_bytes += sending.flying_bytes if behind else -sending.flying_bytes
+        (self._behind if behind else self._live).append(sending)
+        self._wake.set()
+
+    def enqueue_soon(self, sending: Sending) -> None:
+        self._marks[sending] = None
+        if self._marks_timer is None:
+            self._marks_timer = asyncio.get_running_loop().call_later(_WATERMARK_S, self._marks_are_due)
+
+    def _marks_are_due(self) -> None:
+        self._marks_timer = None
+        marks, self._marks = self._marks, {}
+        for sending in marks:
+            sending.mark()
+
+    # ------------------------------------------------------------------ sending
+
+    async def _write(self) -> str:
+        link, wake = self._link, self._wake
+        while True:
+            wake.clear()
+            frame = self._next_frame()
+            if frame is None:
+                await wake.wait()
+                continue
+            self._spoke = True
+            self._around.probe.frames_out += 1
+            await link.send(frame)
+
+    def _next_frame(self) -> bytes | None:
+        """All that may go now, up to a frame's size; None if there is nothing."""
+        parts: list[Buffer] = []
+        count = len(self._told)
+        if count:
+            parts += self._told
+            self._told = []
+        if len(self._frames) < _FRAMES_FLYING_MAX:
+            sent = self._sent_bytes
+            room = min(_FRAME_BYTES, _IN_FLIGHT_BYTES - self._flying_bytes)
+            more, room = self._take(self._live, room, _FRAME_BYTES, parts)
+            count += more
+            if self._behind:
+                room = min(room, _BEHIND_BYTES - self._flying_behind_bytes)
+                count += self._take(self._behind, room, _HELPING_BYTES, parts)[0]
+            if self._sent_bytes > sent:
+                self._frames.append(self._sent_bytes)
+        if not count and not self._beat_due:
+            return None
+        self._beat_due = False
+        return wire.encode_batches(self._around.incarnation, self._incarnation, count, parts)
+
+    def _take(self, queue: deque[Sending], room: int, helping: int, parts: list[Buffer]) -> tuple[int, int]:
+        """Sections of one queue, each partition once; gives their number and the room that is left."""
+        count = 0
+        for _ in range(min(len(queue), _FRAME_SECTIONS)):
+            if room <= 0:
+                break
+            sending = queue.popleft()
+            sending.is_queued = False
+            if sending.is_ended or sending.next_offset < 0 or sending.is_reading:
+                continue
+            size = self._fill(sending, min(room, helping), parts)
+            if size >= 0:
+                count += 1
+                room -= size
+                if sending.next_offset < sending.led.log.end_offset:
+                    self.enqueue(sending)
+        return count, room
+
+    def _fill(self, sending: Sending, room: int, parts: list[Buffer]) -> int:
+        """The next section of a partition; gives the size of its batches, -1 if there is nothing to say."""
+        led = sending.led
+        log, offset = led.log, sending.next_offset
+        records: Buffer = b""
+        if offset < log.end_offset:
+            found = self._records(sending, log, offset, room)
+            if found is None:
+                return -1
+            records = found
+        elif sending.mark_sent == led.high_watermark and sending.start_sent == log.start_offset:
+            return -1
+        size = len(records)
+        mark, start = led.high_watermark, log.start_offset
+        section = Section(led.key, Tells.BATCHES, sending.epoch, NO_EPOCH, offset, mark, start, b"")
+        parts.append(wire.encode_section_header(section, size))
+        if size:
+            parts.append(records)
+            sending.flying.append((sending.next_offset, size))
+            self._account(sending, size)
+            self._around.probe.bytes_out += size
+        sending.mark_sent, sending.start_sent = mark, start
+        return size
+
+    def _records(self, sending: Sending, log: Log, offset: int, room: int) -> Buffer | None:
+        """Whole batches from the partition's next offset on, which moves behind them; None if not now."""
+        try:
+            records = sending.cold
+            if records is None:
+                extent = log.read(offset, room, limit_offset=log.end_offset)
+                if extent is None:
+                    return None
+                records = extent.file.read_cached(extent.position, extent.size)
+                if records is None:
+                    self._read_cold(sending, extent)
+                    return None
+                active = log.segments[-1]
+                if extent.file is active.file and extent.position + extent.size == active.size:
+                    sending.next_offset = log.end_offset  # The common case: all there is.
+                    return records
+            sending.cold = None
+            records, sending.next_offset = whole_batches_in(records)
+            return records
+        except OffsetOutOfRange:
+            self._tell(sending, Tells.START, NO_EPOCH, log.start_offset)
+        except (KafkaStorageError, CorruptMessage, ValueError) as error:
+            # Our log is offline or damaged there. The follower is served no longer, and so leaves the ISR in time.
+            _log.error("batches cannot be read for a follower", key=sending.led.key.hex(), reason=str(error))
+            self._leave(sending)
+        return None
+
+    def _read_cold(self, sending: Sending, extent: Extent) -> None:
+        """S4."""
+        sending.is_reading = True
+        task = asyncio.get_running_loop().create_task(self._wait_for_disk(sending, extent))
+        self._reads[task] = None
+        task.add_done_callback(self._reads.pop)
+
+    async def _wait_for_disk(self, sending: Sending, extent: Extent) -> None:
+        wanted = sending.next_offset
+        try:
+            data = await self._around.offload.run(lambda: extent.file.read(extent.position, extent.size))
+        except (OSError, ValueError) as error:
+            _log.warning("a cold read for a follower failed", reason=str(error))
+            data = b""
+        sending.is_reading = False
+        if not sending.is_ended and sending.next_offset == wanted:
+            sending.cold = data or None
+        if not sending.is_ended:
+            sending.mark()

@@ -1,0 +1,81 @@
+"""A follower's copy of one partition: what a leader's frame means for it. [P]
+
+Made when an epoch begins that another broker leads; thrown away with it. Driven by the partition.
+
+* F1 (rule 9): a frame of another epoch is ignored. So is one that does not begin where our log ends: it was sent
+  before we cut the log, and the leader is asked to begin again where we are.
+* F2: the log is cut only because the leader's lineage says so (KIP-101, KIP-279, KIP-320), never to a high watermark
+  of our own: a leader that lost nothing may still have what we would throw away.
+* F3: the high watermark is the leader's, as far as our log goes.
+* F4 (rule 10): what is reported is what was written, or flushed where the topic asks for it; never what is to come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla_broker.replication.effects import (
+    Append,
+    FollowerEffect,
+    FollowWatermark,
+    Ignore,
+    Report,
+    RestartAt,
+    TruncateTo,
+)
+from ottla_broker.replication.lineage import EpochEnd, cut_for
+
+
+class Follower:
+    __slots__ = ("is_heard", "leader", "leader_epoch")
+
+    def __init__(self, leader: int, leader_epoch: int) -> None:
+        self.leader = leader
+        self.leader_epoch = leader_epoch
+        #: The leader has answered on this stream; until then the wish is repeated.
+        self.is_heard = False
+
+    def on_stream(self) -> list[FollowerEffect]:
+        """A stream to the leader stands; what was said on another one is forgotten."""
+        self.is_heard = False
+        return [Report(wants=True)]
+
+    def on_silence(self) -> list[FollowerEffect]:
+        """Time has passed: ask again if there was no answer, as when the leader did not know its epoch yet."""
+        return [] if self.is_heard else [Report(wants=True)]
+
+    def on_batches(
+        self,
+        leader_epoch: int,
+        from_offset: int,
+        size: int,
+        high_watermark: int,
+        log_start: int,
+        end_offset: int,
+    ) -> list[FollowerEffect]:
+        if leader_epoch != self.leader_epoch:
+            return [Ignore(f"epoch {leader_epoch}, not {self.leader_epoch}")]
+        self.is_heard = True
+        watermark = FollowWatermark(high_watermark, log_start)
+        if not size:
+            return [watermark]
+        if from_offset != end_offset:
+            return [Ignore(f"batches from {from_offset}, our log ends at {end_offset}"), Report(wants=True)]
+        return [Append(), watermark, Report(wants=False)]
+
+    def on_divergence(
+        self, leader_epoch: int, told: EpochEnd, lineage: Sequence[tuple[int, int]], end_offset: int
+    ) -> list[FollowerEffect]:
+        if leader_epoch != self.leader_epoch:
+            return [Ignore(f"epoch {leader_epoch}, not {self.leader_epoch}")]
+        self.is_heard = True
+        return [TruncateTo(cut_for(lineage, told, end_offset)), Report(wants=True)]
+
+    def on_start(self, leader_epoch: int, log_start: int, end_offset: int) -> list[FollowerEffect]:
+        """The leader's log begins behind our end."""
+        if leader_epoch != self.leader_epoch:
+            return [Ignore(f"epoch {leader_epoch}, not {self.leader_epoch}")]
+        self.is_heard = True
+        if log_start <= end_offset:
+            return [Ignore(f"we have {end_offset} already"), Report(wants=True)]
+        return [RestartAt(log_start), Report(wants=True)]

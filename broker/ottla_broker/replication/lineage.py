@@ -1,0 +1,69 @@
+"""Which leader wrote what, compared between two logs (KIP-101, KIP-279, KIP-320). [P]
+
+A log's lineage is its (epoch, start offset) pairs. Two logs that hold the same epoch at an offset hold the same
+batches up to it, because one leader wrote that epoch, in order. So a follower's (last epoch, end offset) says all:
+if we have that epoch at least up to there, its log is a beginning of ours; else it is cut where they part.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ottla_core.ids import NO_EPOCH
+
+NO_OFFSET = -1
+
+
+class EpochEnd(NamedTuple):
+    epoch: int
+    end_offset: int
+
+
+def end_of(entries: Sequence[tuple[int, int]], epoch: int, log_end: int) -> EpochEnd:
+    """The greatest known epoch that is not above `epoch`, and where it ends."""
+    after = bisect_right(entries, epoch, key=_epoch)
+    if not after:
+        # Older than all we have: it ended where our first began, and all before that was committed and is gone.
+        return EpochEnd(epoch, entries[0][1] if entries else log_end)
+    end = entries[after][1] if after < len(entries) else log_end
+    return EpochEnd(entries[after - 1][0], end)
+
+
+def leading(entries: Sequence[tuple[int, int]], leader_epoch: int, start: int) -> Sequence[tuple[int, int]]:
+    """The lineage of a leader whose epoch may have written nothing yet."""
+    if entries and entries[-1][0] >= leader_epoch:
+        return entries
+    return [*entries, (leader_epoch, start)]
+
+
+def last_epoch(entries: Sequence[tuple[int, int]], end_offset: int) -> int:
+    """The epoch of the last record; one that began at the end and wrote nothing does not count."""
+    at = bisect_left(entries, end_offset, key=_start)
+    return entries[at - 1][0] if at else NO_EPOCH
+
+
+def agrees(entries: Sequence[tuple[int, int]], log_end: int, epoch: int, end_offset: int) -> EpochEnd | None:
+    """None if a log that ends so is a beginning of this one, else what its owner has to know to cut it."""
+    if epoch == NO_EPOCH:
+        # It holds nothing, so nothing can differ; it only must not be ahead.
+        return None if end_offset <= log_end else EpochEnd(NO_EPOCH, log_end)
+    known = end_of(entries, epoch, log_end)
+    return None if known.epoch == epoch and end_offset <= known.end_offset else known
+
+
+def cut_for(entries: Sequence[tuple[int, int]], told: EpochEnd, end_offset: int) -> int:
+    """Where a follower cuts its log when the leader names its epoch not above ours, and where that ends."""
+    if told.epoch == NO_EPOCH:
+        return min(told.end_offset, end_offset)
+    own = end_of(entries, told.epoch, end_offset)
+    return min(told.end_offset, own.end_offset, end_offset)
+
+
+def _epoch(entry: tuple[int, int]) -> int:
+    return entry[0]
+
+
+def _start(entry: tuple[int, int]) -> int:
+    return entry[1]

@@ -1,0 +1,44 @@
+"""The high watermark: how far a partition is committed, from what its replicas have. [P]
+
+Used by the leader machine at every append and every position, so it is one loop over a handful of numbers. The dumb
+twin that says the same in set notation is in its test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+#: A replica that has not reported in this epoch on a living stream; it holds the high watermark where it is.
+UNKNOWN = -1
+
+
+def committed(
+    current: int,
+    positions: Mapping[int, int],
+    isr: Sequence[int],
+    proposed: Sequence[int] | None,
+    min_insync: int,
+) -> int:
+    """The high watermark that follows from the positions, never below `current`.
+
+    Rule 6: while a proposal is under way both sets hold it back, and only who is in both counts as in sync.
+    Rule 7: with fewer than `min_insync` it stands still.
+    """
+    if proposed is None:
+        if len(isr) < min_insync:
+            return current
+        least = _least(positions, isr)
+    else:
+        if sum(1 for broker_id in isr if broker_id in proposed) < min_insync:
+            return current
+        least = min(_least(positions, isr), _least(positions, proposed))
+    return least if least > current else current
+
+
+def _least(positions: Mapping[int, int], brokers: Sequence[int]) -> int:
+    return min((positions.get(broker_id, UNKNOWN) for broker_id in brokers), default=UNKNOWN)
+
+
+def followed(current: int, told: int, end_offset: int) -> int:
+    """A follower's high watermark: the leader's, as far as our log goes; never back."""
+    return max(current, min(told, end_offset))

@@ -1,0 +1,34 @@
+"""Cutting what was read from a log to whole batches. [P]"""
+
+from __future__ import annotations
+
+import struct
+
+from ottla_core.errors import CorruptMessage
+from ottla_core.ports.disk import Buffer
+from ottla_core.records.batch import HEADER_BYTES, LOG_OVERHEAD
+
+_OFFSET_AND_LENGTH = struct.Struct(">qi")
+_LAST_DELTA = struct.Struct(">i")
+_LAST_DELTA_AT = 23
+
+
+def whole_batches_in(data: Buffer) -> tuple[Buffer, int]:
+    """The batches that are wholly there, and the offset behind the last of them.
+
+    Sizes only: the CRC is the follower's to check, which it does for every batch that it writes.
+    """
+    at, end, next_offset = 0, len(data), -1
+    while end - at >= HEADER_BYTES:
+        base_offset, length = _OFFSET_AND_LENGTH.unpack_from(data, at)
+        if length < HEADER_BYTES - LOG_OVERHEAD:
+            raise CorruptMessage(f"A batch at offset {base_offset} says that it has {length} bytes.")
+        following = at + length + LOG_OVERHEAD
+        if following > end:
+            break
+        (last_delta,) = _LAST_DELTA.unpack_from(data, at + _LAST_DELTA_AT)
+        next_offset = base_offset + last_delta + 1
+        at = following
+    if not at:
+        raise CorruptMessage(f"{end} bytes hold no whole batch.")
+    return (data if at == end else memoryview(data)[:at]), next_offset

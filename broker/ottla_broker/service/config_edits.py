@@ -1,0 +1,71 @@
+"""Changes of configuration as functions of what is set now: applied by the controller, under its lock. [P]
+
+Two clients that each append to a list, or set different names, must both win; so what travels to the
+controller is the edit, never its result. An edit that was made already changes nothing, which is what lets
+the controller try again after a lost reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from ottla_broker.config import SETTINGS
+from ottla_broker.requests import ConfigChange
+from ottla_broker.topic_config import Definition, definition, definitions
+from ottla_core.errors import InvalidConfig
+
+#: What is set now -> what is to be set.
+Edit: TypeAlias = Callable[[Mapping[str, str]], dict[str, str]]
+
+SERVER_NAMES = {synonym.name: d for d in definitions() for synonym in d.synonyms}
+
+
+def replacement(values: Mapping[str, str]) -> Edit:
+    """These and no others."""
+    return lambda old: dict(values)
+
+
+def topic_edit(changes: Sequence[ConfigChange]) -> Edit:
+    return lambda old: changed(old, changes, definition)
+
+
+def broker_edit(changes: Sequence[ConfigChange]) -> Edit:
+    return lambda old: changed(old, changes, server_definition)
+
+
+def server_definition(name: str) -> Definition:
+    found = SERVER_NAMES.get(name)
+    if found is None:
+        if name in SETTINGS:
+            raise InvalidConfig(
+                f"{name} cannot change at run time: set it in the broker's file and restart it."
+            )
+        raise InvalidConfig(f"There is no broker setting {name}.")
+    return found
+
+
+def changed(
+    values: Mapping[str, str], changes: Sequence[ConfigChange], find: Callable[[str], Definition]
+) -> dict[str, str]:
+    """The settings after all changes; an unknown name or a change that makes no sense is refused."""
+    made = dict(values)
+    for change in changes:
+        setting = find(change.name)
+        if change.kind == "delete":
+            made.pop(change.name, None)
+        elif change.value is None:
+            raise InvalidConfig(f"{change.name} needs a value.")
+        elif change.kind == "set":
+            made[change.name] = change.value
+        elif setting.type != "list":
+            raise InvalidConfig(f"{change.name} is not a list: set it instead of changing parts of it.")
+        else:
+            parts = [p.strip() for p in made.get(change.name, setting.default).split(",") if p.strip()]
+            given = [p.strip() for p in change.value.split(",") if p.strip()]
+            if change.kind == "append":
+                parts += [p for p in given if p not in parts]
+            else:
+                parts = [p for p in parts if p not in given]
+            made[change.name] = ",".join(parts)
+    return made

@@ -1,0 +1,137 @@
+"""Describing and changing configuration of topics and brokers: what both edges call. [S]
+
+A topic's effective value comes from the first of: the topic itself, what was set at run time for this broker, what was
+set at run time for all brokers, the broker's own file and flags, Kafka's default. Of broker settings only the
+defaults for topics can change at run time; the others take a restart, and are shown as read-only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ottla_broker.config import SETTINGS, BrokerConfig
+from ottla_broker.controller.caretaker import CareConfig
+from ottla_broker.controller.image import ClusterImage
+from ottla_broker.controller.metadata import Metadata
+from ottla_broker.requests import ConfigChange, ConfigValue
+from ottla_broker.service.config_edits import SERVER_NAMES, Edit, broker_edit, replacement, topic_edit
+from ottla_broker.service.controller_calls import ControllerCalls
+from ottla_broker.topic_config import Definition, TopicConfig, definitions
+from ottla_core.errors import InvalidRequest, UnknownTopicOrPartition
+
+#: What was set at run time for every broker is kept under this name.
+ALL_BROKERS = ""
+
+#: Kafka's requests for configuration name no time; this is its clients' default.
+_ALTER_TIMEOUT_S = 30.0
+
+
+def broker_defaults(config: BrokerConfig, image: ClusterImage) -> dict[str, str]:
+    """Broker-side settings for topics as they count now, by their server names."""
+    own = image.broker_configs.get(str(config.process.broker_id), {})
+    return {**config.topic_defaults, **image.broker_configs.get(ALL_BROKERS, {}), **own}
+
+
+def care_config(config: BrokerConfig) -> CareConfig:
+    """How the controller on this broker looks after the others."""
+    ttl_s = config.etcd.session_timeout_ms / 1000
+    interval_s = config.topics.rebalance_interval_s if config.topics.rebalance_enabled else 0
+    return CareConfig(
+        ttl_s=ttl_s, rebalance_interval_s=interval_s, rebalance_grace_s=min(3 * ttl_s, interval_s)
+    )
+
+
+class ConfigService:
+    def __init__(self, config: BrokerConfig, metadata: Metadata, controller: ControllerCalls) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._controller = controller
+
+    # ------------------------------------------------------------------ topics
+
+    def describe_topic(self, name: str) -> list[ConfigValue]:
+        topic = self._metadata.image.topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"There is no topic {name!r}.")
+        return [self._topic_value(d, topic.config) for d in definitions()]
+
+    def _topic_value(self, setting: Definition, own: Mapping[str, str]) -> ConfigValue:
+        levels: list[tuple[str, str | None, str]] = []
+        if setting.name in own:
+            levels.append((setting.name, own[setting.name], "topic"))
+        levels += self._server_levels(setting)
+        _, value, source = levels[0]
+        return ConfigValue(
+            setting.name, value, source, setting.type, setting.documentation, synonyms=tuple(levels)
+        )
+
+    def _server_levels(self, setting: Definition) -> list[tuple[str, str | None, str]]:
+        image, levels = self._metadata.image, list[tuple[str, str | None, str]]()
+        for values, source in (
+            (image.broker_configs.get(str(self._config.process.broker_id), {}), "dynamic-broker"),
+            (image.broker_configs.get(ALL_BROKERS, {}), "dynamic-default-broker"),
+            (self._config.topic_defaults, "static-broker"),
+        ):
+            found = setting.from_server(values)
+            if found is not None:
+                levels.append((*found, source))
+        levels.append((setting.server_default_name or setting.name, setting.default, "default"))
+        return levels
+
+    async def alter_topic(self, name: str, changes: Sequence[ConfigChange], *, validate_only: bool) -> None:
+        self._check_topic(name, topic_edit(changes))
+        if not validate_only:
+            await self._controller.alter_topic_config(name, changes=changes, timeout_s=_ALTER_TIMEOUT_S)
+
+    async def replace_topic(self, name: str, values: Mapping[str, str], *, validate_only: bool) -> None:
+        """Make these the topic's settings, all of them: what is left out goes back to its default."""
+        self._check_topic(name, replacement(values))
+        if not validate_only:
+            await self._controller.alter_topic_config(name, values=values, timeout_s=_ALTER_TIMEOUT_S)
+
+    def _check_topic(self, name: str, edit: Edit) -> None:
+        """Refuse here what the controller would refuse, by what this broker knows."""
+        topic = self._metadata.image.topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"There is no topic {name!r}.")
+        TopicConfig.validate(edit(topic.config), broker_defaults(self._config, self._metadata.image))
+
+    # ------------------------------------------------------------------ brokers
+
+    def describe_broker(self, broker_id: int | None) -> list[ConfigValue]:
+        """All settings of this broker, or with None only what was set at run time for all brokers."""
+        image = self._metadata.image
+        if broker_id is None:
+            return [
+                ConfigValue(name, value, "dynamic-default-broker", d.type, d.documentation)
+                for name, value in sorted(image.broker_configs.get(ALL_BROKERS, {}).items())
+                if (d := SERVER_NAMES.get(name)) is not None
+            ]
+        if broker_id != self._config.process.broker_id:
+            raise InvalidRequest(
+                f"Broker {self._config.process.broker_id} cannot describe broker {broker_id}: ask that one."
+            )
+        values = [self._static_value(name) for name in SETTINGS]
+        for setting in definitions():
+            name, value, source = (levels := self._server_levels(setting))[0]
+            values.append(
+                ConfigValue(name, value, source, setting.type, setting.documentation, synonyms=tuple(levels))
+            )
+        return sorted(values, key=lambda v: v.name)
+
+    def _static_value(self, name: str) -> ConfigValue:
+        setting = SETTINGS[name]
+        given = self._config.static.get(name)
+        value, source = (setting.default, "default") if given is None else (given, "static-broker")
+        return ConfigValue(
+            name, value, source, "string", setting.doc, read_only=True, synonyms=((name, value, source),)
+        )
+
+    async def alter_broker(
+        self, broker_id: int | None, changes: Sequence[ConfigChange], *, validate_only: bool
+    ) -> None:
+        key = ALL_BROKERS if broker_id is None else str(broker_id)
+        values = broker_edit(changes)(self._metadata.image.broker_configs.get(key, {}))
+        TopicConfig.resolve({}, {**self._config.topic_defaults, **values})
+        if not validate_only:
+            await self._controller.alter_broker_config(key, changes=changes, timeout_s=_ALTER_TIMEOUT_S)

@@ -1,0 +1,211 @@
+"""One fetch: locate, perhaps wait, read. [S]
+
+Located first, read later: a fetch that has to wait for more data has not copied any. Waiting costs one callback per
+partition and one timer, and no task; a partition calls back when its high watermark moves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from ottla_broker.log.log import Extent
+from ottla_broker.metrics import Metrics
+from ottla_broker.partition.host import PartitionHost
+from ottla_broker.partition.partition import Partition
+from ottla_broker.requests import Fetched, FetchWant, Maybe
+from ottla_core.errors import KafkaStorageError, RequestError
+from ottla_core.ids import TopicPartition
+from ottla_core.ports.offload import Offload
+
+
+class FetchLimits(NamedTuple):
+    max_wait_s: float
+    min_bytes: int
+    max_bytes: int
+    read_committed: bool
+
+
+class _Located(NamedTuple):
+    tp: TopicPartition
+    partition: Partition | None
+    extent: Extent | None
+    error: RequestError | None
+    read_limit: int
+
+
+class DelayedFetch:
+    __slots__ = (
+        "_future",
+        "_host",
+        "_limits",
+        "_loop",
+        "_metrics",
+        "_offload",
+        "_timer",
+        "_wake_scheduled",
+        "_wants",
+    )
+
+    def __init__(
+        self,
+        host: PartitionHost,
+        offload: Offload,
+        metrics: Metrics,
+        wants: Sequence[FetchWant],
+        limits: FetchLimits,
+    ) -> None:
+        self._host = host
+        self._metrics = metrics
+        self._offload = offload
+        self._wants = wants
+        self._limits = limits
+        self._wake_scheduled = False
+
+    def start(self) -> Maybe[list[Fetched]]:
+        located, satisfied = self._locate()
+        if satisfied or self._limits.max_wait_s <= 0 or not self._wants:
+            return self._read(located)
+        return self._wait(located)
+
+    # ------------------------------------------------------------------ waiting
+
+    async def _wait(self, located: list[_Located]) -> list[Fetched]:
+        self._loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[list[_Located]] = self._loop.create_future()
+        self._timer = self._loop.call_later(self._limits.max_wait_s, self._time_is_up)
+        self._register(located)
+        # This runs a turn of the loop after `start` has looked: what was written in between woke nobody.
+        if any(
+            each.partition is not None and self._limit_of(each.partition) != each.read_limit
+            for each in located
+        ):
+            self._wake()
+        self._metrics.partitions.waiting_fetches += 1
+        try:
+            ready = await self._future
+        finally:
+            self._metrics.partitions.waiting_fetches -= 1
+            self._timer.cancel()
+            self._unregister(located)
+        answer = self._read(ready)
+        return answer if isinstance(answer, list) else await answer
+
+    def _register(self, located: list[_Located]) -> None:
+        for each in located:
+            if each.partition is not None:
+                each.partition.when_readable(self._wake)
+
+    def _unregister(self, located: list[_Located]) -> None:
+        for each in located:
+            if each.partition is not None:
+                each.partition.forget_reader(self._wake)
+
+    def _wake(self) -> None:
+        # Many partitions may move in one turn of the loop; look once, after all of them.
+        if not self._wake_scheduled:
+            self._wake_scheduled = True
+            self._loop.call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        self._wake_scheduled = False
+        if self._future.done():
+            return
+        located, satisfied = self._locate()
+        if satisfied:
+            self._future.set_result(located)
+        else:
+            self._register(located)
+
+    def _time_is_up(self) -> None:
+        if not self._future.done():
+            self._future.set_result(self._locate()[0])
+
+    # ------------------------------------------------------------------ locating and reading
+
+    def _locate(self) -> tuple[list[_Located], bool]:
+        """Where each wanted range lies; satisfied if enough bytes are there or an error has to be told."""
+        located: list[_Located] = []
+        room, total, failed = self._limits.max_bytes, 0, False
+        for want in self._wants:
+            partition: Partition | None = None
+            try:
+                partition = self._host.find(want.tp)
+                partition.check_leader(want.leader_epoch)
+                limit = self._limit_of(partition)
+                # The first batch found is given whole even if it is over the limits, so that nobody is stuck.
+                extent = partition.log.read(
+                    want.offset, min(want.max_bytes, room), limit_offset=limit, min_one=total == 0
+                )
+                if extent is not None:
+                    total += extent.size
+                    room = max(0, room - extent.size)
+                located.append(_Located(want.tp, partition, extent, None, limit))
+            except RequestError as error:
+                failed = True
+                located.append(_Located(want.tp, partition, None, error, -1))
+        return located, failed or total >= self._limits.min_bytes
+
+    def _limit_of(self, partition: Partition) -> int:
+        return partition.stable_offset() if self._limits.read_committed else partition.high_watermark
+
+    def _read(self, located: list[_Located]) -> Maybe[list[Fetched]]:
+        fetched: list[Fetched] = []
+        for index, each in enumerate(located):
+            found = _fetched(each, b"") if each.extent is None else self._from_cache(each, each.extent)
+            if found is None:
+                return self._read_cold(located[index:], fetched)
+            fetched.append(found)
+        return fetched
+
+    async def _read_cold(self, located: list[_Located], fetched: list[Fetched]) -> list[Fetched]:
+        """Some of it is not in memory: let a thread wait for the disk."""
+        for each in located:
+            extent = each.extent
+            found = _fetched(each, b"") if extent is None else self._from_cache(each, extent)
+            if found is None and extent is not None:
+                self._metrics.log.reads_cold += 1
+                try:
+                    read = partial(extent.file.read, extent.position, extent.size)
+                    found = _fetched(each, await self._offload.run(read))
+                except (OSError, ValueError) as error:
+                    found = _unreadable(each, error)
+            fetched.append(found or _fetched(each, b""))
+        return fetched
+
+    def _from_cache(self, located: _Located, extent: Extent) -> Fetched | None:
+        try:
+            data = extent.file.read_cached(extent.position, extent.size)
+        except (OSError, ValueError) as error:
+            return _unreadable(located, error)
+        if data is None:
+            return None
+        self._metrics.log.reads_cached += 1
+        return _fetched(located, data)
+
+
+def _unreadable(located: _Located, error: OSError | ValueError) -> Fetched:
+    if isinstance(error, FileNotFoundError | ValueError):
+        # Retention took the segment between locating and reading: the next fetch is told so properly.
+        return _fetched(located, b"")
+    if located.partition is not None:
+        located.partition.log.mark_broken(error)
+    return Fetched(located.tp, KafkaStorageError(f"{located.tp} cannot be read: {error}"))
+
+
+def _fetched(located: _Located, data: bytes) -> Fetched:
+    if located.error is not None or located.partition is None:
+        return Fetched(located.tp, located.error)
+    partition = located.partition
+    if data:
+        partition.topic_probe.bytes_out += len(data)
+    return Fetched(
+        located.tp,
+        None,
+        partition.high_watermark,
+        partition.stable_offset(),
+        partition.log.start_offset,
+        data,
+    )

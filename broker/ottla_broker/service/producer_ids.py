@@ -1,0 +1,29 @@
+"""Producer ids for idempotent producers, from blocks that the controller hands out. [S]"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from ottla_broker.requests import ProducerIdentity
+from ottla_core.errors import CoordinatorNotAvailable
+
+
+class ProducerIds:
+    def __init__(self, allocate_block: Callable[[], Awaitable[range]]) -> None:
+        self._allocate_block = allocate_block
+        self._left = iter(range(0))
+        #: One allocation at a time: a burst of new producers must not use up a block each.
+        self._allocating = asyncio.Lock()
+
+    async def next(self, transactional_id: str | None) -> ProducerIdentity:
+        if transactional_id is not None:
+            raise CoordinatorNotAvailable(
+                "Transactions are not supported yet; produce without a transactional id."
+            )
+        async with self._allocating:
+            producer_id = next(self._left, None)
+            if producer_id is None:
+                self._left = iter(await self._allocate_block())
+                producer_id = next(self._left)
+        return ProducerIdentity(producer_id, 0)

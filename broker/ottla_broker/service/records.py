@@ -1,0 +1,123 @@
+"""Writing and reading records: what both edges call for produce, fetch and offsets. [S]
+
+Everything that can be answered at once is answered without a task or an await; see `Maybe` in types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+
+from ottla_broker.controller.image import INTERNAL_TOPICS
+from ottla_broker.metrics import Metrics
+from ottla_broker.partition.host import PartitionHost
+from ottla_broker.partition.partition import ACKS_ALL, Partition
+from ottla_broker.requests import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    Appended,
+    EpochEnd,
+    Fetched,
+    FetchWant,
+    FoundOffset,
+    Maybe,
+    ProducerIdentity,
+)
+from ottla_broker.service.delayed_fetch import DelayedFetch, FetchLimits
+from ottla_broker.service.producer_ids import ProducerIds
+from ottla_core.errors import InvalidRequest, InvalidRequiredAcks, InvalidTopicException
+from ottla_core.ids import NO_EPOCH, TopicPartition
+from ottla_core.ports.clock import Clock
+from ottla_core.ports.disk import Buffer
+from ottla_core.ports.offload import Offload
+
+_ACKS = frozenset((0, 1, ACKS_ALL))
+
+
+class RecordService:
+    def __init__(
+        self,
+        host: PartitionHost,
+        producer_ids: ProducerIds,
+        clock: Clock,
+        offload: Offload,
+        metrics: Metrics,
+    ) -> None:
+        self._host = host
+        self._metrics = metrics
+        self._producer_ids = producer_ids
+        self._clock = clock
+        self._offload = offload
+
+    def append(self, tp: TopicPartition, records: Buffer, acks: int) -> Appended:
+        """Write batches to the partition's log; what the client may be told then is `acknowledged`'s to say."""
+        if acks not in _ACKS:
+            raise InvalidRequiredAcks()
+        if tp.topic in INTERNAL_TOPICS:
+            raise InvalidTopicException(f"{tp.topic} belongs to the cluster; clients only read it.")
+        return self._host.find(tp).append(records, acks, self._clock.wall_ms())
+
+    def acknowledged(
+        self, tp: TopicPartition, appended: Appended, acks: int, timeout_s: float
+    ) -> Awaitable[None] | None:
+        """None if the reply may go out now; else await it: the flush or the commit that the reply vouches for."""
+        return self._host.find(tp).acknowledged(appended, acks, timeout_s)
+
+    def fetch(
+        self,
+        wants: Sequence[FetchWant],
+        *,
+        max_wait_s: float,
+        min_bytes: int,
+        max_bytes: int,
+        read_committed: bool = False,
+    ) -> Maybe[list[Fetched]]:
+        """Batches from each wanted partition, waiting up to `max_wait_s` until `min_bytes` are there."""
+        limits = FetchLimits(max_wait_s, min_bytes, max_bytes, read_committed)
+        return DelayedFetch(self._host, self._offload, self._metrics, wants, limits).start()
+
+    def list_offset(
+        self,
+        tp: TopicPartition,
+        timestamp_ms: int,
+        *,
+        leader_epoch: int = NO_EPOCH,
+        read_committed: bool = False,
+    ) -> Maybe[FoundOffset]:
+        partition = self._host.find(tp)
+        partition.check_leader(leader_epoch)
+        limit = partition.stable_offset() if read_committed else partition.high_watermark
+        epoch = partition.image.leader_epoch
+        if timestamp_ms == LATEST_TIMESTAMP:
+            partition.check_latest()
+            return FoundOffset(limit, -1, epoch)
+        if timestamp_ms == EARLIEST_TIMESTAMP:
+            start = partition.log.start_offset
+            return FoundOffset(start, -1, partition.log.epochs.epoch_at(start))
+        if timestamp_ms < MAX_TIMESTAMP:
+            raise InvalidRequest(f"{timestamp_ms} is neither a time nor one of -1, -2, -3.")
+        return self._search_time(partition, timestamp_ms, limit)
+
+    async def _search_time(self, partition: Partition, timestamp_ms: int, limit: int) -> FoundOffset:
+        """By time means reading indexes and a batch, which may wait for the disk."""
+        log = partition.log
+
+        def search() -> FoundOffset:
+            if timestamp_ms == MAX_TIMESTAMP:
+                found = log.max_timestamp()
+            else:
+                found = log.find_time(timestamp_ms, limit_offset=limit)
+            if found is None:
+                return FoundOffset(-1, -1, NO_EPOCH)
+            return FoundOffset(found.offset, found.timestamp_ms, found.epoch)
+
+        return await self._offload.run(search)
+
+    def delete_records(self, tp: TopicPartition, offset: int, timeout_s: float) -> Maybe[int]:
+        return self._host.find(tp).delete_records(offset)
+
+    def epoch_end(self, tp: TopicPartition, epoch: int, current_leader_epoch: int) -> EpochEnd:
+        return self._host.find(tp).epoch_end(epoch, current_leader_epoch)
+
+    async def init_producer_id(self, transactional_id: str | None, timeout_ms: int) -> ProducerIdentity:
+        return await self._producer_ids.next(transactional_id)

@@ -1,0 +1,31 @@
+"""All services in one hand: the only thing an edge is given. [S]"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla_broker.config import BrokerConfig
+from ottla_broker.controller.image import ClusterImage
+from ottla_broker.controller.metadata import Metadata
+from ottla_broker.service.configs import ConfigService
+from ottla_broker.service.groups import GroupService
+from ottla_broker.service.records import RecordService
+from ottla_broker.service.topics import TopicService
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    config: BrokerConfig
+    metadata: Metadata
+    records: RecordService
+    topics: TopicService
+    configs: ConfigService
+    groups: GroupService
+
+    @property
+    def broker_id(self) -> int:
+        return self.config.process.broker_id
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.metadata.image

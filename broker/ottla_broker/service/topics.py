@@ -1,0 +1,90 @@
+"""Creating, deleting and growing topics: what both edges call. [S]
+
+The controller changes the metadata store, wherever it is (`controller_calls.py`); this service fills in the broker's
+defaults and applies its policies. It answers within the caller's time, and once the broker's own image shows the
+change, so that a client that creates a topic and asks for it next finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from ottla_broker.config import TopicsConfig
+from ottla_broker.controller.image import INTERNAL_TOPICS
+from ottla_broker.controller.metadata import Metadata
+from ottla_broker.requests import NewTopic, TopicResult
+from ottla_broker.service.controller_calls import ControllerCalls
+from ottla_core.errors import PolicyViolation, RequestError, UnknownTopicOrPartition
+
+#: How long an auto-created topic may take before the client is told to ask again.
+_ENSURE_TIMEOUT_S = 5.0
+
+
+class TopicService:
+    def __init__(
+        self,
+        config: TopicsConfig,
+        metadata: Metadata,
+        controller: ControllerCalls,
+        settling: Callable[[float], Awaitable[None] | None] = lambda opened_at: None,
+    ) -> None:
+        """`settling` gives what to await before clients are told who leads, if somebody was just lost."""
+        self.settling = settling
+        self._config = config
+        self._metadata = metadata
+        self._controller = controller
+
+    async def create(
+        self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_s: float
+    ) -> list[TopicResult]:
+        filled = [self._with_defaults(topic) for topic in topics]
+        return await self._controller.create_topics(filled, validate_only=validate_only, timeout_s=timeout_s)
+
+    async def delete(self, names: Sequence[str], *, timeout_s: float) -> list[TopicResult]:
+        if not self._config.delete_enabled:
+            refusal = PolicyViolation("delete.topic.enable is false on this broker.")
+            return [TopicResult(name, error=refusal) for name in names]
+        return await self._controller.delete_topics(names, timeout_s=timeout_s)
+
+    async def grow(
+        self,
+        name: str,
+        total: int,
+        assignments: tuple[tuple[int, ...], ...] | None = None,
+        *,
+        validate_only: bool,
+        timeout_s: float,
+    ) -> TopicResult:
+        if name not in self._metadata.image.topics:
+            return TopicResult(name, error=UnknownTopicOrPartition(f"There is no topic {name!r}."))
+        return await self._controller.grow_topic(
+            name, total, assignments, validate_only=validate_only, timeout_s=timeout_s
+        )
+
+    async def ensure(self, names: Sequence[str]) -> None:
+        """Create what is missing, if the broker is set so. Whatever fails, the look-up that follows will say."""
+        if not self._config.auto_create:
+            return
+        image = self._metadata.image
+        # The cluster's own topics come with settings of their own, when they are first needed.
+        wanted = (name for name in dict.fromkeys(names) if name not in INTERNAL_TOPICS)
+        missing = [NewTopic(name) for name in wanted if name not in image.topics]
+        if missing:
+            try:
+                await self.create(missing, validate_only=False, timeout_s=_ENSURE_TIMEOUT_S)
+            except RequestError:
+                return
+
+    def _with_defaults(self, topic: NewTopic) -> NewTopic:
+        if topic.assignments is not None:
+            return topic
+        return replace(
+            topic,
+            partitions=self._config.partitions if topic.partitions == -1 else topic.partitions,
+            replication_factor=(
+                self._config.replication_factor
+                if topic.replication_factor == -1
+                else topic.replication_factor
+            ),
+        )

@@ -1,0 +1,49 @@
+"""Progress bars, on standard error and only for those who can see them. [A]
+
+Apart from `screen` because most commands are over before anybody could look at one.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Task as ProgressTask
+from rich.text import Text
+
+from ottla_cli.quantities import show_count
+from ottla_cli.screen import console
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: ProgressTask) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{show_count(speed)}/s", style="cyan")
+
+
+class _Count(MofNCompleteColumn):
+    def render(self, task: ProgressTask) -> Text:
+        total = "" if task.total is None else f"/{show_count(task.total)}"
+        return Text(f"{show_count(task.completed)}{total}", style="green")
+
+
+def progress(*, shown: bool | None = None, transient: bool = False) -> Progress:
+    """A bar with counts, rate and time on standard error; nothing if that is no terminal."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        _Count(),
+        _Rate(),
+        TimeRemainingColumn(),
+        console=console(stderr=True),
+        transient=transient,
+        disable=not sys.stderr.isatty() if shown is None else not shown,
+        refresh_per_second=8,
+    )

@@ -1,0 +1,98 @@
+"""`ottla cluster`: who is there. [A]"""
+
+from __future__ import annotations
+
+import typer
+
+from ottla_cli.cluster_status import status as show_status
+from ottla_cli.connecting import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, admin, run
+from ottla_cli.screen import print_json, show, table
+from ottla_client.admin import ClusterDescription
+
+app = typer.Typer(invoke_without_command=True)
+
+
+@app.callback()
+def _group(context: typer.Context, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
+    """Show the cluster: its id, its brokers, and which of them is the controller.
+
+    $ ottla cluster
+    $ ottla cluster info --json
+    $ ottla cluster status
+    """
+    if context.invoked_subcommand is None:
+        _info(bootstrap, as_json=as_json)
+
+
+@app.command()
+def info(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
+    """Show the cluster: its id, its brokers, and which of them is the controller.
+
+    $ ottla cluster info --bootstrap broker-0.example:9192 --json
+    """
+    _info(bootstrap, as_json=as_json)
+
+
+@app.command()
+def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
+    """Show brokers with what they lead, and partitions without a leader or with copies that lag.
+
+    The exit code is 1 if there are any.
+
+    $ ottla cluster status --json
+    """
+    show_status(bootstrap, as_json=as_json)
+
+
+def _info(bootstrap: str, *, as_json: bool) -> None:
+    async def work() -> tuple[ClusterDescription, list[int]]:
+        async with admin(bootstrap) as client:
+            found = await client.describe_cluster()
+            topics = await client.describe_topics()
+            return found, [len(topic.partitions) for topic in topics]
+
+    found, partitions = run(work())
+    brokers = sorted(found.brokers, key=lambda broker: broker.id)
+    if as_json:
+        document = {
+            "cluster_id": found.cluster_id,
+            "controller_id": found.controller_id,
+            "topics": len(partitions),
+            "partitions": sum(partitions),
+            "brokers": [
+                {
+                    "id": broker.id,
+                    "grpc": f"{broker.host}:{broker.port}",
+                    "kafka": f"{broker.kafka_host}:{broker.kafka_port}",
+                    "rack": broker.rack or None,
+                    "controller": broker.id == found.controller_id,
+                }
+                for broker in brokers
+            ],
+        }
+        print_json(document)
+        return
+    facts = [
+        ("cluster", found.cluster_id),
+        ("controller", found.controller_id if found.controller_id >= 0 else "none right now"),
+        ("topics", f"{len(partitions):,} with {sum(partitions):,} partitions"),
+    ]
+    made = table(("", ""), facts)
+    made.show_header = False
+    show(made)
+    typer.echo()
+    show(
+        table(
+            ("broker#", "gRPC", "Kafka", "rack", ""),
+            (
+                (
+                    broker.id,
+                    f"{broker.host}:{broker.port}",
+                    f"{broker.kafka_host}:{broker.kafka_port}",
+                    broker.rack or "-",
+                    "controller" if broker.id == found.controller_id else "",
+                )
+                for broker in brokers
+            ),
+        )
+    )

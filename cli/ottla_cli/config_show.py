@@ -1,0 +1,73 @@
+"""`ottla config show`: a broker's settings as it would see them, and where each value comes from. [A]"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Annotated
+
+import typer
+
+from ottla_cli.failure import Failure
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Show a broker's settings."""
+
+
+@app.command("show")
+def show(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Only settings whose name contains one of these.")
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option(help="A configuration file: TOML, or .properties.", envvar="OTTLA_CONFIG")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="As on the broker's command line.")
+    ] = None,
+    changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False,
+) -> None:
+    """Every setting with its value, its source (flag, variable, file, default) and its meaning."""
+    try:
+        from ottla_broker.__main__ import read_settings
+        from ottla_broker.config import SETTINGS
+        from ottla_broker.setting import ConfigError
+        from ottla_broker.topic_config import definitions
+    except ImportError:
+        raise Failure("Broker settings need the broker: pip install 'ottla[broker]'.") from None
+
+    flags = dict(pair.partition("=")[::2] for pair in set_ or [])
+    try:
+        resolved = read_settings(config, flags, os.environ)
+    except ConfigError as refused:
+        raise Failure(str(refused), exit_code=2) from None
+    docs = {synonym.name: made.documentation for made in definitions() for synonym in made.synonyms}
+    docs.update((name, made.doc) for name, made in SETTINGS.items())
+    rows = [
+        {"name": name, "value": origin.value, "source": origin.source, "doc": docs.get(name, "")}
+        for name, origin in resolved.sources.items()
+        if (not names or any(part in name for part in names)) and not (changed and origin.source == "default")
+    ]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+    else:
+        _print(rows, resolved.warnings)
+
+
+def _print(rows: list[dict[str, str]], warnings: tuple[str, ...]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("setting", "value", "source", "what it does", box=None, padding=(0, 2, 0, 0))
+    for row in rows:
+        style = "" if row["source"] != "default" else "dim"
+        table.add_row(*(Text(row[key], style=style) for key in ("name", "value", "source", "doc")))
+    Console(highlight=False).print(table)
+    for warning in warnings:
+        Console(stderr=True, highlight=False).print(warning, style="yellow", markup=False)

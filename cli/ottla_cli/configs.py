@@ -1,0 +1,218 @@
+"""`ottla configs`: settings of topics and of running brokers, with where each value comes from. [A]
+
+(`ottla config show`, without the s, is about a broker that is still to be started.)
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from ottla_cli.connecting import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    admin,
+    describe_topic,
+    pairs,
+    run,
+    similar,
+)
+from ottla_cli.failure import Failure
+from ottla_cli.screen import note, print_json, say, show, table
+from ottla_client import Admin, ConfigEntry
+
+app = typer.Typer(no_args_is_help=True)
+
+_TopicOption = Annotated[str | None, typer.Option("--topic", "-t", help="Settings of this topic.")]
+_BrokerOption = Annotated[int | None, typer.Option("--broker", help="Settings of this broker, by its id.")]
+_AllBrokers = Annotated[bool, typer.Option("--all-brokers", help="The default for all brokers.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only check whether it would be accepted.")]
+
+
+@app.callback()
+def _group() -> None:
+    """Look at settings of topics and brokers, and change them while they run.
+
+    $ ottla configs describe --topic orders
+    $ ottla configs set --topic orders retention.ms=3600000
+    $ ottla configs unset --topic orders retention.ms
+    """
+
+
+@app.command()
+def describe(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Only settings that contain this.")
+    ] = None,
+    topic: _TopicOption = None,
+    broker: _BrokerOption = None,
+    changed: Annotated[bool, typer.Option("--changed", help="Only what is not at its default.")] = False,
+    docs: Annotated[bool, typer.Option("--docs", help="With what each setting does.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Show settings: value, and source (topic, dynamic-broker, static-broker, default).
+
+    $ ottla configs describe --topic orders --changed
+    $ ottla configs describe --broker 0 retention
+    """
+    _one_of(topic, broker, False)
+
+    async def work() -> list[ConfigEntry]:
+        async with admin(bootstrap) as client:
+            await _check(client, topic, broker)
+            return await client.describe_configs(topic=topic, broker=broker)
+
+    entries = [
+        entry
+        for entry in sorted(run(work()), key=lambda each: each.name)
+        if not (changed and entry.is_default) and (not names or any(part in entry.name for part in names))
+    ]
+    if as_json:
+        print_json([_document(entry) for entry in entries])
+    elif not entries:
+        note("No setting is called so." if names else "Everything is at its default.")
+    else:
+        columns = ["setting", "value", "source", *(["what it does"] if docs else [])]
+        rows = (
+            (e.name, _value(e), e.source + (", fixed" if e.read_only else ""), e.documentation)[
+                : len(columns)
+            ]
+            for e in entries
+        )
+        show(table(columns, rows, dim=(entry.is_default for entry in entries)))
+
+
+def _value(entry: ConfigEntry) -> str:
+    if entry.sensitive:
+        return "(hidden)"
+    return "-" if entry.value is None else entry.value or '""'
+
+
+def _document(entry: ConfigEntry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "value": entry.value,
+        "source": entry.source,
+        "type": entry.type,
+        "read_only": entry.read_only,
+        "sensitive": entry.sensitive,
+        "documentation": entry.documentation,
+    }
+
+
+@app.command("set")
+def set_(
+    values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE", help="Settings and their values.")],
+    topic: _TopicOption = None,
+    broker: _BrokerOption = None,
+    all_brokers: _AllBrokers = False,
+    append: Annotated[bool, typer.Option("--append", help="Add to a list, such as cleanup.policy.")] = False,
+    subtract: Annotated[bool, typer.Option("--subtract", help="Take out of a list.")] = False,
+    dry_run: _DryRun = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Set values; the others stay as they are.
+
+    $ ottla configs set --topic orders retention.ms=3600000 segment.bytes=1048576
+    $ ottla configs set --topic orders cleanup.policy=compact --append
+    $ ottla configs set --all-brokers log.retention.ms=86400000
+    """
+    if append and subtract:
+        raise Failure("Choose one of --append and --subtract.", exit_code=2)
+    kind = "append" if append else "subtract" if subtract else "set"
+    _change(
+        {**pairs(values, "configs set")},
+        topic,
+        broker,
+        all_brokers,
+        kind,
+        dry_run,
+        bootstrap,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def unset(
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Settings to put back.")],
+    topic: _TopicOption = None,
+    broker: _BrokerOption = None,
+    all_brokers: _AllBrokers = False,
+    dry_run: _DryRun = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Put settings back to their default.
+
+    $ ottla configs unset --topic orders retention.ms
+    """
+    _change(dict.fromkeys(names), topic, broker, all_brokers, "set", dry_run, bootstrap, as_json=as_json)
+
+
+def _change(
+    changes: dict[str, str | None],
+    topic: str | None,
+    broker: int | None,
+    all_brokers: bool,
+    kind: str,
+    dry_run: bool,
+    bootstrap: str,
+    *,
+    as_json: bool,
+) -> None:
+    _one_of(topic, broker, all_brokers)
+
+    async def work() -> None:
+        async with admin(bootstrap) as client:
+            await _check(client, topic, broker)
+            if not all_brokers:
+                there = await client.describe_configs(topic=topic, broker=broker)
+                _check_names(list(changes), [entry.name for entry in there])
+            await client.alter_configs(
+                changes,
+                topic=topic,
+                broker=broker,
+                all_brokers=all_brokers,
+                kind=kind,
+                validate_only=dry_run,
+            )
+
+    run(work())
+    if as_json:
+        resource = {"topic": topic} if topic is not None else {"broker": broker}
+        print_json({**resource, "altered": not dry_run, "changes": changes})
+        return
+    what = f"Topic {topic}" if topic is not None else "All brokers" if all_brokers else f"Broker {broker}"
+    words = {"set": "=", "append": "+=", "subtract": "-="}
+    done = [
+        f"{name} is back to its default" if value is None else f"{name} {words[kind]} {value}"
+        for name, value in changes.items()
+    ]
+    say(f"{what}: {', '.join(done)}{' would be accepted' if dry_run else ''}.")
+
+
+def _one_of(topic: str | None, broker: int | None, all_brokers: bool) -> None:
+    if (topic is not None) + (broker is not None) + all_brokers != 1:
+        raise Failure("Say whose settings: --topic NAME or --broker ID.", exit_code=2)
+
+
+async def _check(client: Admin, topic: str | None, broker: int | None) -> None:
+    if topic is not None:
+        await describe_topic(client, topic)
+    if broker is not None:
+        there = [each.id for each in (await client.describe_cluster()).brokers]
+        if broker not in there:
+            raise Failure(f"There is no broker {broker}; there are: {', '.join(map(str, sorted(there)))}.")
+
+
+def _check_names(names: list[str], there: list[str]) -> None:
+    """A misspelt setting: the broker refuses it too, but does not know what was meant."""
+    for name in names:
+        if name not in there:
+            close = similar(name, there)
+            meant = f" Did you mean {' or '.join(close)}?" if close else " See: ottla configs describe --docs"
+            raise Failure(f"There is no setting {name!r}.{meant}")

@@ -1,0 +1,147 @@
+"""From a command to a cluster and back: common options, clients, and errors as sentences. [A]
+
+Every command that talks to brokers runs its coroutine through `run`, which is the one place where an error
+of the client or of a broker becomes a `Failure`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import logging
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from ottla_cli.failure import Failure
+from ottla_client import Admin, TopicDescription
+from ottla_client.errors import ClientError, RequestError, UnknownTopicOrPartition
+
+T = TypeVar("T")
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9192"
+INTERRUPTED = 130
+#: Different warnings shown by one command; more tell nothing new.
+_WARNINGS_MAX = 20
+
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap",
+        "-b",
+        metavar="HOST:PORT,…",
+        help="gRPC address of one or more brokers.",
+        envvar="OTTLA_BOOTSTRAP",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="For scripts: JSON on standard output.")]
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Do it, and turn what goes wrong into a sentence. Ctrl-C is an answer, not a traceback."""
+    _show_warnings()
+    try:
+        return asyncio.run(work)
+    except RequestError as refused:
+        raise Failure(sentence(refused)) from None
+    except ClientError as failed:
+        raise Failure(str(failed)) from None
+    except TimeoutError as late:
+        raise Failure(str(late) or "No answer came in time; is the cluster healthy?") from None
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _show_warnings() -> None:
+    """What the client says while it keeps trying, once per sentence: a broker that is away is no secret."""
+    seen: set[str] = set()
+
+    def is_news(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        # Records that were not written are the command's own to report, with an exit code.
+        if text in seen or (record.name.startswith("ottla_client.") and record.levelno == logging.ERROR):
+            return False
+        seen.add(text)
+        return len(seen) < _WARNINGS_MAX
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("ottla: %(message)s"))
+    handler.addFilter(is_news)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+def sentence(error: RequestError) -> str:
+    """The broker's own sentence, with Kafka's name for it: that is what one searches for."""
+    text = error.message.rstrip()
+    return text if error.name in text else f"{text.rstrip('.')}. ({error.name})"
+
+
+def usage(parse: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """The result, or a usage error with the sentence of the ValueError."""
+    try:
+        return parse(*arguments, **named)
+    except ValueError as wrong:
+        raise Failure(str(wrong), exit_code=2) from None
+
+
+def admin(bootstrap: str) -> Admin:
+    return usage(Admin, bootstrap)
+
+
+def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
+    """`name=value` arguments as a mapping."""
+    found = {}
+    for text in texts or []:
+        name, separator, value = text.partition("=")
+        if not separator or not name.strip():
+            raise Failure(f"{option} takes name=value, not {text!r}.", exit_code=2)
+        found[name.strip()] = value
+    return found
+
+
+async def describe_topic(client: Admin, topic: str) -> TopicDescription:
+    """The topic, or a Failure that knows similar names."""
+    return (await describe_topics(client, [topic]))[0]
+
+
+async def describe_topics(client: Admin, topics: list[str]) -> list[TopicDescription]:
+    try:
+        return await client.describe_topics(topics)
+    except UnknownTopicOrPartition:
+        there = await client.list_topics(include_internal=True)
+        missing = next((topic for topic in topics if topic not in there), topics[0])
+        raise Failure(no_such_topic(missing, there)) from None
+
+
+def similar(name: str, there: list[str]) -> list[str]:
+    """What was probably meant: the nearest name, and others only if they are about as near."""
+    by_lower = {each.lower(): each for each in there}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)
+    ratios = [difflib.SequenceMatcher(None, each, name.lower()).ratio() for each in close]
+    return [by_lower[each] for each, ratio in zip(close, ratios, strict=True) if ratio >= ratios[0] - 0.03]
+
+
+def no_such_topic(topic: str, there: list[str]) -> str:
+    """A sentence with the name that was probably meant."""
+    close = similar(topic, there)
+    if close:
+        return f"There is no topic {topic!r}. Did you mean {' or '.join(repr(name) for name in close)}?"
+    listed = "`ottla topics list` shows what there is" if there else "There are no topics at all yet"
+    return f"There is no topic {topic!r}. {listed}; `ottla topics create {topic}` makes it."
+
+
+def check_partitions(topic: TopicDescription, wanted: list[int] | None) -> list[int]:
+    """The partitions to work on: those asked for, or all."""
+    there = [each.partition for each in topic.partitions]
+    for partition in wanted or []:
+        if partition not in there:
+            raise Failure(
+                f"Topic {topic.name!r} has no partition {partition}; it has {_span(there)}.", exit_code=1
+            )
+    return sorted(set(wanted)) if wanted else there
+
+
+def _span(numbers: list[int]) -> str:
+    return "only 0" if len(numbers) == 1 else f"0 to {len(numbers) - 1}"

@@ -1,0 +1,255 @@
+"""`ottla consume`: a topic to standard output. [A]
+
+Follows by default, as kcat and rpk do: it waits for more at the end until Ctrl-C or until `--max` records
+came. `--no-follow` stops at what was the end when it began. Records of one partition keep their order; there
+is none between partitions.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from ottla_cli.connecting import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    admin,
+    check_partitions,
+    describe_topic,
+    run,
+    usage,
+)
+from ottla_cli.failure import Failure
+from ottla_cli.formats import Formatter, formatter, unescape
+from ottla_cli.groups_consume import GroupReading
+from ottla_cli.position import Position, parse_position
+from ottla_cli.screen import note
+from ottla_client import Admin, Consumer, OffsetAndTimestamp, TopicPartition
+
+#: How long a quiet poll waits before the end is looked at again.
+_POLL_MS = 500
+#: As the shell says it of programs that die of SIGPIPE, such as kcat.
+_BROKEN_PIPE = 141
+
+_Offsets = dict[TopicPartition, OffsetAndTimestamp]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """From where to where, per partition; an end of None has none."""
+
+    starts: dict[TopicPartition, int]
+    ends: dict[TopicPartition, int] | None
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
+    start: Annotated[
+        str, typer.Option("--from", "-o", metavar="POSITION", help="Where to begin; see above.")
+    ] = "earliest",
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-g", metavar="GROUP", help="As a member of a consumer group; see above."),
+    ] = None,
+    end: Annotated[
+        str | None,
+        typer.Option("--to", metavar="POSITION", help="Where to stop, before that one; means --no-follow."),
+    ] = None,
+    max_records: Annotated[
+        int | None, typer.Option("--max", "-n", metavar="N", help="Stop after so many records.", min=1)
+    ] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", help="Only this one; may be repeated.", min=0)
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow/--no-follow", " /-e", help="Wait for more at the end, or stop there.")
+    ] = True,
+    format_: Annotated[
+        str,
+        typer.Option("--format", "-f", help="value, key-value, json, hex, or a template; see above."),
+    ] = "value",
+    key_separator: Annotated[
+        str, typer.Option("--key-separator", "-K", metavar="TEXT", help="For key-value, which it implies.")
+    ] = "",
+    null: Annotated[bool, typer.Option("--null", "-Z", help="Write NULL for null keys and values.")] = False,
+    read_committed: Annotated[
+        bool, typer.Option("--read-committed", help="Nothing of open or aborted transactions.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No remarks on standard error.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Read records and write them to standard output.
+
+    $ ottla consume greetings                         # all, then what comes
+    $ ottla consume greetings --from earliest --max 10
+    $ ottla consume greetings --from latest           # only what comes
+    $ ottla consume greetings --from -10 --no-follow  # the last ten of each partition
+    $ ottla consume greetings --from -1h --no-follow  # the last hour
+    $ ottla consume orders --from 2026-03-31T14:00Z --to 2026-03-31T15:00Z
+    $ ottla consume orders --partition 2 --from 1000 --json | jq .value
+    $ ottla consume orders -f '%p:%o %d %k=%v\\n'
+    $ ottla consume orders --group billing            # share it with others
+
+    A POSITION is earliest, latest, an offset, -N (the last N of each
+    partition), a time (2026-03-31T14:00Z, or ms since 1970) or an age (-1h).
+
+    It follows: at the end it waits for more, also with --max, until Ctrl-C.
+    With --no-follow (-e) it stops at what was the end when it began.
+
+    With --group it shares the partitions with the other members, commits
+    what it has written, and goes on there when it is run again; --from is
+    then for partitions without a committed offset, earliest or latest.
+
+    Tokens of a template: %t topic, %p partition, %o offset, %k key, %v or %s
+    value, %K and %V their sizes, %T timestamp in ms, %d timestamp as ISO,
+    %h headers, %%; and \\n \\t \\r \\0 \\xFF.
+
+    --json is JSON lines with topic, partition, offset, timestamp (ms),
+    timestamp_type, key, value, headers; bytes that are no text come as
+    key_base64 and value_base64.
+    """
+    now_ms = int(time.time() * 1000)
+    begin = usage(parse_position, start, now_ms)
+    until = None if end is None else usage(parse_position, end, now_ms)
+    if until is None and not follow:
+        until = Position("latest")
+    if key_separator and format_ == "value":
+        format_ = "key-value"
+    separator = usage(unescape, key_separator) or b"\t"
+    write = usage(
+        formatter,
+        "json" if as_json else format_,
+        key_separator=separator,
+        null=b"NULL" if null else b"",
+    )
+    if group is not None:
+        _check_group_options(begin, end, partition)
+    consumer = usage(
+        Consumer,
+        bootstrap,
+        auto_offset_reset=begin.kind if group is not None else "earliest",
+        isolation_level="read_committed" if read_committed else "read_uncommitted",
+        max_poll_records=5000,
+        max_partition_fetch_bytes=4 * 1024 * 1024,
+        group_id=group,
+        enable_auto_commit=False,
+        client_id="ottla-cli",
+    )
+    work: _Work | GroupReading
+    if group is None:
+        work = _Work(consumer, write, max_records)
+        reading = work.run(bootstrap, topic, partition, begin, until)
+    else:
+        work = GroupReading(consumer, write, max_records, quiet=quiet)
+        reading = work.run(bootstrap, topic, follow=follow)
+    try:
+        run(reading)
+    except BrokenPipeError:
+        # `ottla consume … | head`: the reader has seen enough. What is still buffered goes nowhere, quietly.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(_BROKEN_PIPE) from None
+    except typer.Exit:
+        # Ctrl-C is how following ends.
+        if not quiet and sys.stderr.isatty():
+            note(f"\n{work.count:,} records.", style="dim")
+
+
+def _check_group_options(begin: Position, end: str | None, partition: list[int] | None) -> None:
+    if begin.kind not in ("earliest", "latest"):
+        raise Failure(
+            "With --group, --from is earliest or latest, for partitions without a committed offset; "
+            "`ottla groups reset-offsets` moves a group.",
+            exit_code=2,
+        )
+    if partition or end is not None:
+        raise Failure("--partition and --to do not go with --group: the group assigns.", exit_code=2)
+
+
+class _Work:
+    def __init__(self, consumer: Consumer, write: Formatter, max_records: int | None) -> None:
+        self._consumer = consumer
+        self._format = write
+        self._max = max_records
+        self.count = 0
+
+    async def run(
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: list[int] | None,
+        begin: Position,
+        until: Position | None,
+    ) -> None:
+        async with admin(bootstrap) as client:
+            found = await describe_topic(client, topic)
+            wanted = [TopicPartition(topic, number) for number in check_partitions(found, partitions)]
+            plan = await plan_of(client, wanted, begin, until)
+        async with self._consumer:
+            await self._read(plan)
+
+    async def _read(self, plan: Plan) -> None:
+        consumer, ends = self._consumer, plan.ends
+        left = [tp for tp in plan.starts if ends is None or plan.starts[tp] < ends[tp]]
+        consumer.assign(left)
+        for tp in left:
+            consumer.seek(tp, plan.starts[tp])
+        while left:
+            limit = 5000 if self._max is None else min(5000, self._max - self.count)
+            records = await consumer.poll(timeout_ms=_POLL_MS, max_records=limit)
+            if ends is not None:
+                records = [r for r in records if r.offset < ends[TopicPartition(r.topic, r.partition)]]
+            self.count += len(records)
+            if records:
+                sys.stdout.buffer.write(b"".join(map(self._format, records)))
+                sys.stdout.buffer.flush()
+            if self._max is not None and self.count >= self._max:
+                return
+            if ends is not None:
+                done = [tp for tp in left if await consumer.position(tp) >= ends[tp]]
+                if done:
+                    # Paused and not unassigned: a new assignment would drop what was fetched of the others.
+                    consumer.pause(*done)
+                    left = [tp for tp in left if tp not in done]
+
+
+async def plan_of(
+    client: Admin, wanted: list[TopicPartition], begin: Position, until: Position | None
+) -> Plan:
+    """Positions as offsets, each within what the partition holds."""
+    earliest = await client.list_offsets(dict.fromkeys(wanted, "earliest"))
+    latest = await client.list_offsets(dict.fromkeys(wanted, "latest"))
+
+    async def resolve(position: Position, *, checked: bool) -> dict[TopicPartition, int]:
+        if position.kind == "earliest":
+            return {tp: earliest[tp].offset for tp in wanted}
+        if position.kind == "latest":
+            return {tp: latest[tp].offset for tp in wanted}
+        if position.kind == "tail":
+            return {tp: max(earliest[tp].offset, latest[tp].offset - position.value) for tp in wanted}
+        if position.kind == "time":
+            found = await client.list_offsets(dict.fromkeys(wanted, position.value))
+            return {tp: found[tp].offset if found[tp].offset >= 0 else latest[tp].offset for tp in wanted}
+        if checked:
+            _check_range(position.value, wanted, earliest, latest)
+        return {tp: max(earliest[tp].offset, min(position.value, latest[tp].offset)) for tp in wanted}
+
+    starts = await resolve(begin, checked=True)
+    return Plan(starts, None if until is None else await resolve(until, checked=False))
+
+
+def _check_range(offset: int, wanted: list[TopicPartition], earliest: _Offsets, latest: _Offsets) -> None:
+    """An offset that no partition has is a mistake; that some have not is normal when all are read."""
+    if any(earliest[tp].offset <= offset <= latest[tp].offset for tp in wanted):
+        return
+    low, high = min(earliest[tp].offset for tp in wanted), max(latest[tp].offset for tp in wanted)
+    raise Failure(
+        f"Offset {offset} is not there: {wanted[0].topic} has {low} to {high}"
+        f"{'' if len(wanted) == 1 else ' over all partitions'}. Use --from earliest or latest."
+    )

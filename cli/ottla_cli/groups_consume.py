@@ -1,0 +1,109 @@
+"""`ottla consume --group`: reading as a member of a group. [A]
+
+Offsets are committed after their records are written, so what was not written is read again: by the next member,
+or by this command when it is run again.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from ottla_cli.connecting import admin, describe_topic
+from ottla_cli.screen import note
+from ottla_client import Consumer, ConsumerRecord, RebalanceListener, TopicPartition
+from ottla_client.errors import CommitFailed
+
+_POLL_MS = 500
+_BATCH = 5000
+_COMMIT_EVERY_S = 1.0
+#: With --no-follow: how long to wait for a partition of one's own before the others are left to it.
+_PATIENCE_S = 5.0
+
+
+class GroupReading:
+    def __init__(
+        self,
+        consumer: Consumer,
+        write: Callable[[ConsumerRecord], bytes],
+        max_records: int | None,
+        *,
+        quiet: bool,
+    ) -> None:
+        self._consumer = consumer
+        self._format = write
+        self._max = max_records
+        self._quiet = quiet
+        #: Whether all that was polled is written, so that the consumer's positions may be committed.
+        self._all_written = True
+        self._committed_at = 0.0
+        self.count = 0
+
+    async def run(self, bootstrap: str, topic: str, *, follow: bool) -> None:
+        ends: dict[TopicPartition, int] | None = None
+        async with admin(bootstrap) as client:
+            found = await describe_topic(client, topic)
+            if not follow:
+                tps = [TopicPartition(topic, each.partition) for each in found.partitions]
+                latest = await client.list_offsets(dict.fromkeys(tps, "latest"))
+                ends = {tp: each.offset for tp, each in latest.items()}
+        async with self._consumer as consumer:
+            listener = RebalanceListener(self._assigned, self._revoked, self._lost)
+            consumer.subscribe([topic], listener)
+            try:
+                await self._read(ends)
+            finally:
+                if self._all_written:
+                    await self._commit()
+
+    async def _read(self, ends: dict[TopicPartition, int] | None) -> None:
+        idle_since = time.monotonic()
+        while self._max is None or self.count < self._max:
+            limit = _BATCH if self._max is None else min(_BATCH, self._max - self.count)
+            records = await self._consumer.poll(timeout_ms=_POLL_MS, max_records=limit)
+            if records:
+                self._all_written = False
+                sys.stdout.buffer.write(b"".join(map(self._format, records)))
+                sys.stdout.buffer.flush()
+                self._all_written = True
+                self.count += len(records)
+                if time.monotonic() >= self._committed_at + _COMMIT_EVERY_S:
+                    self._committed_at = time.monotonic()
+                    self._consumer.commit_nowait()
+            mine = self._consumer.assignment()
+            if mine:
+                idle_since = time.monotonic()
+            if ends is None:
+                continue
+            if mine and all([await self._consumer.position(tp) >= ends.get(tp, 0) for tp in mine]):
+                return
+            if time.monotonic() >= idle_since + _PATIENCE_S and self._consumer.subscription():
+                return
+
+    # ------------------------------------------------------------------ partitions come and go
+
+    def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        if partitions:
+            self._remark(f"Reading {_named(partitions)}.")
+
+    async def _revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        await self._commit()
+        self._remark(f"Handed over {_named(partitions)}.")
+
+    def _lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self._remark(f"Lost {_named(partitions)}.")
+
+    async def _commit(self) -> None:
+        try:
+            await self._consumer.commit()
+        except CommitFailed as failed:
+            note(str(failed))
+
+    def _remark(self, sentence: str) -> None:
+        if not self._quiet and sys.stderr.isatty():
+            note(sentence, style="dim")
+
+
+def _named(partitions: Sequence[TopicPartition]) -> str:
+    return f"{partitions[0].topic} " + ",".join(str(tp.partition) for tp in sorted(partitions))

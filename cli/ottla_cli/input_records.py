@@ -1,0 +1,155 @@
+"""Standard input as records: lines, JSON objects, or all of it as one. [P]
+
+`Splitter` cuts a stream of chunks into pieces; a reader turns a piece into a `NewRecord`. Nothing here is
+decoded that need not be: a line goes out as the bytes that it came in.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ottla_client.record import Headers
+
+
+class BadInput(ValueError):
+    """A piece of the input that is no record, with a sentence that says why."""
+
+
+class NewRecord(NamedTuple):
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+class Splitter:
+    """Cuts chunks at a delimiter. What is left at the end is a piece too, if there is anything."""
+
+    def __init__(self, delimiter: bytes, limit_bytes: int) -> None:
+        self._delimiter = delimiter
+        self._limit = limit_bytes
+        self._rest: list[bytes] = []
+        self._rest_bytes = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        first, *others = chunk.split(self._delimiter)
+        if len(self._delimiter) > 1 and self._rest:
+            # The delimiter itself may be cut in two.
+            first, *others = (self.rest() + chunk).split(self._delimiter)
+        self._keep(first)
+        if not others:
+            return []
+        pieces = [self.rest(), *others[:-1]]
+        self._keep(others[-1])
+        return pieces
+
+    def _keep(self, piece: bytes) -> None:
+        self._rest.append(piece)
+        self._rest_bytes += len(piece)
+        if self._rest_bytes > self._limit:
+            raise BadInput(
+                f"A record has more than {self._limit} bytes. Is the delimiter right? "
+                "Raise --max-record-bytes if it is."
+            )
+
+    def rest(self) -> bytes:
+        """What came since the last delimiter; taken out."""
+        made = b"".join(self._rest)
+        self._rest, self._rest_bytes = [], 0
+        return made
+
+
+def line_reader(
+    *, key_separator: bytes | None, key: bytes | None, headers: Headers, null_if_empty: bool
+) -> Callable[[bytes], NewRecord]:
+    """A line is a value, or a key and a value with the separator between them."""
+
+    def read(line: bytes) -> NewRecord:
+        this_key, value = key, line
+        if key_separator is not None:
+            before, found, after = line.partition(key_separator)
+            if found:
+                this_key, value = before, after
+        if null_if_empty:
+            return NewRecord(value or None, this_key or None, headers)
+        return NewRecord(value, this_key, headers)
+
+    return read
+
+
+_JSON_NAMES = {
+    "key", "key_base64", "value", "value_base64", "headers", "partition", "timestamp",
+    # What consume --json writes besides; of no meaning here.
+    "topic", "offset", "timestamp_type",
+}  # fmt: skip
+
+
+def read_json(line: bytes) -> NewRecord:
+    """One JSON object: what `consume --json` writes, or written by hand. A value that is no text is JSON itself."""
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise BadInput(f"no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise BadInput('a JSON object is needed, such as {"key": "k", "value": "v"}')
+    unknown = [name for name in found if name not in _JSON_NAMES]
+    if unknown:
+        raise BadInput(f"field {unknown[0]!r} means nothing; there are {', '.join(sorted(_JSON_NAMES)[:7])}")
+    return NewRecord(
+        _json_bytes(found, "value"),
+        _json_bytes(found, "key"),
+        _json_headers(found.get("headers") or []),
+        _json_number(found, "partition"),
+        _json_number(found, "timestamp"),
+    )
+
+
+def _json_bytes(found: dict[str, Any], name: str) -> bytes | None:
+    encoded = found.get(f"{name}_base64")
+    if encoded is not None:
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except (binascii.Error, TypeError, ValueError):
+            raise BadInput(f"{name}_base64 is not base64") from None
+    value = found.get(name)
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"{name} has half a surrogate pair in it, which no text can have") from None
+
+
+def _json_headers(found: Any) -> Headers:
+    """A list of `{"key", "value"}`, or simply an object of names and values."""
+    if isinstance(found, dict):
+        return [(name, _json_bytes({"value": value}, "value")) for name, value in found.items()]
+    if not isinstance(found, list) or not all(
+        isinstance(each, dict) and isinstance(each.get("key"), str) for each in found
+    ):
+        raise BadInput('headers are an object, or a list of {"key": …, "value": …}')
+    return [(each["key"], _json_bytes(each, "value")) for each in found]
+
+
+def _json_number(found: dict[str, Any], name: str) -> int | None:
+    value = found.get(name)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise BadInput(f"{name} is {value!r}, not a number from 0 on")
+    return value
+
+
+def parse_headers(pairs: list[str]) -> list[tuple[str, bytes | None]]:
+    """`-H name=value`; `-H name` alone has a null value. ValueError with a sentence."""
+    found: list[tuple[str, bytes | None]] = []
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not name:
+            raise ValueError(f"-H takes name=value, not {pair!r}.")
+        found.append((name, value.encode() if separator else None))
+    return found

@@ -1,0 +1,93 @@
+"""What people see: tables on standard output, notes on standard error; `bars` has the progress. [A]
+
+Colours and bars appear only on a terminal. Values from outside (topic names, configuration) never pass for
+markup. Tables are not cut off when they are piped: a script that greps them sees whole words.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ottla_cli.failure import Failure
+
+#: Wide enough for any row when nobody looks at it through a window.
+_PIPED_WIDTH = 10_000
+
+
+def console(*, stderr: bool = False) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(
+        file=stream, highlight=False, markup=False, width=None if stream.isatty() else _PIPED_WIDTH
+    )
+
+
+def say(sentence: str) -> None:
+    """The result of a command that changes something."""
+    typer.echo(sentence)
+
+
+def note(sentence: str, *, style: str = "") -> None:
+    """A remark beside the result."""
+    console(stderr=True).print(Text(sentence, style=style), soft_wrap=True)
+
+
+def print_json(document: Any) -> None:
+    typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    title: str | None = None,
+    dim: Iterable[bool] | None = None,
+) -> Table:
+    """A table without lines. A column whose name ends in `#` is of numbers and stands to the right."""
+    made = Table(
+        box=None, padding=(0, 2, 0, 0), title=title, title_justify="left", title_style="bold", pad_edge=False
+    )
+    for name in columns:
+        right = name.endswith("#")
+        made.add_column(
+            name.rstrip("#"), justify="right" if right else "left", overflow="fold", header_style="bold"
+        )
+    shades = iter(dim) if dim is not None else None
+    for row in rows:
+        style = "dim" if shades is not None and next(shades) else ""
+        made.add_row(*(Text(_cell(value), style=style) for value in row))
+    return made
+
+
+def show(made: Table) -> None:
+    out = console()
+    if out.is_terminal:
+        out.print(made)
+        return
+    # Without the spaces that fill up the last column to the width of a window that is not there.
+    with out.capture() as captured:
+        out.print(made)
+    typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, tuple | list):
+        return ",".join(str(each) for each in value)
+    return str(value)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask a person at a terminal; scripts know what they do."""
+    if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    if not typer.confirm(question, err=True):
+        raise Failure("Nothing was changed.")

@@ -1,0 +1,100 @@
+"""`ottla status`: what runs in a data folder. [A]"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+from typing import Annotated, Any
+
+import typer
+
+from ottla_cli.cluster_state import BrokerState, ClusterFolder, Running
+
+_HEALTH_TIMEOUT_S = 2.0
+
+
+def status(
+    data: Annotated[str, typer.Option(help="The data folder of the cluster.", envvar="OTTLA_DATA")],
+    as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False,
+) -> None:
+    """Show the local cluster of a data folder. Exit code 1 if it does not run."""
+    folder = ClusterFolder(data)
+    running = folder.running() if os.path.isdir(folder.path) else None
+    report = describe(folder, running)
+    if as_json:
+        typer.echo(json.dumps(report, indent=2))
+    else:
+        _print(report)
+    if not report["running"]:
+        raise typer.Exit(1)
+
+
+def describe(folder: ClusterFolder, running: Running | None) -> dict[str, Any]:
+    if running is None or not running.owner.alive:
+        return {"data": folder.path, "running": False, "brokers": []}
+    etcd = running.etcd
+    return {
+        "data": folder.path,
+        "running": True,
+        "ready": running.ready,
+        "temporary": running.temporary,
+        "pid": running.owner.pid,
+        "etcd": {
+            "pid": etcd.pid if etcd else None,
+            "alive": bool(etcd and etcd.alive),
+            "endpoint": running.etcd_endpoint,
+        },
+        "brokers": [_broker(state) for state in running.brokers],
+    }
+
+
+def _broker(state: BrokerState) -> dict[str, Any]:
+    alive = state.process.alive
+    reasons = _not_ready(state.http) if alive else ["The process is gone."]
+    return {
+        "id": state.id,
+        "pid": state.process.pid,
+        "kafka": state.kafka,
+        "grpc": state.grpc,
+        "http": state.http,
+        "alive": alive,
+        "ready": not reasons,
+        "reasons": reasons,
+    }
+
+
+def _not_ready(address: str) -> list[str]:
+    """Why the broker says it is not ready; empty if it is."""
+    host, _, port = address.rpartition(":")
+    # Not urllib: it would ask a proxy for 127.0.0.1.
+    connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=_HEALTH_TIMEOUT_S)
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        return [] if answer.status == 200 else [str(reason) for reason in json.load(answer)["reasons"]]
+    except (OSError, http.client.HTTPException) as failed:
+        return [f"It does not answer: {failed}."]
+    except (ValueError, KeyError, TypeError):
+        return [f"It answers {answer.status}."]
+    finally:
+        connection.close()
+
+
+def _print(report: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    if not report["running"]:
+        console.print(f"No cluster runs in {report['data']}.", markup=False)
+        return
+    table = Table("broker", "pid", "Kafka", "gRPC", "HTTP", "state", box=None, padding=(0, 2, 0, 0))
+    for row in report["brokers"]:
+        state = "ready" if row["ready"] else " ".join(row["reasons"])
+        table.add_row(str(row["id"]), str(row["pid"]), row["kafka"], row["grpc"], row["http"], state)
+    console.print(table)
+    console.print(
+        f"etcd {report['etcd']['endpoint']} (pid {report['etcd']['pid']}), data {report['data']}",
+        markup=False,
+    )

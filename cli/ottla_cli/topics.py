@@ -1,0 +1,398 @@
+"""`ottla topics`: list, create, describe, alter, delete, grow. [A]"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Annotated, Any
+
+import typer
+
+from ottla_cli.connecting import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    admin,
+    describe_topic,
+    describe_topics,
+    pairs,
+    run,
+)
+from ottla_cli.failure import Failure
+from ottla_cli.quantities import plural
+from ottla_cli.screen import confirm, note, print_json, say, show, table
+from ottla_client import Admin, ConfigEntry, NewTopic, TopicDescription
+from ottla_client.errors import TopicAlreadyExists
+from ottla_client.record import OffsetAndTimestamp, TopicPartition
+
+app = typer.Typer(no_args_is_help=True)
+
+_Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+_Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="One or more topics.")]
+_Configs = Annotated[
+    list[str] | None,
+    typer.Option("--config", "-c", metavar="NAME=VALUE", help="A topic setting; may be repeated."),
+]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only check whether it would be accepted.")]
+
+
+@app.callback()
+def _group() -> None:
+    """Look at topics and change them.
+
+    $ ottla topics create orders --partitions 6 --config retention.ms=86400000
+    $ ottla topics list
+    $ ottla topics describe orders
+    """
+
+
+@app.command("list")
+def list_(
+    patterns: Annotated[
+        list[str] | None, typer.Argument(metavar="PATTERN", help="Only names like these: 'orders*'.")
+    ] = None,
+    internal: Annotated[bool, typer.Option("--internal", "-i", help="With Ottla's own topics.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """List topics.
+
+    $ ottla topics list
+    $ ottla topics list 'orders*' --json
+    """
+
+    async def work() -> list[TopicDescription]:
+        async with admin(bootstrap) as client:
+            return await client.describe_topics()
+
+    found = [
+        topic
+        for topic in sorted(run(work()), key=lambda each: each.name)
+        if (internal or not topic.internal)
+        and (not patterns or any(fnmatchcase(topic.name, pattern) for pattern in patterns))
+    ]
+    rows = [
+        {
+            "name": topic.name,
+            "topic_id": topic.topic_id,
+            "partitions": len(topic.partitions),
+            "replication_factor": topic.replication_factor,
+            "internal": topic.internal,
+        }
+        for topic in found
+    ]
+    if as_json:
+        print_json(rows)
+    elif rows:
+        keys = ("name", "partitions", "replication_factor")
+        show(table(("topic", "partitions#", "replicas#"), ([row[key] for key in keys] for row in rows)))
+    else:
+        note("No topic has such a name." if patterns else "There are no topics yet: ottla topics create NAME")
+
+
+@app.command()
+def create(
+    names: _Topics,
+    partitions: Annotated[
+        int,
+        typer.Option(
+            "--partitions", "-p", help="Number of partitions; -1 takes the broker's default.", min=-1
+        ),
+    ] = -1,
+    replication_factor: Annotated[
+        int,
+        typer.Option(
+            "--replication-factor", "-r", help="Copies of each; -1 takes the broker's default.", min=-1
+        ),
+    ] = -1,
+    config: _Configs = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Fine if it is there already, as it is.")
+    ] = False,
+    dry_run: _DryRun = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Create topics.
+
+    $ ottla topics create orders --partitions 6
+    $ ottla topics create prices -p 3 -c cleanup.policy=compact
+    """
+    configs = pairs(config, "--config")
+    if 0 in (partitions, replication_factor):
+        raise Failure(
+            "A topic has at least one partition and one copy; leave the option out for defaults.", exit_code=2
+        )
+
+    async def work() -> list[dict[str, Any]]:
+        rows = []
+        async with admin(bootstrap) as client:
+            for name in names:
+                wanted = NewTopic(name, partitions, replication_factor, configs)
+                created = True
+                try:
+                    await client.create_topics([wanted], validate_only=dry_run)
+                except TopicAlreadyExists:
+                    if not if_not_exists:
+                        raise
+                    created = False
+                rows.append({"name": name, "created": created and not dry_run})
+                if not dry_run:
+                    made = await describe_topic(client, name)
+                    rows[-1] |= {
+                        "topic_id": made.topic_id,
+                        "partitions": len(made.partitions),
+                        "replication_factor": made.replication_factor,
+                    }
+                if not as_json:
+                    say(_told(rows[-1], dry_run=dry_run))
+        return rows
+
+    rows = run(work())
+    if as_json:
+        print_json(rows)
+
+
+def _told(row: dict[str, Any], *, dry_run: bool) -> str:
+    if dry_run:
+        return f"Topic {row['name']} can be created."
+    shape = f"{plural(row['partitions'], 'partition')}, replication factor {row['replication_factor']}"
+    return f"Topic {row['name']} " + (f"created: {shape}." if row["created"] else f"was there: {shape}.")
+
+
+@app.command()
+def describe(
+    names: _Topics,
+    all_configs: Annotated[
+        bool, typer.Option("--all-configs", "-a", help="Also settings that are at their default.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Show partitions, leaders, replicas, offsets and configuration.
+
+    $ ottla topics describe orders
+    $ ottla topics describe orders prices --json
+    """
+
+    async def work() -> list[_Described]:
+        async with admin(bootstrap) as client:
+            topics = await describe_topics(client, names)
+            return [await _described(client, topic) for topic in topics]
+
+    found = run(work())
+    if as_json:
+        print_json([_as_json(*each, all_configs=all_configs) for each in found])
+        return
+    for number, each in enumerate(found):
+        if number:
+            typer.echo()
+        _print(*each, all_configs=all_configs)
+
+
+_Offsets = dict[TopicPartition, OffsetAndTimestamp]
+_Described = tuple[TopicDescription, _Offsets, _Offsets, list[ConfigEntry]]
+
+
+async def _described(client: Admin, topic: TopicDescription) -> _Described:
+    led = [TopicPartition(topic.name, each.partition) for each in topic.partitions if each.leader >= 0]
+    earliest = await client.list_offsets(dict.fromkeys(led, "earliest"))
+    latest = await client.list_offsets(dict.fromkeys(led, "latest"))
+    return topic, earliest, latest, await client.describe_configs(topic=topic.name)
+
+
+def _as_json(
+    topic: TopicDescription,
+    earliest: _Offsets,
+    latest: _Offsets,
+    configs: list[ConfigEntry],
+    *,
+    all_configs: bool,
+) -> dict[str, Any]:
+    def offset(found: _Offsets, partition: int) -> int | None:
+        each = found.get(TopicPartition(topic.name, partition))
+        return None if each is None else each.offset
+
+    return {
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "internal": topic.internal,
+        "replication_factor": topic.replication_factor,
+        "partitions": [
+            {
+                "partition": each.partition,
+                "leader": each.leader,
+                "leader_epoch": each.leader_epoch,
+                "replicas": list(each.replicas),
+                "isr": list(each.isr),
+                "offline": list(each.offline),
+                "earliest": offset(earliest, each.partition),
+                "latest": offset(latest, each.partition),
+            }
+            for each in topic.partitions
+        ],
+        "configs": [
+            {"name": entry.name, "value": entry.value, "source": entry.source}
+            for entry in configs
+            if all_configs or not entry.is_default
+        ],
+    }
+
+
+def _print(
+    topic: TopicDescription,
+    earliest: _Offsets,
+    latest: _Offsets,
+    configs: list[ConfigEntry],
+    *,
+    all_configs: bool,
+) -> None:
+    document = _as_json(topic, earliest, latest, configs, all_configs=all_configs)
+    facts = [
+        ("topic", topic.name),
+        ("id", topic.topic_id),
+        ("partitions", len(topic.partitions)),
+        ("replicas", topic.replication_factor),
+    ]
+    made = table(("", ""), facts)
+    made.show_header = False
+    show(made)
+    typer.echo()
+    rows = []
+    for each in document["partitions"]:
+        first, end = each["earliest"], each["latest"]
+        count = None if first is None or end is None else end - first
+        leader = each["leader"] if each["leader"] >= 0 else "none"
+        rows.append(
+            (
+                each["partition"],
+                leader,
+                each["leader_epoch"],
+                each["replicas"],
+                each["isr"],
+                first,
+                end,
+                count,
+            )
+        )
+    columns = ("partition#", "leader#", "epoch#", "replicas", "in sync", "earliest#", "latest#", "offsets#")
+    show(table(columns, rows))
+    if document["configs"]:
+        typer.echo()
+        entries = document["configs"]
+        show(
+            table(
+                ("setting", "value", "source"),
+                ((entry["name"], entry["value"], entry["source"]) for entry in entries),
+                dim=(entry["source"] == "default" for entry in entries),
+            )
+        )
+
+
+@app.command()
+def alter(
+    name: _Topic,
+    config: _Configs = None,
+    delete_config: Annotated[
+        list[str] | None,
+        typer.Option("--delete-config", "-d", metavar="NAME", help="Back to its default; may be repeated."),
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", help="The new number of partitions; it only grows.")
+    ] = None,
+    dry_run: _DryRun = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Change a topic's settings or its number of partitions.
+
+    $ ottla topics alter orders --config retention.ms=3600000
+    $ ottla topics alter orders --delete-config retention.ms
+    $ ottla topics alter orders --partitions 12
+    """
+    changes: dict[str, str | None] = {**pairs(config, "--config"), **dict.fromkeys(delete_config or [])}
+    if not changes and partitions is None:
+        raise Failure(
+            "Say what to change: --config NAME=VALUE, --delete-config NAME or --partitions N.", exit_code=2
+        )
+
+    async def work() -> None:
+        async with admin(bootstrap) as client:
+            await describe_topic(client, name)
+            if changes:
+                await client.alter_configs(changes, topic=name, validate_only=dry_run)
+            if partitions is not None:
+                await client.create_partitions(name, partitions, validate_only=dry_run)
+
+    run(work())
+    done = [f"{key} = {value}" if value is not None else f"{key} is unset" for key, value in changes.items()]
+    done += [f"partitions = {partitions}"] if partitions is not None else []
+    if as_json:
+        print_json({"name": name, "altered": not dry_run, "configs": changes, "partitions": partitions})
+    else:
+        say(f"Topic {name} {'can be altered' if dry_run else 'altered'}: {', '.join(done)}.")
+
+
+@app.command()
+def grow(
+    name: _Topic,
+    partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="The new total.")] = None,
+    by: Annotated[int | None, typer.Option("--by", help="How many to add instead.", min=1)] = None,
+    dry_run: _DryRun = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Add partitions. There is no way back, and keys move to other partitions with it.
+
+    $ ottla topics grow orders --partitions 12
+    $ ottla topics grow orders --by 2
+    """
+    if (partitions is None) == (by is None):
+        raise Failure("Say either the new total with --partitions, or how many more with --by.", exit_code=2)
+
+    async def work() -> tuple[int, int]:
+        async with admin(bootstrap) as client:
+            before = len((await describe_topic(client, name)).partitions)
+            total = partitions if partitions is not None else before + (by or 0)
+            await client.create_partitions(name, total, validate_only=dry_run)
+            return before, total
+
+    before, total = run(work())
+    if as_json:
+        print_json({"name": name, "grown": not dry_run, "before": before, "partitions": total})
+    else:
+        verb = "can grow" if dry_run else "has grown"
+        say(f"Topic {name} {verb} from {before} to {plural(total, 'partition')}.")
+
+
+@app.command()
+def delete(
+    names: _Topics,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Fine if it is not there.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Delete topics with all their records.
+
+    $ ottla topics delete orders
+    $ ottla topics delete old-orders older-orders --yes
+    """
+    question = f"Delete {', '.join(names)} with all records?"
+
+    async def work() -> list[str]:
+        async with admin(bootstrap) as client:
+            wanted = names
+            if if_exists:
+                there = await client.list_topics(include_internal=True)
+                wanted = [name for name in names if name in there]
+            if wanted:
+                await describe_topics(client, wanted)
+                confirm(question, yes=yes)
+                await client.delete_topics(wanted)
+            return wanted
+
+    gone = run(work())
+    if as_json:
+        print_json({"deleted": gone})
+    else:
+        say(f"Deleted: {', '.join(gone)}." if gone else "There was nothing to delete.")

@@ -1,0 +1,337 @@
+"""Records gather into batches, per partition, until a batch is full or has waited long enough. [P]
+
+Theory of operation. A `Lane` is one partition's way out: at most one open batch that still takes records,
+then closed ones in order, then those on the wire. A record goes to the open batch of its lane. A batch is
+*due* when `linger_s` has passed since its first record, when it is full, or when somebody flushes. A due
+batch stays open until the lane can really send it: while the wire is busy, batches grow instead of queueing
+up small ones.
+
+Invariants:
+A1. `used_bytes` is the sum of `size_bytes` of all batches that are not settled, and only `append` raises it.
+A2. `used_bytes` passes `buffer_bytes` by at most one record, and only if nothing else is in the buffer.
+A3. Within a lane, batches leave in the order in which they were opened, and records in the order of `append`.
+
+Called by the producer (append, flush) and by `producer_machine` (taking batches). Knows nothing of the
+network.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla_client.record import Headers
+from ottla_core.errors import MessageTooLarge
+from ottla_core.ids import TopicPartition
+from ottla_core.records.codec import BatchBuilder
+
+#: The most that a record adds to its key, value and headers in format v2: length, attributes, deltas, counts.
+RECORD_OVERHEAD_BYTES = 21 + 5
+#: Two lengths of at most five bytes around each header.
+HEADER_OVERHEAD_BYTES = 10
+
+
+_SPENT = BatchBuilder(0)
+#: One for all: the codec wants a list, and making one per record shows.
+_NO_HEADERS: list[tuple[str, bytes | None]] = []
+
+
+class Outcome(NamedTuple):
+    """What became of a batch: written at an offset (-1: nobody said), or an error."""
+
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    error: Exception | None = None
+
+
+class Batch:
+    """Records of one partition that travel, succeed and fail together."""
+
+    __slots__ = (
+        "attempts",
+        "builder",
+        "closed",
+        "count",
+        "created",
+        "deadline",
+        "epoch",
+        "id",
+        "lane",
+        "outcome",
+        "payload",
+        "producer_id",
+        "sequence",
+        "size_bytes",
+        "watchers",
+    )
+
+    def __init__(self, batch_id: int, lane: Lane, builder: BatchBuilder, now: float, deadline: float) -> None:
+        self.id = batch_id
+        self.lane = lane
+        self.builder = builder
+        self.created = now
+        #: When its records fail if they are not acknowledged.
+        self.deadline = deadline
+        self.count = 0
+        #: Uncompressed estimate: what it costs in `used_bytes` until it is settled.
+        self.size_bytes = 0
+        self.closed = False
+        #: Bytes for the wire; made once, when the batch is first sent, and again when it is renumbered.
+        self.payload = b""
+        self.attempts = 0
+        #: Idempotence: set when first sent.
+        self.producer_id = -1
+        self.epoch = -1
+        self.sequence = -1
+        self.outcome: Outcome | None = None
+        self.watchers: list[Callable[[Batch], None]] = []
+
+    def build(self) -> None:
+        """Make the bytes for the wire, with the numbers that the batch has by now."""
+        self.payload = bytes(
+            self.builder.build(
+                producer_id=self.producer_id, producer_epoch=self.epoch, base_sequence=self.sequence
+            )
+        )
+        self.builder = _SPENT  # its buffer is as large as the batch
+
+    def watch(self, callback: Callable[[Batch], None]) -> None:
+        """Call back when settled; at once if it is."""
+        if self.outcome is not None:
+            callback(self)
+        else:
+            self.watchers.append(callback)
+
+    def __repr__(self) -> str:
+        return f"<Batch {self.id} {self.lane.tp} x{self.count} seq={self.sequence} attempts={self.attempts}>"
+
+
+class Lane:
+    """One partition's way out. `accumulator` fills it; `producer_machine` empties it."""
+
+    __slots__ = (
+        "backoffs",
+        "due",
+        "epoch",
+        "in_flight",
+        "leader",
+        "next_sequence",
+        "not_before",
+        "open",
+        "partition",
+        "pending",
+        "producer_id",
+        "recovering",
+        "tp",
+    )
+
+    def __init__(self, tp: TopicPartition) -> None:
+        self.tp = tp
+        self.partition = tp.partition
+        self.open: Batch | None = None
+        #: The open batch need not wait any longer.
+        self.due = False
+        #: Closed and not on the wire, oldest first; retried ones come back in their old place.
+        self.pending: deque[Batch] = deque()
+        #: On the wire and not answered, oldest first.
+        self.in_flight: dict[int, Batch] = {}
+        #: Broker id; -1 while unknown.
+        self.leader = -1
+        #: After a failure: wait for all answers, then one batch at a time until the retried ones are through.
+        self.recovering = False
+        self.not_before = 0.0
+        self.backoffs = 0
+        self.producer_id = -1
+        self.epoch = -1
+        self.next_sequence = 0
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.pending) or (self.due and self.open is not None)
+
+
+class Accumulator:
+    def __init__(
+        self,
+        *,
+        batch_bytes: int,
+        linger_s: float,
+        buffer_bytes: int,
+        delivery_timeout_s: float,
+        record_bytes_max: int,
+        compression: int,
+        on_close: Callable[[TopicPartition], None] | None = None,
+    ) -> None:
+        #: Told of every batch that takes no more records: a time for partitioners to move on.
+        self._on_close = on_close
+        self._batch_bytes = batch_bytes
+        self._record_bytes_max = record_bytes_max
+        self._linger_s = linger_s
+        self._buffer_bytes = buffer_bytes
+        self._delivery_timeout_s = delivery_timeout_s
+        self._compression = compression
+        self._next_id = 0
+        self.used_bytes = 0
+        self.lanes: dict[TopicPartition, Lane] = {}
+        #: Lanes that have something to send, in the order in which they came to it.
+        self.ready: dict[TopicPartition, Lane] = {}
+        #: Open batches by age; those closed since are skipped when they come up.
+        self._lingering: deque[Batch] = deque()
+        #: All batches by age: settled ones are skipped.
+        self._expiring: deque[Batch] = deque()
+        #: Not settled, by id.
+        self.unsettled: dict[int, Batch] = {}
+
+    def lane(self, tp: TopicPartition) -> Lane:
+        lane = self.lanes.get(tp)
+        if lane is None:
+            lane = self.lanes[tp] = Lane(tp)
+        return lane
+
+    def append(
+        self,
+        lane: Lane,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        now: float | None = None,
+    ) -> Batch | None:
+        """The batch that took the record (as its `count - 1`th), or None if there was no room.
+
+        Without `now` only an open batch is tried, so that most records cost no look at the clock.
+        """
+        size = RECORD_OVERHEAD_BYTES
+        if value is not None:
+            size += len(value)
+        if key is not None:
+            size += len(key)
+        if headers:
+            size += headers_size(headers)
+        used = self.used_bytes + size
+        if used > self._buffer_bytes and self.used_bytes:
+            return None
+        batch = lane.open
+        if batch is None or not batch.builder.append(timestamp_ms, key, value, headers or _NO_HEADERS):
+            if now is None:
+                return None
+            # Only here: what is too large for any batch fits no open one either.
+            if size > self._record_bytes_max:
+                raise MessageTooLarge(
+                    f"A record of about {size} bytes is larger than "
+                    f"max_request_size={self._record_bytes_max}."
+                )
+            if batch is not None:
+                self.close(batch)
+            batch = self._open(lane, now)
+            try:
+                batch.builder.append(timestamp_ms, key, value, headers or _NO_HEADERS)
+            except (TypeError, ValueError):
+                self._forget(batch)
+                raise
+        batch.count += 1
+        batch.size_bytes += size
+        self.used_bytes = used
+        return batch
+
+    def _forget(self, batch: Batch) -> None:
+        """A batch that never got its first record was never there."""
+        batch.lane.open, batch.lane.due, batch.closed = None, False, True
+        batch.outcome = Outcome()
+        del self.unsettled[batch.id]
+
+    def _open(self, lane: Lane, now: float) -> Batch:
+        builder = BatchBuilder(self._batch_bytes, compression=self._compression)
+        batch = Batch(self._next_id, lane, builder, now, now + self._delivery_timeout_s)
+        self._next_id += 1
+        lane.open = batch
+        lane.due = False
+        self.unsettled[batch.id] = batch
+        self._expiring.append(batch)
+        if self._linger_s > 0:
+            self._lingering.append(batch)
+        else:
+            self.make_due(lane)
+        return batch
+
+    # ------------------------------------------------------------------ leaving
+
+    def close(self, batch: Batch) -> None:
+        """No more records; the batch waits in its lane to be sent."""
+        lane = batch.lane
+        batch.closed = True
+        lane.open = None
+        lane.due = False
+        lane.pending.append(batch)
+        self.ready[lane.tp] = lane
+        if self._on_close is not None:
+            self._on_close(lane.tp)
+
+    def make_due(self, lane: Lane) -> None:
+        """What is open in the lane may go as soon as the wire is free."""
+        if lane.open is not None:
+            lane.due = True
+            self.ready[lane.tp] = lane
+
+    def end_linger(self, now: float) -> None:
+        """Make due what has waited long enough."""
+        lingering = self._lingering
+        while lingering and (lingering[0].closed or lingering[0].created + self._linger_s <= now):
+            batch = lingering.popleft()
+            if not batch.closed:
+                self.make_due(batch.lane)
+
+    def flush(self) -> None:
+        """Make everything due."""
+        for batch in self.unsettled.values():
+            if not batch.closed:
+                self.make_due(batch.lane)
+
+    def linger_ends(self) -> float | None:
+        """When `end_linger` has something to do next."""
+        lingering = self._lingering
+        while lingering and lingering[0].closed:
+            lingering.popleft()
+        return lingering[0].created + self._linger_s if lingering else None
+
+    # ------------------------------------------------------------------ settling
+
+    def expired(self, now: float) -> list[Batch]:
+        """Unsettled batches past their deadline, oldest first; each is given once."""
+        found: list[Batch] = []
+        expiring = self._expiring
+        while expiring and (expiring[0].outcome is not None or expiring[0].deadline <= now):
+            batch = expiring.popleft()
+            if batch.outcome is None:
+                found.append(batch)
+        return found
+
+    def first_deadline(self) -> float | None:
+        expiring = self._expiring
+        while expiring and expiring[0].outcome is not None:
+            expiring.popleft()
+        return expiring[0].deadline if expiring else None
+
+    def settle(self, batch: Batch, outcome: Outcome) -> None:
+        """The batch is over: free its memory, and tell whoever watches."""
+        if batch.outcome is not None:
+            return
+        batch.outcome = outcome
+        if batch.id not in batch.lane.in_flight:
+            batch.payload = b""  # deliveries keep the batch, and users may keep those for long
+        self.used_bytes -= batch.size_bytes
+        del self.unsettled[batch.id]
+        lane = batch.lane
+        if lane.open is batch:
+            lane.open, lane.due, batch.closed = None, False, True
+        watchers, batch.watchers = batch.watchers, []
+        for watcher in watchers:
+            watcher(batch)
+
+
+def headers_size(headers: Headers) -> int:
+    return sum(
+        HEADER_OVERHEAD_BYTES + 4 * len(name) + (0 if value is None else len(value))
+        for name, value in headers
+    )

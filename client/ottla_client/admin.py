@@ -1,0 +1,379 @@
+"""Looking at and changing what exists: topics, partitions, configuration, offsets, brokers, groups. [S]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla_client.cluster import Cluster
+from ottla_client.connection import told
+from ottla_client.group_admin import GroupAdmin, GroupDescription, GroupListing, PartitionLag
+from ottla_client.offsets import list_offsets
+from ottla_client.record import OffsetAndMetadata, OffsetAndTimestamp
+from ottla_core.errors import NotLeaderOrFollower, RequestError, UnknownTopicOrPartition
+from ottla_core.ids import TopicPartition
+from ottla_core.pb import broker_pb2 as pb
+from ottla_core.real.chance import RealChance
+from ottla_core.real.clock import RealClock
+
+_KINDS = {
+    "set": pb.ConfigChange.KIND_SET,
+    "delete": pb.ConfigChange.KIND_DELETE,
+    "append": pb.ConfigChange.KIND_APPEND,
+    "subtract": pb.ConfigChange.KIND_SUBTRACT,
+}
+_SPECS = {"earliest": -2, "latest": -1, "max_timestamp": -3}
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create. -1 takes the broker's default."""
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+    #: Explicit placement instead: broker ids per partition.
+    replica_assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    name: str
+    topic_id: str
+    internal: bool
+    partitions: tuple[PartitionDescription, ...]
+
+    @property
+    def replication_factor(self) -> int:
+        return max((len(partition.replicas) for partition in self.partitions), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDescription:
+    id: int
+    host: str
+    port: int
+    rack: str
+    kafka_host: str
+    kafka_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    cluster_id: str
+    controller_id: int
+    brokers: tuple[BrokerDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    name: str
+    value: str | None
+    #: "topic", "dynamic-broker", "static-broker" or "default".
+    source: str
+    type: str
+    read_only: bool
+    sensitive: bool
+    documentation: str
+
+    @property
+    def is_default(self) -> bool:
+        return self.source == "default"
+
+
+class Admin:
+    """Administration.
+
+    >>> async with Admin("127.0.0.1:9192") as admin:
+    ...     await admin.create_topics([NewTopic("greetings", num_partitions=3)])
+    ...     print(await admin.list_topics())
+
+    Methods that take several topics raise the first refusal, after having done what could be done.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] = "127.0.0.1:9192",
+        *,
+        request_timeout_ms: int = 30_000,
+    ) -> None:
+        self._clock = RealClock()
+        self._timeout_s = request_timeout_ms / 1000
+        self._cluster = Cluster(
+            bootstrap_servers, clock=self._clock, chance=RealChance(), request_timeout_s=self._timeout_s
+        )
+        self._groups = GroupAdmin(self._cluster, self._clock, self._timeout_s)
+
+    async def start(self) -> None:
+        await self._cluster.open()
+
+    async def stop(self) -> None:
+        await self._cluster.close()
+
+    async def __aenter__(self) -> Admin:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # ------------------------------------------------------------------ topics
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
+    ) -> list[TopicDescription]:
+        """Create topics, all with one call; a bare name takes the broker's defaults. Describes what was made."""
+        wanted = [NewTopic(topic) if isinstance(topic, str) else topic for topic in topics]
+        request = pb.CreateTopicsRequest(validate_only=validate_only, timeout_ms=self._timeout_ms)
+        for topic in wanted:
+            made = request.topics.add(
+                name=topic.name,
+                partitions=topic.num_partitions,
+                replication_factor=topic.replication_factor,
+                configs=topic.configs,
+            )
+            for partition, brokers in topic.replica_assignments.items():
+                made.assignments.add(partition=partition, brokers=brokers)
+        answer = await self._change("CreateTopics", request)
+        _raise_first(answer.topics)
+        if validate_only:
+            return []
+        return await self.describe_topics([topic.name for topic in wanted])
+
+    async def delete_topics(self, names: Iterable[str]) -> None:
+        request = pb.DeleteTopicsRequest(names=_names(names), timeout_ms=self._timeout_ms)
+        _raise_first((await self._change("DeleteTopics", request)).topics)
+
+    async def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        answer = await self._ask("Metadata", pb.MetadataRequest())
+        return [topic.name for topic in answer.topics if include_internal or not topic.internal]
+
+    async def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
+        """Partitions, leaders and replicas; of all topics if none are named."""
+        wanted = None if names is None else _names(names)
+        if wanted is not None and not wanted:
+            return []
+        answer = await self._ask("Metadata", pb.MetadataRequest(topics=wanted))
+        _raise_first(answer.topics)
+        return [_description(topic) for topic in answer.topics]
+
+    async def create_partitions(self, topic: str, total: int, *, validate_only: bool = False) -> None:
+        """Raise the number of a topic's partitions to `total`. Keys move to other partitions with that."""
+        request = pb.CreatePartitionsRequest(
+            topic=topic, total=total, validate_only=validate_only, timeout_ms=self._timeout_ms
+        )
+        _raise_first([(await self._change("CreatePartitions", request)).topic])
+
+    # ------------------------------------------------------------------ configuration
+
+    async def describe_configs(
+        self, *, topic: str | None = None, broker: int | None = None
+    ) -> list[ConfigEntry]:
+        """All settings of a topic or of a broker, with where each value comes from."""
+        request = pb.DescribeConfigsRequest(resources=[_resource(topic, broker)])
+        resource = (await self._ask("DescribeConfigs", request)).resources[0]
+        if resource.HasField("error"):
+            raise told(resource.error)
+        return [
+            ConfigEntry(
+                entry.name,
+                entry.value if entry.HasField("value") else None,
+                entry.source,
+                entry.type,
+                entry.read_only,
+                entry.sensitive,
+                entry.documentation,
+            )
+            for entry in resource.entries
+        ]
+
+    async def alter_configs(
+        self,
+        configs: Mapping[str, str | None],
+        *,
+        topic: str | None = None,
+        broker: int | None = None,
+        all_brokers: bool = False,
+        kind: str = "set",
+        validate_only: bool = False,
+    ) -> None:
+        """Set values; None puts a setting back to its default. Settings that are not named stay as they are.
+
+        `kind` may be "append" or "subtract" for settings that are lists, such as cleanup.policy.
+        """
+        if kind not in _KINDS:
+            raise ValueError(f"kind={kind!r}: choose one of {', '.join(_KINDS)}.")
+        request = pb.AlterConfigsRequest(
+            resource=_resource(topic, broker, all_brokers=all_brokers), validate_only=validate_only
+        )
+        for name, value in configs.items():
+            chosen = _KINDS["delete"] if value is None else _KINDS[kind]
+            request.changes.add(kind=chosen, name=name, value=value or "")
+        answer = await self._change("AlterConfigs", request)
+        if answer.HasField("error"):
+            raise told(answer.error)
+
+    # ------------------------------------------------------------------ offsets and records
+
+    async def list_offsets(
+        self, wanted: Mapping[TopicPartition, str | int], *, isolation_level: str = "read_uncommitted"
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """The offset for "earliest", "latest", "max_timestamp", or a time in ms; -1 where no record is that young."""
+        timestamps: dict[TopicPartition, int] = {}
+        for tp, spec in wanted.items():
+            if isinstance(spec, str) and spec not in _SPECS:
+                raise ValueError(f"{spec!r}: choose {', '.join(_SPECS)}, or a time in milliseconds.")
+            timestamps[TopicPartition(*tp)] = _SPECS[spec] if isinstance(spec, str) else spec
+        return await list_offsets(
+            self._cluster,
+            self._clock,
+            timestamps,
+            timeout_s=self._timeout_s,
+            read_committed=isolation_level == "read_committed",
+        )
+
+    async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete all records before these offsets (-1: all there are). The new first offset of each partition."""
+        topics = list(dict.fromkeys(topic for topic, _ in before))
+        for error in (await self._cluster.refresh(topics, timeout_s=self._timeout_s)).values():
+            raise error
+        by_leader: dict[int, list[tuple[TopicPartition, int]]] = {}
+        for tp, offset in before.items():
+            tp = TopicPartition(*tp)
+            layout = self._cluster.topics.get(tp.topic)
+            if layout is not None and tp.partition not in layout.partitions:
+                raise UnknownTopicOrPartition(f"Topic {tp.topic!r} has no partition {tp.partition}.")
+            by_leader.setdefault(self._cluster.leader(tp), []).append((tp, offset))
+        low: dict[TopicPartition, int] = {}
+        errors: list[RequestError] = []
+        for leader, parts in by_leader.items():
+            broker = self._cluster.broker(leader)
+            if broker is None:
+                errors.append(NotLeaderOrFollower(f"{parts[0][0]} has no leader right now."))
+                continue
+            request = pb.DeleteRecordsRequest(timeout_ms=self._timeout_ms)
+            for tp, offset in parts:
+                request.partitions.add(topic=tp.topic, partition=tp.partition, offset=offset)
+            answer = await self._cluster.call_at(broker, "DeleteRecords", request, self._timeout_s)
+            for each in answer.partitions:
+                if each.HasField("error"):
+                    errors.append(told(each.error))
+                else:
+                    low[TopicPartition(each.topic, each.partition)] = each.low_watermark
+        for error in errors:
+            raise error
+        return low
+
+    # ------------------------------------------------------------------ groups
+
+    async def list_groups(self, *, states: Sequence[str] = ()) -> list[GroupListing]:
+        """All groups of all brokers; only those in these states if any are named."""
+        return await self._groups.list_groups(states)
+
+    async def describe_groups(self, groups: Iterable[str]) -> list[GroupDescription]:
+        """State and members with their partitions. A group that does not exist is "Dead"."""
+        return await self._groups.describe_groups(_names(groups, "group"))
+
+    async def group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What the group has committed, of these partitions or of all; what has nothing is left out."""
+        return await self._groups.offsets(group, partitions)
+
+    async def group_lag(self, group: str) -> dict[TopicPartition, PartitionLag]:
+        """How far the group is behind, in all partitions that it has committed or reads."""
+        return await self._groups.lag(group)
+
+    async def alter_group_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
+    ) -> None:
+        """Move the group; it must have no members (NonEmptyGroup). Makes the group if there is none."""
+        await self._groups.alter_offsets(group, offsets)
+
+    async def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what the group has committed there. Refused for topics that members read."""
+        await self._groups.delete_offsets(group, partitions)
+
+    async def delete_groups(self, groups: Iterable[str]) -> None:
+        """With their offsets; only groups without members."""
+        await self._groups.delete_groups(_names(groups, "group"))
+
+    # ------------------------------------------------------------------ the cluster
+
+    async def describe_cluster(self) -> ClusterDescription:
+        answer = await self._ask("Metadata", pb.MetadataRequest(no_topics=True))
+        return ClusterDescription(
+            answer.cluster_id,
+            answer.controller_id,
+            tuple(
+                BrokerDescription(b.id, b.host, b.port, b.rack, b.kafka_host, b.kafka_port)
+                for b in answer.brokers
+            ),
+        )
+
+    @property
+    def _timeout_ms(self) -> int:
+        return int(self._timeout_s * 1000)
+
+    async def _ask(self, method: str, request: Any) -> Any:
+        """For questions: tried again while nobody answers."""
+        return await self._cluster.call(method, request, timeout_s=self._timeout_s)
+
+    async def _change(self, method: str, request: Any) -> Any:
+        """For changes: tried once, because an answer that was lost may stand for a change that was made."""
+        return await self._cluster.call(method, request, timeout_s=self._timeout_s, patient=False)
+
+
+def _names(names: Iterable[str], what: str = "topic") -> list[str]:
+    if isinstance(names, str):
+        raise TypeError(f"Expected a list of {what} names, got the text {names!r}.")
+    return list(names)
+
+
+def _raise_first(outcomes: Iterable[Any]) -> None:
+    for outcome in outcomes:
+        if outcome.HasField("error"):
+            raise told(outcome.error)
+
+
+def _resource(topic: str | None, broker: int | None, *, all_brokers: bool = False) -> pb.ConfigResource:
+    if (topic is not None) + (broker is not None) + all_brokers != 1:
+        raise ValueError("Name one of: topic, broker, all_brokers.")
+    if topic is not None:
+        return pb.ConfigResource(type=pb.CONFIG_RESOURCE_TYPE_TOPIC, name=topic)
+    return pb.ConfigResource(type=pb.CONFIG_RESOURCE_TYPE_BROKER, name="" if broker is None else str(broker))
+
+
+def _description(topic: pb.TopicInfo) -> TopicDescription:
+    return TopicDescription(
+        topic.name,
+        topic.topic_id,
+        topic.internal,
+        tuple(
+            PartitionDescription(
+                info.partition,
+                info.leader,
+                info.leader_epoch,
+                tuple(info.replicas),
+                tuple(info.isr),
+                tuple(info.offline),
+            )
+            for info in topic.partitions
+        ),
+    )

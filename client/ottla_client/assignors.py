@@ -1,0 +1,191 @@
+"""Who reads which partition: range, round-robin, sticky and cooperative-sticky. [P]
+
+The leader of a group calls `assign` with what all members said; every member asks its assignors for the user data
+they want to see there. The names are Kafka's, so members of all kinds of clients vote for the same ones. A class of
+your own with these members goes into `partition_assignment_strategy` as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Protocol, TypeAlias
+
+from ottla_client.group_protocol import (
+    NO_GENERATION,
+    Subscription,
+    decode_generation,
+    decode_sticky_data,
+    encode_generation,
+    encode_sticky_data,
+)
+from ottla_client.sticky import Claim, sticky
+from ottla_core.ids import TopicPartition
+
+#: Number of partitions by topic. A topic that does not exist is missing.
+Counts: TypeAlias = Mapping[str, int]
+Assignments: TypeAlias = dict[str, list[TopicPartition]]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    member_id: str
+    subscription: Subscription
+    instance_id: str | None = None
+
+    @property
+    def rank(self) -> tuple[bool, str]:
+        """Static members first, by the name that they keep: a restart then moves nothing."""
+        return (self.instance_id is None, self.instance_id or self.member_id)
+
+
+class Assignor(Protocol):
+    @property
+    def name(self) -> str:
+        """What the group votes for."""
+
+    @property
+    def cooperative(self) -> bool:
+        """Whether members go on reading while they join, and give up only what moves (KIP-429)."""
+
+    def user_data(self, previous: Sequence[TopicPartition], generation: int) -> bytes | None:
+        """What this member wants the leader to see, besides its subscription."""
+
+    def assign(self, counts: Counts, members: Sequence[GroupMember]) -> Assignments:
+        """Partitions by member id, for every member; each partition that somebody wants, once."""
+
+
+class RangeAssignor:
+    """Topic by topic, each member a run of consecutive partitions: topics with as many partitions match up."""
+
+    name = "range"
+    cooperative = False
+
+    def user_data(self, previous: Sequence[TopicPartition], generation: int) -> bytes | None:
+        return None
+
+    def assign(self, counts: Counts, members: Sequence[GroupMember]) -> Assignments:
+        made: Assignments = {member.member_id: [] for member in members}
+        ranked = sorted(members, key=lambda member: member.rank)
+        for topic in wanted_topics(counts, members):
+            takers = [member for member in ranked if topic in member.subscription.topics]
+            each, extra = divmod(counts[topic], len(takers))
+            start = 0
+            for number, member in enumerate(takers):
+                size = each + (number < extra)
+                made[member.member_id].extend(
+                    TopicPartition(topic, partition) for partition in range(start, start + size)
+                )
+                start += size
+        return made
+
+
+class RoundRobinAssignor:
+    """All partitions of all topics, dealt out like cards."""
+
+    name = "roundrobin"
+    cooperative = False
+
+    def user_data(self, previous: Sequence[TopicPartition], generation: int) -> bytes | None:
+        return None
+
+    def assign(self, counts: Counts, members: Sequence[GroupMember]) -> Assignments:
+        made: Assignments = {member.member_id: [] for member in members}
+        turns = cycle(sorted(members, key=lambda member: member.rank))
+        for tp in wanted_partitions(counts, members):
+            # Ends: a topic is only wanted if some member has it.
+            taker = next(member for member in turns if tp.topic in member.subscription.topics)
+            made[taker.member_id].append(tp)
+        return made
+
+
+class StickyAssignor:
+    """Balanced, and as much as possible as it was. All is given up before a rebalance."""
+
+    name = "sticky"
+    cooperative = False
+
+    def user_data(self, previous: Sequence[TopicPartition], generation: int) -> bytes | None:
+        return encode_sticky_data(previous, generation)
+
+    def assign(self, counts: Counts, members: Sequence[GroupMember]) -> Assignments:
+        claims: dict[str, Claim] = {}
+        for member in sorted(members, key=lambda member: member.rank):
+            previous, generation = decode_sticky_data(member.subscription.user_data)
+            claims[member.member_id] = Claim(
+                frozenset(member.subscription.topics), tuple(previous), generation
+            )
+        return sticky(counts, claims)
+
+
+class CooperativeStickyAssignor:
+    """The same, in two steps: who loses a partition gives it up first, and a second rebalance hands it on.
+
+    So a partition that moves is missing from the first assignment; everybody goes on with what stays.
+    """
+
+    name = "cooperative-sticky"
+    cooperative = True
+
+    def user_data(self, previous: Sequence[TopicPartition], generation: int) -> bytes | None:
+        return encode_generation(generation)
+
+    def assign(self, counts: Counts, members: Sequence[GroupMember]) -> Assignments:
+        claims: dict[str, Claim] = {}
+        for member in sorted(members, key=lambda member: member.rank):
+            said = member.subscription
+            generation = said.generation
+            if generation == NO_GENERATION:
+                generation = decode_generation(said.user_data)
+            claims[member.member_id] = Claim(frozenset(said.topics), said.owned, generation)
+        return withhold_moving(claims, sticky(counts, claims))
+
+
+def withhold_moving(claims: Mapping[str, Claim], made: Assignments) -> Assignments:
+    """Without what another member still has in its hands, whatever the age of its claim."""
+    holders: dict[TopicPartition, set[str]] = {}
+    for member_id, claim in claims.items():
+        for tp in claim.owned:
+            holders.setdefault(tp, set()).add(member_id)
+    return {
+        member_id: [tp for tp in partitions if tp not in holders or member_id in holders[tp]]
+        for member_id, partitions in made.items()
+    }
+
+
+def wanted_topics(counts: Counts, members: Iterable[GroupMember]) -> list[str]:
+    """Topics that exist and that some member reads, in order."""
+    wanted = {topic for member in members for topic in member.subscription.topics}
+    return sorted(topic for topic in wanted if counts.get(topic, 0) > 0)
+
+
+def wanted_partitions(counts: Counts, members: Iterable[GroupMember]) -> Iterator[TopicPartition]:
+    for topic in wanted_topics(counts, members):
+        for partition in range(counts[topic]):
+            yield TopicPartition(topic, partition)
+
+
+_BY_NAME: dict[str, type[Assignor]] = {
+    "range": RangeAssignor,
+    "roundrobin": RoundRobinAssignor,
+    "sticky": StickyAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
+}
+
+
+def assignors_for(strategy: str | Assignor | Sequence[str | Assignor]) -> tuple[Assignor, ...]:
+    """`partition_assignment_strategy` as objects, best first; ValueError with a sentence."""
+    chosen = [strategy] if isinstance(strategy, str) or not isinstance(strategy, Sequence) else strategy
+    made: dict[str, Assignor] = {}
+    for each in chosen:
+        if isinstance(each, str):
+            if each not in _BY_NAME:
+                raise ValueError(
+                    f"partition_assignment_strategy: there is no {each!r}; choose from {', '.join(_BY_NAME)}."
+                )
+            each = _BY_NAME[each]()
+        made[each.name] = each
+    if not made:
+        raise ValueError("partition_assignment_strategy: name at least one, for example 'range'.")
+    return tuple(made.values())

@@ -1,0 +1,230 @@
+"""What the client knows of the cluster, and how it learns more. [S]
+
+Owns the metadata cache (brokers, topics, leaders), its refreshing with backoff, and unary calls to
+whichever broker answers. Producer, consumer and admin hold one each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grpc import aio
+
+from ottla_client.background import Background
+from ottla_client.connection import Broker, Connections, address_of, addresses_of, told, translated
+from ottla_client.errors import CannotConnect, ClientClosed, ClientError
+from ottla_client.wrong_port import explain
+from ottla_core.errors import RequestError, RequestTimedOut
+from ottla_core.ids import NO_BROKER, TopicPartition
+from ottla_core.pb import broker_pb2 as pb
+from ottla_core.ports.chance import Chance
+from ottla_core.ports.clock import Clock
+
+#: One attempt to learn from one broker: one that is up answers in milliseconds, and another may be.
+_ATTEMPT_TIMEOUT_S = 5.0
+#: Asking these twice does no harm; anything else might be done twice.
+_QUESTIONS = frozenset(["Metadata", "FindCoordinator"])
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLayout:
+    """Where the partitions of a topic are led, at the time of asking."""
+
+    name: str
+    #: Broker id per partition; -1 for none.
+    leaders: tuple[int, ...]
+    epochs: tuple[int, ...]
+    partitions: range
+    #: Partitions with a leader.
+    available: tuple[int, ...]
+
+
+class Cluster:
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        clock: Clock,
+        chance: Chance,
+        request_timeout_s: float,
+        backoff_s: float = 0.1,
+        backoff_max_s: float = 1.0,
+        max_age_s: float = 300.0,
+    ) -> None:
+        self._bootstrap = addresses_of(bootstrap)
+        self._clock = clock
+        self._chance = chance
+        self._request_timeout_s = request_timeout_s
+        self._backoff_s = backoff_s
+        self._backoff_max_s = backoff_max_s
+        self._max_age_s = max_age_s
+        self._connections = Connections()
+        self._addresses: dict[int, str] = {}
+        #: Where the next call goes first: the address that answered last.
+        self._preferred = self._bootstrap[0]
+        self._refreshing = asyncio.Lock()
+        self._listeners: list[Callable[[TopicLayout], None]] = []
+        self._open = False
+        self.topics: dict[str, TopicLayout] = {}
+        self.cluster_id = ""
+        self.background = Background()
+
+    # ------------------------------------------------------------------ life
+
+    async def open(self) -> None:
+        """Make sure that a broker answers; CannotConnect with a sentence about each address if none does."""
+        self._open = True
+        await self.refresh([], timeout_s=self._request_timeout_s, patient=False)
+        self.background.spawn(self._keep_fresh(), "metadata refresh")
+
+    async def close(self) -> None:
+        self._open = False
+        await self.background.close()
+        await self._connections.close()
+
+    async def _keep_fresh(self) -> None:
+        """Partitions may be added, and leaders move back, without any error to tell us."""
+        while True:
+            await self._clock.sleep(self._max_age_s)
+            try:
+                await self.refresh(list(self.topics), timeout_s=self._request_timeout_s)
+            except (ClientError, RequestError):
+                continue  # whoever needs it next asks again, and is told then
+
+    # ------------------------------------------------------------------ what is known
+
+    def listen(self, callback: Callable[[TopicLayout], None]) -> None:
+        """Call back with every topic layout that is learnt."""
+        self._listeners.append(callback)
+
+    def broker(self, broker_id: int) -> Broker | None:
+        address = self._addresses.get(broker_id)
+        return None if address is None else self._connections.broker(address)
+
+    def broker_at(self, info: pb.BrokerInfo) -> Broker:
+        """One that an answer named, known by its metadata or not yet."""
+        return self._connections.broker(address_of(info))
+
+    def brokers(self) -> list[Broker]:
+        return [self._connections.broker(address) for address in self._addresses.values()]
+
+    def leader(self, tp: TopicPartition) -> int:
+        layout = self.topics.get(tp.topic)
+        if layout is None or not 0 <= tp.partition < len(layout.leaders):
+            return NO_BROKER
+        return layout.leaders[tp.partition]
+
+    async def layout(self, topic: str, *, auto_create: bool, timeout_s: float) -> TopicLayout:
+        """The topic's layout, asked for if unknown; UnknownTopicOrPartition once the time is up."""
+        found = self.topics.get(topic)
+        deadline = self._clock.monotonic() + timeout_s
+        attempt = 0
+        while found is None:
+            errors = await self.refresh([topic], auto_create=auto_create, timeout_s=timeout_s)
+            found = self.topics.get(topic)
+            if found is None:
+                error = errors.get(topic)
+                if error is not None and (not error.retriable or not auto_create):
+                    raise error
+                attempt += 1
+                if self._clock.monotonic() + self._backoff(attempt) > deadline:
+                    raise error or RequestTimedOut(
+                        f"Nothing was learnt about topic {topic!r} in {timeout_s} s."
+                    )
+                await self._clock.sleep(self._backoff(attempt))
+        return found
+
+    # ------------------------------------------------------------------ asking
+
+    async def refresh(
+        self, topics: Sequence[str], *, timeout_s: float, auto_create: bool = False, patient: bool = True
+    ) -> dict[str, RequestError]:
+        """Ask for brokers and these topics; the refusals by topic. One at a time: others wait for the answer."""
+        async with self._refreshing:
+            request = pb.MetadataRequest(topics=topics, no_topics=not topics, auto_create=auto_create)
+            answer = await self.call("Metadata", request, timeout_s=timeout_s, patient=patient)
+            return await self._learn(answer)
+
+    async def _learn(self, answer: pb.MetadataResponse) -> dict[str, RequestError]:
+        self.cluster_id = answer.cluster_id
+        if answer.brokers:
+            self._addresses = {info.id: address_of(info) for info in answer.brokers if info.host}
+            await self._connections.keep_only([*self._addresses.values(), *self._bootstrap, self._preferred])
+        errors: dict[str, RequestError] = {}
+        for topic in answer.topics:
+            if topic.HasField("error"):
+                errors[topic.name] = told(topic.error)
+                self.topics.pop(topic.name, None)
+                continue
+            in_order = sorted(topic.partitions, key=lambda info: info.partition)
+            leaders = tuple(info.leader for info in in_order)
+            layout = TopicLayout(
+                topic.name,
+                leaders,
+                tuple(info.leader_epoch for info in in_order),
+                range(len(leaders)),
+                tuple(number for number, leader in enumerate(leaders) if leader in self._addresses),
+            )
+            self.topics[topic.name] = layout
+            for listener in self._listeners:
+                listener(layout)
+        return errors
+
+    async def call(
+        self, method: str, request: Any, *, timeout_s: float | None = None, patient: bool = True
+    ) -> Any:
+        """An Admin or Log call to any broker that answers. Patient: keep trying until the time is up."""
+        timeout_s = self._request_timeout_s if timeout_s is None else timeout_s
+        deadline = self._clock.monotonic() + timeout_s
+        attempt = 0
+        while True:
+            failures: dict[str, str] = {}
+            for address in self._candidates():
+                if not self._open:
+                    raise ClientClosed("The client is closed.")
+                left_s = deadline - self._clock.monotonic()
+                if left_s <= 0:
+                    raise RequestTimedOut(f"No broker answered {method} within {timeout_s:g} s.")
+                if method in _QUESTIONS:
+                    left_s = min(left_s, _ATTEMPT_TIMEOUT_S)
+                try:
+                    return await self.call_at(self._connections.broker(address), method, request, left_s)
+                except CannotConnect as error:
+                    failures[address] = str(error)
+                except RequestTimedOut as error:
+                    if method not in _QUESTIONS:
+                        raise
+                    failures[address] = str(error)
+            attempt += 1
+            pause_s = self._backoff(attempt)
+            if not patient or self._clock.monotonic() + pause_s > deadline:
+                raise CannotConnect(" ".join([await explain(at, why) for at, why in failures.items()]))
+            await self._clock.sleep(pause_s)
+
+    async def call_at(self, broker: Broker, method: str, request: Any, timeout_s: float) -> Any:
+        """One call to one broker."""
+        try:
+            answer = await broker.method(method)(request, timeout=timeout_s)
+        except aio.AioRpcError as error:
+            raise translated(error, broker.address) from None
+        except asyncio.CancelledError:
+            # A channel that is closed under a call also says "cancelled"; only our own caller's is ours to
+            # obey.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise CannotConnect(f"The connection to {broker.address} was closed.") from None
+        except aio.UsageError:
+            raise ClientClosed("The client is closed.") from None
+        self._preferred = broker.address
+        return answer
+
+    def _candidates(self) -> list[str]:
+        return list(dict.fromkeys([self._preferred, *self._addresses.values(), *self._bootstrap]))
+
+    def _backoff(self, attempt: int) -> float:
+        base = min(self._backoff_s * 2.0 ** min(attempt - 1, 16), self._backoff_max_s)
+        return base * (0.8 + 0.4 * self._chance.fraction())

@@ -1,0 +1,118 @@
+"""Channels to brokers, one per address, and calls over them. [S]
+
+Owns gRPC: everything above speaks in requests, answers and the errors of `errors.py`. Reconnecting is the
+channel's own work; how often it tries is set here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from ottla_client.errors import CannotConnect, ClientError
+from ottla_core.errors import RequestError, RequestTimedOut, error_from_code
+from ottla_core.pb import broker_pb2 as pb
+from ottla_core.pb import broker_pb2_grpc, groups_pb2_grpc
+
+#: A fetch brings what was asked for, or one batch that is larger; batches of more than this exist nowhere.
+RECEIVE_MAX_BYTES = 128 * 1024 * 1024
+#: A larger look-ahead raises memory, not the rate.
+_WINDOW_BYTES = 1024 * 1024
+_ERROR_TRAILER = "ottla-error-bin"
+
+_OPTIONS: list[tuple[str, int]] = [
+    ("grpc.max_receive_message_length", RECEIVE_MAX_BYTES),
+    ("grpc.max_send_message_length", -1),  # bounded by max_request_size, and by the broker
+    ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
+    # A connection of its own for each client: a slow consumer must not hold up a producer beside it.
+    ("grpc.use_local_subchannel_pool", 1),
+    # Retrying is ours: only we know what may be sent twice.
+    ("grpc.enable_retries", 0),
+    # grpc's own 1 to 120 seconds would keep a client away long after its broker has come back.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # Despite its name, how long one attempt to connect may take.
+    ("grpc.min_reconnect_backoff_ms", 5000),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+
+
+class Broker:
+    """One broker's address, its channel and its services."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.channel = aio.insecure_channel(address, options=_OPTIONS)
+        self.log: Any = broker_pb2_grpc.LogStub(self.channel)  # type: ignore[no-untyped-call]
+        self.admin: Any = broker_pb2_grpc.AdminStub(self.channel)  # type: ignore[no-untyped-call]
+        self.groups: Any = groups_pb2_grpc.GroupsStub(self.channel)  # type: ignore[no-untyped-call]
+
+    def method(self, name: str) -> Any:
+        """The unary call of that name, whichever service has it."""
+        return next(
+            getattr(stub, name) for stub in (self.admin, self.log, self.groups) if hasattr(stub, name)
+        )
+
+
+class Connections:
+    """All channels of one client, by address."""
+
+    def __init__(self) -> None:
+        self._brokers: dict[str, Broker] = {}
+
+    def broker(self, address: str) -> Broker:
+        found = self._brokers.get(address)
+        if found is None:
+            found = self._brokers[address] = Broker(address)
+        return found
+
+    async def keep_only(self, addresses: Sequence[str]) -> None:
+        """Close channels to brokers that are gone, so that a long life with many pods leaks none."""
+        for address in [known for known in self._brokers if known not in addresses]:
+            await self._brokers.pop(address).channel.close()
+
+    async def close(self) -> None:
+        await self.keep_only(())
+
+
+def addresses_of(bootstrap: str | Sequence[str]) -> list[str]:
+    """`"a:1,b:2"` or a sequence of those; a sentence if it is none."""
+    parts = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
+    addresses = [part.strip() for part in parts if part.strip()]
+    for address in addresses:
+        host, colon, port = address.rpartition(":")
+        if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            raise ValueError(f"{address!r} is not an address; write host:port, for example 127.0.0.1:9192.")
+    if not addresses:
+        raise ValueError("Give at least one broker address, for example 127.0.0.1:9192.")
+    return addresses
+
+
+def address_of(info: pb.BrokerInfo) -> str:
+    return f"[{info.host}]:{info.port}" if ":" in info.host else f"{info.host}:{info.port}"
+
+
+def translated(error: Any, address: str) -> RequestError | ClientError:
+    """What a failed call means, in our own words."""
+    for key, value in error.trailing_metadata() or ():
+        if key == _ERROR_TRAILER:
+            return told(pb.Error.FromString(value))
+    code, details = error.code(), error.details() or ""
+    if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+        return RequestTimedOut(f"{address} did not answer in time.")
+    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+        return CannotConnect(f"{address}: {details}")
+    if code == grpc.StatusCode.UNIMPLEMENTED:
+        return CannotConnect(f"{address} speaks gRPC but is no Ottla broker, or an older one ({details}).")
+    return RequestError(f"{address} refused the call: {details}")
+
+
+def told(error: pb.Error) -> RequestError:
+    """The exception for an error message from a broker."""
+    return error_from_code(error.code, error.message)

@@ -1,0 +1,427 @@
+"""The consumer: reads records from partitions, alone or as a member of a group. [S]
+
+The public face. Where the consumer is and what it needs next is `consumer_machine`'s, fetching is `fetcher`'s,
+and what has to do with a group `group_reader`'s: it calls `assign` on the machine as the user would.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+
+from ottla_client.assignors import Assignor, assignors_for
+from ottla_client.cluster import Cluster
+from ottla_client.committer import OnCommit
+from ottla_client.consumer_machine import EARLIEST, LATEST, ConsumerMachine, ConsumerPolicy
+from ottla_client.errors import ClientClosed, ClientError
+from ottla_client.fetch_stream import FetchLimits
+from ottla_client.fetched import Decoding
+from ottla_client.fetcher import Fetcher
+from ottla_client.group_reader import GroupReader
+from ottla_client.group_session import GroupSettings
+from ottla_client.interceptors import ConsumerInterceptor
+from ottla_client.listener import RebalanceListener
+from ottla_client.read_ahead import ReadAhead
+from ottla_client.record import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp
+from ottla_client.serializers import Deserializer, deserializer_for
+from ottla_core.ids import TopicPartition
+from ottla_core.real.chance import RealChance
+from ottla_core.real.clock import RealClock
+
+log = logging.getLogger(__name__)
+
+_ITERATION_POLL_MS = 1000
+_ISOLATION = {"read_uncommitted": False, "read_committed": True}
+
+
+class Consumer:
+    """Reads records from partitions.
+
+    >>> async with Consumer("127.0.0.1:9192", group_id="greeters") as consumer:
+    ...     consumer.subscribe(["greetings"])
+    ...     async for record in consumer:          # all records, as they come
+    ...         print(record.offset, record.value)
+
+    >>> async with Consumer("127.0.0.1:9192", auto_offset_reset="earliest") as consumer:
+    ...     consumer.assign([TopicPartition("greetings", 0)])   # alone, without a group
+    ...     for record in await consumer.poll(timeout_ms=1000):
+    ...         print(record.offset, record.value)
+
+    Arguments, with Kafka's names and meanings:
+
+    * `auto_offset_reset`: where to start in a partition without a position (or whose position is gone):
+      "latest", "earliest", or "none" to be told by an exception.
+    * `key_deserializer`, `value_deserializer`: "bytes", "str", "int", "json", or a callable from bytes.
+    * `max_poll_records`: the most that `poll` gives at once.
+    * `fetch_min_bytes`, `fetch_max_wait_ms`: a broker answers when it has so many bytes, or after that time.
+    * `max_partition_fetch_bytes`, `fetch_max_bytes`: the most of one partition, and of all, in one answer.
+    * `prefetch_max_bytes`: what may wait here, fetched and not polled.
+    * `isolation_level`: "read_uncommitted", or "read_committed" to see no open or aborted transactions.
+    * `check_crcs`: verify each batch as it is read.
+
+    As a member of a group:
+
+    * `group_id`: members of a group share the partitions of what they subscribe to, and commit where they are.
+    * `group_instance_id`: a static member; it may restart within `session_timeout_ms` without a rebalance.
+    * `session_timeout_ms`, `heartbeat_interval_ms`: who is silent for so long is out; how often to be heard.
+    * `max_poll_interval_ms`: who does not poll for so long leaves the group.
+    * `partition_assignment_strategy`: "cooperative-sticky", "range", "roundrobin", "sticky", or an assignor of
+      your own; all that this member can do, best first. If all of them are cooperative, members go on reading
+      while the group rebalances.
+    * `enable_auto_commit`, `auto_commit_interval_ms`: commit what earlier polls gave, so often, during `poll`.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] = "127.0.0.1:9192",
+        *,
+        key_deserializer: Deserializer | str | None = None,
+        value_deserializer: Deserializer | str | None = None,
+        auto_offset_reset: str = "latest",
+        max_poll_records: int = 500,
+        fetch_min_bytes: int = 1,
+        fetch_max_wait_ms: int = 500,
+        fetch_max_bytes: int = 16 * 1024 * 1024,
+        max_partition_fetch_bytes: int = 1024 * 1024,
+        prefetch_max_bytes: int = 64 * 1024 * 1024,
+        isolation_level: str = "read_uncommitted",
+        check_crcs: bool = True,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        request_timeout_ms: int = 30_000,
+        retry_backoff_ms: float = 100,
+        retry_backoff_max_ms: float = 1000,
+        metadata_max_age_ms: int = 300_000,
+        client_id: str = "ottla-consumer",
+        group_id: str | None = None,
+        group_instance_id: str | None = None,
+        session_timeout_ms: int = 45_000,
+        heartbeat_interval_ms: int = 3000,
+        max_poll_interval_ms: int = 300_000,
+        partition_assignment_strategy: str | Assignor | Sequence[str | Assignor] = ("cooperative-sticky",),
+        enable_auto_commit: bool = True,
+        auto_commit_interval_ms: int = 5000,
+    ) -> None:
+        if isolation_level not in _ISOLATION:
+            raise ValueError(f"isolation_level={isolation_level!r}: choose {' or '.join(_ISOLATION)}.")
+        self._read_committed = _ISOLATION[isolation_level]
+        self._clock = RealClock()
+        chance = RealChance()
+        self._cluster = Cluster(
+            bootstrap_servers,
+            clock=self._clock,
+            chance=chance,
+            request_timeout_s=request_timeout_ms / 1000,
+            backoff_s=retry_backoff_ms / 1000,
+            backoff_max_s=retry_backoff_max_ms / 1000,
+            max_age_s=metadata_max_age_ms / 1000,
+        )
+        self._machine = ConsumerMachine(
+            ConsumerPolicy(
+                partition_bytes=max_partition_fetch_bytes,
+                buffer_bytes=prefetch_max_bytes,
+                backoff_s=retry_backoff_ms / 1000,
+                backoff_max_s=retry_backoff_max_ms / 1000,
+            ),
+            Decoding(
+                key_deserializer=deserializer_for(key_deserializer),
+                value_deserializer=deserializer_for(value_deserializer),
+                check_crcs=check_crcs,
+                read_committed=self._read_committed,
+            ),
+            auto_offset_reset,
+            chance.fraction,
+        )
+        limits = FetchLimits(fetch_min_bytes, fetch_max_bytes, fetch_max_wait_ms, self._read_committed)
+        self._interceptors = tuple(interceptors)
+        self._max_poll_records = max_poll_records
+        self._request_timeout_s = request_timeout_ms / 1000
+        self._fetcher = Fetcher(self._cluster, self._clock, self._machine, limits, self._request_timeout_s)
+        self._ahead = ReadAhead(self._machine.generation_of)
+        self._group: GroupReader | None = None
+        if group_id is not None:
+            if not heartbeat_interval_ms < session_timeout_ms:
+                raise ValueError(
+                    "heartbeat_interval_ms must be below session_timeout_ms, best a third of it."
+                )
+            settings = GroupSettings(
+                group_id,
+                group_instance_id or "",
+                client_id,
+                session_timeout_ms,
+                heartbeat_interval_ms,
+                max_poll_interval_ms,
+                assignors_for(partition_assignment_strategy),
+                self._request_timeout_s,
+                retry_backoff_ms / 1000,
+                retry_backoff_max_ms / 1000,
+                metadata_max_age_ms / 1000,
+            )
+            self._group = GroupReader(
+                self._cluster,
+                self._clock,
+                self._machine,
+                self._fetcher,
+                self._ahead,
+                settings,
+                auto_commit_interval_ms / 1000 if enable_auto_commit else None,
+            )
+
+    # ------------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Connect. `async with` does it for you."""
+        self._fetcher.listen()
+        await self._cluster.open()
+        self._fetcher.start()
+
+    async def stop(self) -> None:
+        """Commit (unless that is yours to do), leave the group, disconnect."""
+        try:
+            if self._fetcher.running and self._group is not None:
+                await self._group.close()
+        finally:
+            self._fetcher.stop()
+            await self._cluster.close()
+
+    async def __aenter__(self) -> Consumer:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # ------------------------------------------------------------------ what to read
+
+    def subscribe(
+        self, topics: str | re.Pattern[str] | Iterable[str], listener: RebalanceListener | None = None
+    ) -> None:
+        """Share these topics with the other members of the group; a compiled pattern takes all that match it.
+
+        Partitions come with one of the next polls. Replaces an earlier subscription.
+        """
+        self._check_running()
+        group = self._in_group("subscribe")
+        if self._machine.assignment() and not group.session.is_subscribed:
+            raise ClientError("Partitions were assigned by hand; assign([]) first, or use another consumer.")
+        if isinstance(topics, re.Pattern):
+            group.subscribe(topics, listener)
+            return
+        names = [topics] if isinstance(topics, str) else list(topics)
+        if not names:
+            raise ValueError("Name at least one topic, or call unsubscribe().")
+        group.subscribe(names, listener)
+
+    def subscription(self) -> list[str]:
+        """The topics that are subscribed to; of a pattern, those that matched so far."""
+        return [] if self._group is None else list(self._group.session.subscription)
+
+    async def unsubscribe(self) -> None:
+        """Give up all partitions and leave the group."""
+        self._check_running()
+        if self._group is not None and self._group.session.is_subscribed:
+            await self._group.unsubscribe()
+        else:
+            self.assign([])
+
+    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        """Read exactly these partitions from now on. Those that stay keep their position.
+
+        With a `group_id`, new ones start where the group has committed; nobody else is asked or told.
+        """
+        if self._group is not None and self._group.session.is_subscribed:
+            raise ClientError("This consumer has subscribed, so its group assigns; unsubscribe() first.")
+        self._machine.assign((TopicPartition(*tp) for tp in partitions), committed=self._group is not None)
+        self._fetcher.schedule()
+
+    def assignment(self) -> list[TopicPartition]:
+        return self._machine.assignment()
+
+    def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
+        """The next record polled from the partition is the one at this offset."""
+        self._machine.seek(TopicPartition(*partition), offset)
+        self._fetcher.schedule()
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """To the oldest record of these partitions, or of all assigned ones."""
+        await self._seek_all(partitions, EARLIEST)
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Behind the newest record of these partitions, or of all assigned ones."""
+        await self._seek_all(partitions, LATEST)
+
+    async def _seek_all(self, partitions: Sequence[TopicPartition], timestamp_ms: int) -> None:
+        chosen = [self._machine.state(tp).tp for tp in partitions or self._machine.assignment()]
+        for tp, found in (await self._list(dict.fromkeys(chosen, timestamp_ms))).items():
+            self._machine.seek(tp, found.offset)
+        self._fetcher.schedule()
+
+    async def position(self, partition: TopicPartition | tuple[str, int]) -> int:
+        """The offset of the next record that `poll` will give; looked up if there is none yet."""
+        tp = TopicPartition(*partition)
+        left_over = self._ahead.first_offsets()
+        if tp in left_over:
+            return left_over[tp]
+        deadline = self._clock.monotonic() + self._request_timeout_s
+        while (position := self._machine.state(tp).position) is None:
+            error = self._machine.state(tp).error
+            if error is not None:
+                raise error
+            self._fetcher.schedule()
+            await self._fetcher.wait_for_change(deadline - self._clock.monotonic(), f"the position in {tp}")
+        return position
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Give nothing of these partitions until `resume`. What was fetched is kept."""
+        for tp in partitions:
+            self._machine.pause(tp)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        for tp in partitions:
+            self._machine.resume(tp)
+        self._fetcher.changed.set()
+        self._fetcher.schedule()
+
+    def paused(self) -> list[TopicPartition]:
+        return self._machine.paused()
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The high watermark when the partition was last fetched: how far there is to go."""
+        return self._machine.state(partition).high_watermark
+
+    # ------------------------------------------------------------------ looking around
+
+    async def partitions_for_topic(self, topic: str) -> list[int]:
+        layout = await self._cluster.layout(topic, auto_create=False, timeout_s=self._request_timeout_s)
+        return list(layout.partitions)
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The oldest offset of each partition."""
+        found = await self._list(dict.fromkeys(partitions, EARLIEST))
+        return {tp: each.offset for tp, each in found.items()}
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset that the next record of each partition will get."""
+        found = await self._list(dict.fromkeys(partitions, LATEST))
+        return {tp: each.offset for tp, each in found.items()}
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record of each partition at or after its time in ms; None where all are older."""
+        for timestamp_ms in timestamps.values():
+            if timestamp_ms < 0:
+                raise ValueError(f"{timestamp_ms} is not a time in milliseconds since 1970.")
+        found = await self._list(timestamps)
+        return {tp: each if each.offset >= 0 else None for tp, each in found.items()}
+
+    async def _list(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
+        self._check_running()
+        return await self._fetcher.list_offsets(wanted)
+
+    # ------------------------------------------------------------------ reading
+
+    async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord]:
+        """Records that are there; waits up to `timeout_ms` for the first. An empty list if none came.
+
+        Within a partition records come in offset order. Raises what stands in the way of going on: a
+        missing topic, a lost position with `auto_offset_reset="none"`, a record that cannot be read, a group
+        that does not take us. Polling also says that the records of the poll before are done with.
+        """
+        limit = self._max_poll_records if max_records is None else max_records
+        try:
+            return await self._poll(self._clock.monotonic() + timeout_ms / 1000, limit)
+        finally:
+            if self._group is not None:
+                self._group.poll_ended()
+
+    async def _poll(self, deadline: float, limit: int) -> list[ConsumerRecord]:
+        while True:
+            self._check_running()
+            self._fetcher.changed.clear()
+            if self._group is not None:
+                await self._group.poll_began()
+            # What an iteration has left over has passed the interceptors already.
+            if left_over := self._ahead.take(limit):
+                return left_over
+            records = self._machine.take(limit)
+            self._fetcher.schedule()
+            if records:
+                return self._intercepted(records) if self._interceptors else records
+            left_s = deadline - self._clock.monotonic()
+            if left_s <= 0:
+                # The pump has to run even for those who never wait.
+                await self._clock.sleep(0)
+                return []
+            try:
+                await self._fetcher.wait_for_change(left_s, "records")
+            except TimeoutError:
+                return []
+
+    async def getone(self) -> ConsumerRecord:
+        """The next record, however long it takes."""
+        while True:
+            for record in await self.poll(timeout_ms=_ITERATION_POLL_MS, max_records=1):
+                return record
+
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        """All records, as they come, until the consumer is stopped. A seek takes effect with the next record.
+
+        A record counts as consumed when it is given out; what an iteration leaves over is not.
+        """
+        while self._fetcher.running:
+            while (record := self._ahead.pop()) is not None:
+                yield record
+            self._ahead.put(await self.poll(timeout_ms=_ITERATION_POLL_MS))
+
+    # ------------------------------------------------------------------ committing
+
+    async def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
+        """Commit these offsets, or where the consumer is in all its partitions. Returns when that is safe.
+
+        An offset is that of the next record to read. CommitFailed if the group has gone on without us.
+        """
+        self._check_running()
+        await self._in_group("commit").commit(offsets)
+
+    def commit_nowait(
+        self,
+        callback: OnCommit | None = None,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
+    ) -> None:
+        """The same in the background; `callback(offsets, error)` hears of the outcome, `error` being None if all
+        is well. Commits keep their order."""
+        self._check_running()
+        self._in_group("commit").commit_nowait(callback, offsets)
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed for each partition; None where that is nothing."""
+        self._check_running()
+        return await self._in_group("committed").committed(partitions)
+
+    def _in_group(self, what: str) -> GroupReader:
+        if self._group is None:
+            raise ClientError(f"{what}() needs a group: Consumer(..., group_id='...').")
+        return self._group
+
+    def _intercepted(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        for interceptor in self._interceptors:
+            try:
+                records = interceptor.on_consume(records)
+            except Exception:
+                log.exception(
+                    "%s failed in on_consume; the records go on without it", type(interceptor).__name__
+                )
+        return records
+
+    def _check_running(self) -> None:
+        if not self._fetcher.running:
+            raise ClientClosed(
+                "The consumer is not running; use `async with Consumer(...)`, or call start()."
+            )

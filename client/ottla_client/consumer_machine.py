@@ -1,0 +1,417 @@
+"""Where the consumer is in each partition, what to fetch next, and what to hand out. [P]
+
+Theory of operation. Each assigned partition has a `position`, the offset of the next record to hand out. It
+may be missing: then a *reset* is due, and the shell looks an offset up. What was fetched waits in chunks
+behind it, and the next fetch goes on where the chunks end, so fetching runs ahead of handing out, within
+bounds. Every seek, reset and assignment raises the partition's generation; an answer that carries an older
+one is dropped.
+
+Invariants:
+C1. Records are handed out in offset order, from `position` on, each once, until a seek.
+C2. At most one fetch per partition is on the wire.
+C3. A partition is fetched only while less than `partition_bytes` of it, and less than `buffer_bytes` of
+all, wait. C4. What is paused is neither fetched nor handed out; what was fetched before is kept.
+
+A group membership sits above: it calls `assign` with what the coordinator gave, and `positions` is what gets
+committed. New partitions of a group start with a lookup of what it has committed; if that is nothing, the
+reset policy decides.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ottla_client.errors import NoOffset, NotAssigned
+from ottla_client.fetched import Chunk, Decoding
+from ottla_client.record import ConsumerRecord
+from ottla_core.errors import OffsetOutOfRange, RequestError, UnknownTopicOrPartition
+from ottla_core.ids import NO_BROKER, TopicPartition
+
+EARLIEST = -2
+LATEST = -1
+#: Not a time: what the group has committed.
+COMMITTED = -1000
+_RESETS = {"earliest": EARLIEST, "latest": LATEST, "none": None}
+
+
+class Want(NamedTuple):
+    """One partition to fetch."""
+
+    tp: TopicPartition
+    offset: int
+    generation: int
+    max_bytes: int
+
+
+class Lookup(NamedTuple):
+    """An offset to look up: EARLIEST, LATEST or COMMITTED."""
+
+    tp: TopicPartition
+    timestamp_ms: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerPolicy:
+    partition_bytes: int = 1 << 20
+    buffer_bytes: int = 64 << 20
+    backoff_s: float = 0.1
+    backoff_max_s: float = 1.0
+    #: How long a topic may be unknown before the user is told: it may just have been created.
+    unknown_topic_s: float = 3.0
+    #: Fetches on the wire per broker: the second tells the broker not to wait any longer with the first.
+    fetches_per_broker: int = 2
+
+
+class PartitionState:
+    """One assigned partition."""
+
+    __slots__ = (
+        "backoffs",
+        "buffered_bytes",
+        "chunks",
+        "error",
+        "fetch_offset",
+        "fetching",
+        "generation",
+        "high_watermark",
+        "leader",
+        "looking_up",
+        "not_before",
+        "paused",
+        "position",
+        "reset",
+        "tp",
+        "unknown_since",
+    )
+
+    def __init__(self, tp: TopicPartition, generation: int) -> None:
+        self.tp = tp
+        #: Next offset to hand out; None until a reset is done.
+        self.position: int | None = None
+        #: Next offset to fetch: behind what is buffered.
+        self.fetch_offset = 0
+        #: EARLIEST, LATEST or COMMITTED if the position has to be looked up.
+        self.reset: int | None = None
+        self.looking_up = False
+        self.paused = False
+        self.generation = generation
+        self.fetching = False
+        self.chunks: deque[Chunk] = deque()
+        self.buffered_bytes = 0
+        self.high_watermark: int | None = None
+        self.leader: int = NO_BROKER
+        self.not_before = 0.0
+        self.backoffs = 0
+        #: To be raised by the next poll.
+        self.error: Exception | None = None
+        self.unknown_since: float | None = None
+
+
+class ConsumerMachine:
+    def __init__(
+        self, policy: ConsumerPolicy, decoding: Decoding, reset: str, jitter: Callable[[], float]
+    ) -> None:
+        if reset not in _RESETS:
+            raise ValueError(f"auto_offset_reset={reset!r}: choose earliest, latest or none.")
+        self._policy = policy
+        self._decoding = decoding
+        self._reset = _RESETS[reset]
+        self._jitter = jitter
+        self._generation = 0
+        self._states: dict[TopicPartition, PartitionState] = {}
+        self._buffered_bytes = 0
+        self.stale_topics: dict[str, None] = {}
+
+    # ------------------------------------------------------------------ what the user says
+
+    def assign(self, partitions: Iterable[TopicPartition], *, committed: bool = False) -> None:
+        """Exactly these from now on. Those that stay keep position, pauses and what was fetched.
+
+        `committed`: new ones start where the group has committed.
+        """
+        wanted = list(dict.fromkeys(partitions))
+        kept = {tp: self._states[tp] for tp in wanted if tp in self._states}
+        for tp, state in self._states.items():
+            if tp not in kept:
+                self._drop_chunks(state)
+        self._states = {tp: kept[tp] if tp in kept else self._new_state(tp, committed) for tp in wanted}
+
+    def _new_state(self, tp: TopicPartition, committed: bool) -> PartitionState:
+        self._generation += 1
+        state = PartitionState(tp, self._generation)
+        if committed:
+            state.reset = COMMITTED
+        else:
+            self._want_reset(state, "It was never read before")
+        self.stale_topics[tp.topic] = None
+        return state
+
+    def assignment(self) -> list[TopicPartition]:
+        return list(self._states)
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """The next offset to hand out, of all partitions where that is known."""
+        return {tp: state.position for tp, state in self._states.items() if state.position is not None}
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        if offset < 0:
+            raise ValueError(f"Offsets start at 0, not at {offset}.")
+        state = self.state(tp)
+        self._start_over(state)
+        state.position = state.fetch_offset = offset
+
+    def seek_to(self, tp: TopicPartition, timestamp_ms: int) -> None:
+        """To EARLIEST or LATEST, looked up when next needed."""
+        state = self.state(tp)
+        self._start_over(state)
+        state.reset = timestamp_ms
+
+    def pause(self, tp: TopicPartition) -> None:
+        self.state(tp).paused = True
+
+    def resume(self, tp: TopicPartition) -> None:
+        self.state(tp).paused = False
+
+    def paused(self) -> list[TopicPartition]:
+        return [tp for tp, state in self._states.items() if state.paused]
+
+    def state(self, tp: TopicPartition) -> PartitionState:
+        try:
+            return self._states[tp]
+        except KeyError:
+            raise NotAssigned(f"{tp} is not assigned to this consumer; call assign([...]) with it.") from None
+
+    def generation_of(self, tp: TopicPartition) -> int:
+        state = self._states.get(tp)
+        return -1 if state is None else state.generation
+
+    def _start_over(self, state: PartitionState) -> None:
+        """Forget where the partition was."""
+        self._drop_chunks(state)
+        self._generation += 1
+        state.generation = self._generation
+        state.fetching = False
+        state.looking_up = False
+        state.position = None
+        state.reset = None
+        state.error = None
+
+    def _drop_chunks(self, state: PartitionState) -> None:
+        self._buffered_bytes -= state.buffered_bytes
+        state.buffered_bytes = 0
+        state.chunks.clear()
+
+    def _want_reset(self, state: PartitionState, why: str) -> None:
+        if self._reset is None:
+            state.error = NoOffset(
+                f"There is no position for {state.tp}: {why}, and auto_offset_reset is 'none'. Call seek()."
+            )
+        else:
+            state.reset = self._reset
+
+    # ------------------------------------------------------------------ what the shell asks
+
+    def lookups(self, now: float) -> list[Lookup]:
+        """Offsets to look up now; each counts as being looked up."""
+        found: list[Lookup] = []
+        for tp, state in self._states.items():
+            if state.reset is not None and not state.looking_up and state.not_before <= now:
+                state.looking_up = True
+                found.append(Lookup(tp, state.reset, state.generation))
+        return found
+
+    def plan(self, now: float, outstanding: Callable[[int], int]) -> dict[int, list[Want]]:
+        """What to fetch from which broker now; it counts as being fetched."""
+        plan: dict[int, list[Want]] = {}
+        room = self._buffered_bytes < self._policy.buffer_bytes
+        for tp, state in self._states.items():
+            if (
+                not room
+                or state.fetching
+                or state.paused
+                or state.position is None
+                or state.error is not None
+                or state.not_before > now
+                or state.buffered_bytes >= self._policy.partition_bytes
+            ):
+                continue
+            if state.leader == NO_BROKER:
+                self.stale_topics[tp.topic] = None
+                continue
+            wants = plan.get(state.leader)
+            if wants is None:
+                if outstanding(state.leader) >= self._policy.fetches_per_broker:
+                    continue
+                wants = plan[state.leader] = []
+            state.fetching = True
+            wants.append(Want(tp, state.fetch_offset, state.generation, self._policy.partition_bytes))
+        return plan
+
+    def wakes_at(self, now: float) -> float | None:
+        """When a backoff ends."""
+        return min((s.not_before for s in self._states.values() if s.not_before > now), default=None)
+
+    # ------------------------------------------------------------------ what the shell learns
+
+    def leaders_changed(self, topic: str, leaders: Sequence[int]) -> None:
+        for tp, state in self._states.items():
+            if tp.topic == topic:
+                state.unknown_since = None
+                state.leader = leaders[tp.partition] if 0 <= tp.partition < len(leaders) else NO_BROKER
+                if not 0 <= tp.partition < len(leaders):
+                    state.error = UnknownTopicOrPartition(
+                        f"Topic {topic!r} has partitions 0 to {len(leaders) - 1}, not {tp.partition}."
+                    )
+
+    def topic_unknown(self, topic: str, error: RequestError, now: float) -> None:
+        """No broker knows the topic. The user is told after a while, and again whenever it is polled."""
+        for tp, state in self._states.items():
+            if tp.topic == topic:
+                state.leader = NO_BROKER
+                if state.unknown_since is None:
+                    state.unknown_since = now
+                elif now - state.unknown_since >= self._policy.unknown_topic_s:
+                    state.error = error
+                self._back_off(state, now)
+
+    def found(self, lookup: Lookup, offset: int) -> None:
+        state = self._current(lookup.tp, lookup.generation)
+        if state is not None:
+            state.looking_up = False
+            state.reset = None
+            state.position = state.fetch_offset = offset
+            state.backoffs = 0
+
+    def nothing_committed(self, lookup: Lookup) -> None:
+        state = self._current(lookup.tp, lookup.generation)
+        if state is not None:
+            state.looking_up = False
+            state.reset = None
+            self._want_reset(state, "Its group has committed nothing")
+
+    def lookup_failed(self, lookup: Lookup, error: Exception, now: float) -> None:
+        state = self._current(lookup.tp, lookup.generation)
+        if state is not None:
+            state.looking_up = False
+            self._troubled(state, error, now)
+
+    def fetched(
+        self,
+        want: Want,
+        *,
+        error: RequestError | None,
+        data: bytes,
+        aborted: Sequence[tuple[int, int]],
+        high_watermark: int,
+        now: float,
+    ) -> None:
+        state = self._current(want.tp, want.generation)
+        if state is None:
+            return
+        state.fetching = False
+        if error is not None:
+            if isinstance(error, OffsetOutOfRange):
+                self._out_of_range(state, error)
+            else:
+                self._troubled(state, error, now)
+            return
+        state.backoffs = 0
+        state.high_watermark = high_watermark
+        if not data:
+            return
+        try:
+            chunk = Chunk(want.tp, data, want.offset, aborted, self._decoding)
+        except RequestError as damaged:
+            self._troubled(state, damaged, now)
+            return
+        if chunk.is_empty:
+            state.error = RequestError(
+                f"The batch at offset {want.offset} of {want.tp} is larger than the {len(data)} bytes "
+                "that were fetched; raise max_partition_fetch_bytes."
+            )
+            return
+        state.chunks.append(chunk)
+        state.buffered_bytes += chunk.size_bytes
+        self._buffered_bytes += chunk.size_bytes
+        state.fetch_offset = chunk.next_offset
+
+    def lost(self, want: Want, now: float) -> None:
+        """The fetch was not answered, and will not be."""
+        state = self._current(want.tp, want.generation)
+        if state is not None:
+            state.fetching = False
+            self.stale_topics[want.tp.topic] = None
+            self._back_off(state, now)
+
+    def _current(self, tp: TopicPartition, generation: int) -> PartitionState | None:
+        state = self._states.get(tp)
+        return state if state is not None and state.generation == generation else None
+
+    def _out_of_range(self, state: PartitionState, error: RequestError) -> None:
+        """The log was cut at either end. What is buffered is still good, so it is handed out first."""
+        if state.chunks:
+            state.fetch_offset = state.chunks[-1].next_offset
+            state.not_before = 0.0
+            return
+        asked = state.fetch_offset
+        self._start_over(state)
+        self._want_reset(state, f"Offset {asked} is not there ({error.message})")
+
+    def _troubled(self, state: PartitionState, error: Exception, now: float) -> None:
+        retriable = not isinstance(error, RequestError) or error.retriable
+        if not retriable:
+            state.error = error
+        self.stale_topics[state.tp.topic] = None
+        self._back_off(state, now)
+
+    def _back_off(self, state: PartitionState, now: float) -> None:
+        base = min(self._policy.backoff_s * 2.0 ** min(state.backoffs, 16), self._policy.backoff_max_s)
+        state.backoffs += 1
+        state.not_before = now + base * (0.8 + 0.4 * self._jitter())
+
+    # ------------------------------------------------------------------ handing out
+
+    def take(self, limit: int) -> list[ConsumerRecord]:
+        """Up to `limit` records. Raises a partition's error, once, if there is nothing else to give."""
+        taken: list[ConsumerRecord] = []
+        for tp in list(self._states):
+            if len(taken) >= limit:
+                break
+            state = self._states[tp]
+            if state.paused or not state.chunks:
+                continue
+            try:
+                self._take_from(state, taken, limit)
+            except Exception:
+                if not taken:
+                    raise
+                break  # what was taken goes first; the next call meets the error again
+            # To the end of the line: a busy partition must not starve the others.
+            self._states[tp] = self._states.pop(tp)
+        if not taken:
+            self._raise_error()
+        return taken
+
+    def _take_from(self, state: PartitionState, taken: list[ConsumerRecord], limit: int) -> None:
+        while state.chunks and len(taken) < limit:
+            chunk = state.chunks[0]
+            try:
+                taken.extend(chunk.take(limit - len(taken)))
+            finally:
+                state.position = chunk.position
+            if chunk.exhausted:
+                state.chunks.popleft()
+                state.buffered_bytes -= chunk.size_bytes
+                self._buffered_bytes -= chunk.size_bytes
+
+    def _raise_error(self) -> None:
+        for state in self._states.values():
+            if state.error is not None and not state.paused:
+                error, state.error = state.error, None
+                if isinstance(error, NoOffset):
+                    state.error = error  # stays true until somebody seeks
+                raise error

@@ -1,0 +1,113 @@
+"""The broker that coordinates one group: found, remembered until it says otherwise, called. [S]
+
+Used by the membership, by commits and by the admin; each call is one attempt, and the caller decides what to do
+about an error. A coordinator that does not answer is looked up anew by the next call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ottla_client.cluster import Cluster
+from ottla_client.connection import Broker, told
+from ottla_client.errors import CannotConnect, ClientError
+from ottla_core.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    RequestError,
+    RequestTimedOut,
+)
+from ottla_core.pb import groups_pb2 as pb
+from ottla_core.ports.clock import Clock
+
+_PAUSE_S = 0.1
+_PAUSE_MAX_S = 1.0
+
+
+class Coordinator:
+    def __init__(self, cluster: Cluster, clock: Clock, group: str) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self.group = group
+        self._broker: Broker | None = None
+
+    async def call(
+        self,
+        method: str,
+        request: Any,
+        timeout_s: float,
+        error_of: Callable[[Any], RequestError | None] | None = None,
+    ) -> Any:
+        """One attempt. Raises if nobody answered; a refusal inside the answer is the caller's to read."""
+        deadline = self._clock.monotonic() + timeout_s
+        broker = self._broker
+        if broker is None:
+            broker = self._broker = await self._find(timeout_s)
+        try:
+            answer = await self._cluster.call_at(
+                broker, method, request, max(0.001, deadline - self._clock.monotonic())
+            )
+        except (CannotConnect, RequestTimedOut, NotCoordinator, CoordinatorNotAvailable):
+            self._forget(broker)
+            raise
+        if isinstance((error_of or refusal)(answer), NotCoordinator | CoordinatorNotAvailable):
+            self._forget(broker)
+        return answer
+
+    async def ask(
+        self,
+        method: str,
+        request: Any,
+        timeout_s: float,
+        error_of: Callable[[Any], RequestError | None] | None = None,
+    ) -> Any:
+        """Until it is answered without a refusal that passes by itself, or the time is up."""
+        deadline = self._clock.monotonic() + timeout_s
+        pause_s = _PAUSE_S
+        while True:
+            left_s = max(0.001, deadline - self._clock.monotonic())
+            try:
+                answer = await self.call(method, request, left_s, error_of)
+                if (error := (error_of or refusal)(answer)) is None:
+                    return answer
+                raise error
+            except (RequestError, CannotConnect) as error:
+                if not passes(error) or self._clock.monotonic() + pause_s >= deadline:
+                    raise
+            await self._clock.sleep(pause_s)
+            pause_s = min(pause_s * 2, _PAUSE_MAX_S)
+
+    async def _find(self, timeout_s: float) -> Broker:
+        request = pb.FindCoordinatorRequest(groups=[self.group])
+        answer = await self._cluster.call("FindCoordinator", request, timeout_s=timeout_s)
+        found = answer.coordinators[0] if answer.coordinators else pb.GroupCoordinator()
+        if found.HasField("error"):
+            raise told(found.error)
+        if not found.broker.host:
+            raise CoordinatorNotAvailable()
+        return self._cluster.broker_at(found.broker)
+
+    def _forget(self, broker: Broker) -> None:
+        if self._broker is broker:
+            self._broker = None
+
+
+def refusal(answer: Any) -> RequestError | None:
+    """The error of the answer as a whole, if it has one."""
+    if "error" in answer.DESCRIPTOR.fields_by_name and answer.HasField("error"):
+        return told(answer.error)
+    return None
+
+
+def first_refusal(answer: Any) -> RequestError | None:
+    """For answers with an error per group, when there is one group."""
+    return next((told(each.error) for each in answer.groups if each.HasField("error")), None)
+
+
+def passes(error: RequestError | ClientError) -> bool:
+    """Whether the same call may succeed a little later."""
+    if isinstance(error, RequestError):
+        return error.retriable or isinstance(error, CoordinatorLoadInProgress)
+    return isinstance(error, CannotConnect)

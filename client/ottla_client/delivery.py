@@ -1,0 +1,79 @@
+"""The promise for one record: await it, or ask it later. [S]
+
+Deliveries share their batch's fate, so a record costs one small object and no future of its own until
+somebody awaits it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from typing import Any
+
+from ottla_client.accumulator import Batch, Lane
+from ottla_client.record import RecordMetadata
+
+_TOO_EARLY = "The record is not acknowledged yet; await it, or flush the producer."
+
+
+class Delivery:
+    """What `send` gives back. Awaiting it gives `RecordMetadata`, or raises what went wrong.
+
+    Like an `asyncio.Future` in what one does with it (`done`, `result`, `exception`, `add_done_callback`,
+    `await`, `asyncio.gather`), except that it cannot be cancelled: the record is on its way.
+    """
+
+    __slots__ = ("_batch", "_index", "_timestamp_ms")
+
+    def __init__(self, batch: Batch, index: int, timestamp_ms: int) -> None:
+        self._batch = batch
+        self._index = index
+        self._timestamp_ms = timestamp_ms
+
+    @property
+    def lane(self) -> Lane:
+        """The partition's way out that the record took."""
+        return self._batch.lane
+
+    def done(self) -> bool:
+        return self._batch.outcome is not None
+
+    def exception(self) -> Exception | None:
+        """Why the record failed, or None if it was acknowledged. InvalidStateError while that is open."""
+        outcome = self._batch.outcome
+        if outcome is None:
+            raise asyncio.InvalidStateError(_TOO_EARLY)
+        return outcome.error
+
+    def result(self) -> RecordMetadata:
+        """Where the record is. Raises what went wrong, or InvalidStateError while that is open."""
+        outcome = self._batch.outcome
+        if outcome is None:
+            raise asyncio.InvalidStateError(_TOO_EARLY)
+        if outcome.error is not None:
+            raise outcome.error
+        tp = self._batch.lane.tp
+        offset = outcome.base_offset + self._index if outcome.base_offset >= 0 else -1
+        stamped = outcome.log_append_time_ms if outcome.log_append_time_ms >= 0 else self._timestamp_ms
+        return RecordMetadata(tp.topic, tp.partition, offset, stamped)
+
+    def add_done_callback(self, callback: Callable[[Delivery], Any]) -> None:
+        """Call `callback(self)` from the event loop when the record is acknowledged or has failed."""
+        self._batch.watch(lambda _batch: callback(self))
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        if self._batch.outcome is None:
+            settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+            def wake(_batch: Batch) -> None:
+                if not settled.done():
+                    settled.set_result(None)
+
+            self._batch.watch(wake)
+            yield from settled
+        return self.result()
+
+    def __repr__(self) -> str:
+        outcome = self._batch.outcome
+        state = "pending" if outcome is None else "failed" if outcome.error else "acknowledged"
+        return f"<Delivery to {self._batch.lane.tp} {state}>"

@@ -1,0 +1,73 @@
+"""What can go wrong on the client's own side. [P]
+
+What a broker refuses arrives as a subclass of `ottla_core.errors.RequestError`, with Kafka's code and name.
+These here never crossed the wire. All of them, and the broker's, end in a sentence that says what to do.
+"""
+
+from __future__ import annotations
+
+from ottla_core.errors import (
+    OffsetOutOfRange,
+    RequestError,
+    RequestTimedOut,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+
+__all__ = [
+    "BufferExhausted",
+    "ClientClosed",
+    "ClientError",
+    "CannotConnect",
+    "CommitFailed",
+    "DeliveryTimedOut",
+    "GroupTrouble",
+    "NoOffset",
+    "NotAssigned",
+    "OffsetOutOfRange",
+    "RequestError",
+    "RequestTimedOut",
+    "SerializationFailed",
+    "TopicAlreadyExists",
+    "UnknownTopicOrPartition",
+]
+
+
+class ClientError(Exception):
+    """Base of all errors that the client itself raises."""
+
+
+class CannotConnect(ClientError):
+    """No broker answered at any of the addresses."""
+
+
+class ClientClosed(ClientError):
+    """The producer, consumer or admin was closed, or never started."""
+
+
+class BufferExhausted(ClientError):
+    """`buffer_memory` is used up: records are sent faster than the brokers take them."""
+
+
+class DeliveryTimedOut(ClientError):
+    """A record was not acknowledged within `delivery_timeout_ms`. It may or may not have been written."""
+
+
+class SerializationFailed(ClientError):
+    """A serializer or deserializer could not handle a key or a value."""
+
+
+class NotAssigned(ClientError):
+    """The partition is not among those that the consumer was assigned."""
+
+
+class NoOffset(ClientError):
+    """The consumer has no valid position, and `auto_offset_reset="none"` forbids to pick one."""
+
+
+class GroupTrouble(ClientError):
+    """This consumer cannot be a member of its group; the sentence says what stands in the way."""
+
+
+class CommitFailed(ClientError):
+    """Offsets were not committed: the group has given the partitions to others in the meantime."""

@@ -1,0 +1,178 @@
+"""What one fetch brought for one partition, turned into records piece by piece. [P]
+
+Bytes stay bytes until `take` asks for records, and then one batch at a time is decoded: what is prefetched
+costs its size on the wire, not that of a hundred thousand Python objects.
+
+Called by `consumer_machine`. Knows nothing of the network.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from ottla_client.errors import SerializationFailed
+from ottla_client.record import ConsumerRecord
+from ottla_client.serializers import Deserializer
+from ottla_core.errors import CorruptMessage, RequestError
+from ottla_core.ids import TopicPartition
+from ottla_core.records.batch import BatchHeader, complete_batches, verify
+from ottla_core.records.codec import records_of
+
+#: What one batch may become in memory. Brokers take batches of a few MiB; this is for the odd one out.
+DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
+
+#: Like `ConsumerRecord._make`, without a Python frame per record: its fields are those of a record in the
+#: middle.
+_consumer_record: Callable[[tuple[object, ...]], ConsumerRecord] = partial(tuple.__new__, ConsumerRecord)
+
+
+class Decoding:
+    """How records are made of bytes; the same for all partitions of a consumer."""
+
+    __slots__ = ("check_crcs", "key_deserializer", "read_committed", "value_deserializer")
+
+    def __init__(
+        self,
+        *,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+        check_crcs: bool = True,
+        read_committed: bool = False,
+    ) -> None:
+        self.key_deserializer = key_deserializer
+        self.value_deserializer = value_deserializer
+        self.check_crcs = check_crcs
+        self.read_committed = read_committed
+
+
+class Chunk:
+    """Batches of one partition, in order, from `position` on."""
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        data: bytes,
+        position: int,
+        aborted: Sequence[tuple[int, int]],
+        decoding: Decoding,
+    ) -> None:
+        self.tp = tp
+        self.size_bytes = len(data)
+        #: The offset after the last record taken, or after what need not be looked at.
+        self.position = position
+        #: The offset after the last whole batch: where the next fetch goes on.
+        self.next_offset = position
+        self._data = data
+        self._decoding = decoding
+        self._batches = list(complete_batches(data))
+        if self._batches:
+            self.next_offset = max(position, self._batches[-1][1].next_offset)
+        self._upcoming: Iterator[tuple[int, BatchHeader]] = iter(self._batches)
+        self._ready: list[ConsumerRecord] = []
+        self._ready_at = 0
+        self._after_ready = position
+        self.exhausted = False
+        #: (first offset, producer id) of transactions that were aborted, smallest offset first.
+        self._aborted = [(first_offset, producer_id) for producer_id, first_offset in aborted]
+        heapq.heapify(self._aborted)
+        self._aborting: set[int] = set()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._batches
+
+    def take(self, limit: int) -> list[ConsumerRecord]:
+        """Up to `limit` records; fewer only at the end. Moves `position`. Raises for a batch it cannot read."""
+        taken: list[ConsumerRecord] = []
+        while len(taken) < limit:
+            if self._ready_at >= len(self._ready):
+                self.position = max(self.position, self._after_ready)
+                try:
+                    more = self._decode_next()
+                except Exception:
+                    if taken:
+                        break  # what was taken is handed out; the next call meets the error again
+                    raise
+                if not more:
+                    self.exhausted = True
+                    self.position = max(self.position, self.next_offset)
+                    break
+                continue
+            end = min(len(self._ready), self._ready_at + limit - len(taken))
+            taken.extend(self._ready[self._ready_at : end])
+            self._ready_at = end
+            self.position = taken[-1].offset + 1
+        return taken
+
+    def _decode_next(self) -> bool:
+        """Decode the next batch that has something for us; False if there is none."""
+        for at, header in self._upcoming:
+            if header.next_offset <= self.position or self._is_hidden(at, header):
+                self.position = max(self.position, header.next_offset)
+                continue
+            try:
+                self._ready = self._records(at, header)
+            except Exception:
+                # The same batch again for the next call: the position has not moved past it.
+                self._upcoming = iter(
+                    [batch for batch in self._batches if batch[1].base_offset >= header.base_offset]
+                )
+                self._ready, self._ready_at = [], 0
+                raise
+            self._ready_at = 0
+            self._after_ready = header.next_offset
+            return True
+        return False
+
+    def _is_hidden(self, at: int, header: BatchHeader) -> bool:
+        """Control batches, and those of aborted transactions when only committed ones are wanted."""
+        if not self._decoding.read_committed or not header.is_transactional:
+            return header.is_control
+        while self._aborted and self._aborted[0][0] <= header.last_offset:
+            self._aborting.add(heapq.heappop(self._aborted)[1])
+        if header.is_control:
+            # A marker of either kind ends the transaction; only an abort finds its producer here.
+            self._aborting.discard(header.producer_id)
+            return True
+        return header.producer_id in self._aborting
+
+    def _records(self, at: int, header: BatchHeader) -> list[ConsumerRecord]:
+        decoding, tp = self._decoding, self.tp
+        if decoding.check_crcs and not verify(self._data, at, header):
+            raise CorruptMessage(
+                f"The batch at offset {header.base_offset} of {tp} fails its CRC. Read it again, or seek "
+                f"past it to offset {header.next_offset}."
+            )
+        records = records_of(self._data, at, header, limit_bytes=DECOMPRESSED_BYTES_MAX)
+        if records and records[0].offset < self.position:
+            records = [record for record in records if record.offset >= self.position]
+        before, after = (tp.topic, tp.partition), (1 if header.is_log_append_time else 0,)
+        made = [_consumer_record(before + record + after) for record in records]
+        if decoding.key_deserializer is not None or decoding.value_deserializer is not None:
+            return [self._deserialized(record) for record in made]
+        return made
+
+    def _deserialized(self, record: ConsumerRecord) -> ConsumerRecord:
+        decoding = self._decoding
+        try:
+            key, value = record.key, record.value
+            if key is not None and decoding.key_deserializer is not None:
+                key = decoding.key_deserializer(key)
+            if value is not None and decoding.value_deserializer is not None:
+                value = decoding.value_deserializer(value)
+        except RequestError:
+            raise
+        except Exception as error:
+            raise SerializationFailed(
+                f"The record at offset {record.offset} of {self.tp} could not be deserialized: {error}. "
+                f"Seek to {record.offset + 1} to go on after it."
+            ) from error
+        return record._replace(key=key, value=value)
+
+
+def aborted_pairs(aborted: Sequence[Any]) -> list[tuple[int, int]]:
+    """(producer id, first offset) of the messages of an answer."""
+    return [(each.producer_id, each.first_offset) for each in aborted]

@@ -1,0 +1,234 @@
+"""Fetching for a consumer: streams to leaders, offset lookups, one pump that moves everything. [S]
+
+What to fetch and what was fetched is `consumer_machine`'s; how bytes become records is `fetched`'s. The consumer
+assigns, seeks and takes on the machine, and calls `schedule` when that may have given the pump something to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from ottla_client.cluster import Cluster, TopicLayout
+from ottla_client.consumer_machine import COMMITTED, ConsumerMachine, Lookup, Want
+from ottla_client.errors import ClientError
+from ottla_client.fetch_stream import FetchLimits, FetchStream
+from ottla_client.fetched import aborted_pairs
+from ottla_client.offsets import list_offsets
+from ottla_client.record import OffsetAndMetadata, OffsetAndTimestamp
+from ottla_core.errors import RequestError
+from ottla_core.ids import TopicPartition
+from ottla_core.pb import broker_pb2 as pb
+from ottla_core.ports.clock import Clock
+
+log = logging.getLogger(__name__)
+
+#: What the group has committed; None where that is nothing.
+FindCommitted = Callable[
+    [Iterable[TopicPartition]], Awaitable[dict[TopicPartition, OffsetAndMetadata | None]]
+]
+
+
+class Fetcher:
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        machine: ConsumerMachine,
+        limits: FetchLimits,
+        request_timeout_s: float,
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._machine = machine
+        self._limits = limits
+        self._request_timeout_s = request_timeout_s
+        #: Set by whoever knows a group.
+        self.find_committed: FindCommitted | None = None
+        self._streams: dict[int, FetchStream] = {}
+        #: Set when there may be something to take.
+        self.changed = asyncio.Event()
+        self._pump_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._refreshing = False
+        self.running = False
+        self._loop: asyncio.AbstractEventLoop
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.running = True
+        self.schedule()
+
+    def stop(self) -> None:
+        self.running = False
+        self.changed.set()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def listen(self) -> None:
+        self._cluster.listen(self._learnt)
+
+    async def list_offsets(
+        self, wanted: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        return await list_offsets(
+            self._cluster,
+            self._clock,
+            {TopicPartition(*tp): timestamp for tp, timestamp in wanted.items()},
+            timeout_s=self._request_timeout_s,
+            read_committed=self._limits.read_committed,
+        )
+
+    async def wait_for_change(self, left_s: float, what: str) -> None:
+        try:
+            async with asyncio.timeout(left_s):
+                await self.changed.wait()
+        except TimeoutError:
+            raise TimeoutError(f"Waited in vain for {what}.") from None
+        self.changed.clear()
+
+    # ------------------------------------------------------------------ the pump
+
+    def schedule(self) -> None:
+        if not self._pump_scheduled and self.running:
+            self._pump_scheduled = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_scheduled = False
+        if not self.running:
+            return
+        now = self._clock.monotonic()
+        self._break_overdue(now)
+        if self._machine.stale_topics and not self._refreshing:
+            self._refreshing = True
+            self._cluster.background.spawn(self._refresh_stale(), "metadata")
+        lookups = self._machine.lookups(now)
+        if lookups:
+            self._cluster.background.spawn(self._look_up(lookups), "offset lookup")
+        for leader, wants in self._machine.plan(now, self._outstanding).items():
+            stream = self._stream_to(leader)
+            if stream is None:
+                for want in wants:
+                    self._machine.lost(want, now)
+            else:
+                stream.send(wants)
+        self._set_timer(now)
+
+    def _break_overdue(self, now: float) -> None:
+        limit_s = self._request_timeout_s + self._limits.max_wait_ms / 1000
+        for stream in list(self._streams.values()):
+            sent_at = stream.oldest_sent_at()
+            if sent_at is not None and sent_at + limit_s <= now:
+                log.warning(
+                    "%s did not answer within request_timeout_ms; connecting anew", stream.broker.address
+                )
+                stream.break_off()
+
+    def _set_timer(self, now: float) -> None:
+        times = [self._machine.wakes_at(now)]
+        limit_s = self._request_timeout_s + self._limits.max_wait_ms / 1000
+        for stream in self._streams.values():
+            sent_at = stream.oldest_sent_at()
+            times.append(None if sent_at is None else sent_at + limit_s)
+        when = min((time for time in times if time is not None), default=None)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if when is not None:
+            self._timer = self._loop.call_later(max(0.001, when - now), self.schedule)
+
+    def _outstanding(self, leader: int) -> int:
+        stream = self._streams.get(leader)
+        return 0 if stream is None else stream.outstanding
+
+    def _stream_to(self, leader: int) -> FetchStream | None:
+        stream = self._streams.get(leader)
+        if stream is not None:
+            return stream
+        broker = self._cluster.broker(leader)
+        if broker is None:
+            return None
+        stream = self._streams[leader] = FetchStream(
+            broker,
+            limits=self._limits,
+            clock=self._clock,
+            background=self._cluster.background,
+            on_answer=self._fetched,
+            on_done=self._fetch_done,
+            on_lost=self._stream_lost,
+        )
+        return stream
+
+    def _fetched(self, want: Want, got: pb.FetchedPartition, error: RequestError | None) -> None:
+        self._machine.fetched(
+            want,
+            error=error,
+            data=got.records,
+            aborted=aborted_pairs(got.aborted),
+            high_watermark=got.high_watermark,
+            now=self._clock.monotonic(),
+        )
+
+    def _fetch_done(self) -> None:
+        self.changed.set()
+        self.schedule()
+
+    def _stream_lost(self, stream: FetchStream, requests: list[list[Want]]) -> None:
+        for leader, known in list(self._streams.items()):
+            if known is stream:
+                del self._streams[leader]
+        now = self._clock.monotonic()
+        for wants in requests:
+            for want in wants:
+                self._machine.lost(want, now)
+        self.schedule()
+
+    async def _look_up(self, lookups: list[Lookup]) -> None:
+        by_group = [lookup for lookup in lookups if lookup.timestamp_ms == COMMITTED]
+        by_time = [lookup for lookup in lookups if lookup.timestamp_ms != COMMITTED]
+        for some, ask in ((by_group, self._look_up_committed), (by_time, self._look_up_times)):
+            if not some:
+                continue
+            try:
+                await ask({lookup.tp: lookup for lookup in some})
+            except (ClientError, RequestError) as error:
+                now = self._clock.monotonic()
+                for lookup in some:
+                    self._machine.lookup_failed(lookup, error, now)
+        self._fetch_done()
+
+    async def _look_up_committed(self, lookups: dict[TopicPartition, Lookup]) -> None:
+        found = {} if self.find_committed is None else await self.find_committed(lookups)
+        for tp, lookup in lookups.items():
+            committed = found.get(tp)
+            if committed is None:
+                self._machine.nothing_committed(lookup)
+            else:
+                self._machine.found(lookup, committed.offset)
+
+    async def _look_up_times(self, lookups: dict[TopicPartition, Lookup]) -> None:
+        found = await self.list_offsets({tp: lookup.timestamp_ms for tp, lookup in lookups.items()})
+        for tp, each in found.items():
+            self._machine.found(lookups[tp], each.offset)
+
+    async def _refresh_stale(self) -> None:
+        topics = list(self._machine.stale_topics)
+        try:
+            refused = await self._cluster.refresh(topics, timeout_s=self._request_timeout_s)
+            now = self._clock.monotonic()
+            for topic, error in refused.items():
+                self._machine.topic_unknown(topic, error, now)
+        except (ClientError, RequestError) as error:
+            log.warning("metadata: %s; trying again", error)
+        # After the answer, so that a leader that is still unknown asks again, and not too often.
+        await self._clock.sleep(0.05)
+        for topic in topics:
+            self._machine.stale_topics.pop(topic, None)
+        self._refreshing = False
+        self._fetch_done()
+
+    def _learnt(self, layout: TopicLayout) -> None:
+        self._machine.leaders_changed(layout.name, layout.leaders)
+        self.schedule()

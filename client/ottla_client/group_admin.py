@@ -1,0 +1,247 @@
+"""Groups from outside: which there are, who is in them, how far they are, and moving them. [S]
+
+Used by `Admin`, which has the same methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ottla_client.cluster import Cluster
+from ottla_client.committer import Offsets, fetch_offsets
+from ottla_client.connection import told
+from ottla_client.coordinator import Coordinator, first_refusal, passes, refusal
+from ottla_client.errors import CannotConnect
+from ottla_client.group_protocol import Undecodable, decode_assignment, decode_subscription
+from ottla_client.offsets import list_offsets
+from ottla_client.record import OffsetAndMetadata
+from ottla_core.errors import NonEmptyGroup, RequestError, UnknownMemberId, UnknownTopicOrPartition
+from ottla_core.ids import TopicPartition
+from ottla_core.pb import groups_pb2 as pb
+from ottla_core.ports.clock import Clock
+
+_PAUSE_S = 0.1
+_LATEST = -1
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    group: str
+    #: Empty, PreparingRebalance, CompletingRebalance, Stable or Dead.
+    state: str
+    protocol_type: str
+    #: "classic".
+    group_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    #: What it reads, and what it wants to read; empty unless the group is stable and its members are consumers.
+    partitions: tuple[TopicPartition, ...]
+    topics: tuple[str, ...]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    group: str
+    #: As in a listing; "Dead" if there is no such group.
+    state: str
+    protocol_type: str
+    #: The assignor that was voted for.
+    protocol: str
+    generation: int
+    leader_id: str
+    coordinator_id: int
+    members: tuple[MemberDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    #: None: nothing is committed.
+    committed: int | None
+    #: None: the partition is gone.
+    end: int | None
+    #: Who reads it now, by member id.
+    member_id: str | None
+
+    @property
+    def lag(self) -> int | None:
+        if self.committed is None or self.end is None:
+            return None
+        return max(0, self.end - self.committed)
+
+
+class GroupAdmin:
+    def __init__(self, cluster: Cluster, clock: Clock, timeout_s: float) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._timeout_s = timeout_s
+
+    def _coordinator(self, group: str) -> Coordinator:
+        return Coordinator(self._cluster, self._clock, group)
+
+    async def list_groups(self, states: Sequence[str]) -> list[GroupListing]:
+        """From all brokers: each knows those that it coordinates."""
+        deadline = self._clock.monotonic() + self._timeout_s
+        while True:
+            try:
+                await self._cluster.refresh([], timeout_s=self._timeout_s)
+                return await self._list_once(states, deadline)
+            except (RequestError, CannotConnect) as error:
+                if not passes(error) or self._clock.monotonic() + _PAUSE_S >= deadline:
+                    raise
+            await self._clock.sleep(_PAUSE_S)
+
+    async def _list_once(self, states: Sequence[str], deadline: float) -> list[GroupListing]:
+        found: dict[str, GroupListing] = {}
+        request = pb.ListGroupsRequest(states=states)
+        for broker in self._cluster.brokers():
+            left_s = max(0.001, deadline - self._clock.monotonic())
+            answer = await self._cluster.call_at(broker, "ListGroups", request, left_s)
+            error = refusal(answer)
+            if error is not None:
+                raise error
+            for each in answer.groups:
+                found[each.group] = GroupListing(each.group, each.state, each.protocol_type, each.group_type)
+        return [found[name] for name in sorted(found)]
+
+    async def describe_groups(self, groups: Iterable[str]) -> list[GroupDescription]:
+        made = []
+        for group in groups:
+            answer = await self._coordinator(group).ask(
+                "DescribeGroups",
+                pb.DescribeGroupsRequest(groups=[group]),
+                self._timeout_s,
+                first_refusal,
+            )
+            made.append(_description(answer.groups[0]))
+        return made
+
+    async def offsets(self, group: str, partitions: Iterable[TopicPartition] | None) -> Offsets:
+        wanted = None if partitions is None else [TopicPartition(*tp) for tp in partitions]
+        if wanted is not None and not wanted:
+            return {}
+        return await fetch_offsets(self._coordinator(group), wanted, self._timeout_s)
+
+    async def lag(self, group: str) -> dict[TopicPartition, PartitionLag]:
+        """Of all partitions that the group has committed offsets of, or that members read."""
+        (described,) = await self.describe_groups([group])
+        readers = {tp: member.member_id for member in described.members for tp in member.partitions}
+        committed = await self.offsets(group, None)
+        wanted = sorted({*readers, *committed})
+        ends = await self._ends(wanted)
+        return {
+            tp: PartitionLag(committed[tp].offset if tp in committed else None, ends.get(tp), readers.get(tp))
+            for tp in wanted
+        }
+
+    async def _ends(self, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Ends of those that exist: offsets may be of topics that are gone."""
+        topics = sorted({tp.topic for tp in wanted})
+        if not topics:
+            return {}
+        refused = await self._cluster.refresh(topics, timeout_s=self._timeout_s)
+        for error in refused.values():
+            if not isinstance(error, UnknownTopicOrPartition):
+                raise error
+        layouts = {topic: self._cluster.topics.get(topic) for topic in topics}
+        there = [
+            tp
+            for tp in wanted
+            if (layout := layouts[tp.topic]) is not None and tp.partition in layout.partitions
+        ]
+        found = await list_offsets(
+            self._cluster, self._clock, dict.fromkeys(there, _LATEST), timeout_s=self._timeout_s
+        )
+        return {tp: each.offset for tp, each in found.items()}
+
+    async def alter_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
+    ) -> None:
+        if not offsets:
+            return
+        request = pb.CommitOffsetsRequest(group=group, generation=-1)
+        for tp, each in offsets.items():
+            made = OffsetAndMetadata(each) if isinstance(each, int) else each
+            topic, partition = tp
+            request.offsets.add(
+                topic=topic,
+                partition=partition,
+                offset=made.offset,
+                leader_epoch=made.leader_epoch,
+                metadata=made.metadata,
+            )
+        try:
+            answer = await self._coordinator(group).ask("CommitOffsets", request, self._timeout_s)
+        except UnknownMemberId:
+            raise NonEmptyGroup(
+                f"Group {group!r} has members, and only they commit while they are there. Stop them first."
+            ) from None
+        _raise_first(answer.partitions)
+
+    async def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        request = pb.DeleteOffsetsRequest(group=group)
+        for topic, partition in partitions:
+            request.partitions.add(topic=topic, partition=partition)
+        answer = await self._coordinator(group).ask("DeleteOffsets", request, self._timeout_s)
+        _raise_first(answer.partitions)
+
+    async def delete_groups(self, groups: Iterable[str]) -> None:
+        first: RequestError | None = None
+        for group in groups:
+            try:
+                await self._coordinator(group).ask(
+                    "DeleteGroups", pb.DeleteGroupsRequest(groups=[group]), self._timeout_s, first_refusal
+                )
+            except RequestError as error:
+                first = first or type(error)(f"Group {group!r}: {error.message}")
+        if first is not None:
+            raise first
+
+
+def _raise_first(parts: Iterable[pb.CommittedOffset | pb.DeletedOffset]) -> None:
+    for part in parts:
+        if part.HasField("error"):
+            error = told(part.error)
+            raise type(error)(f"{TopicPartition(part.topic, part.partition)}: {error.message}")
+
+
+def _description(each: pb.DescribedGroup) -> GroupDescription:
+    return GroupDescription(
+        each.group,
+        each.state,
+        each.protocol_type,
+        each.protocol,
+        each.generation,
+        each.leader_id,
+        each.coordinator_id,
+        tuple(_member(member, each.protocol_type) for member in each.members),
+    )
+
+
+def _member(member: pb.DescribedMember, protocol_type: str) -> MemberDescription:
+    partitions: tuple[TopicPartition, ...] = ()
+    topics: tuple[str, ...] = ()
+    if protocol_type == "consumer":
+        try:
+            partitions = tuple(sorted(decode_assignment(member.assignment)))
+            topics = decode_subscription(member.metadata).topics if member.metadata else ()
+        except Undecodable:
+            partitions = ()  # a client with a format of its own; the rest is still worth seeing
+    return MemberDescription(
+        member.member_id,
+        member.group_instance_id or None,
+        member.client_id,
+        member.client_host,
+        partitions,
+        topics,
+        member.session_timeout_ms,
+        member.rebalance_timeout_ms,
+    )

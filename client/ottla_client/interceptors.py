@@ -1,0 +1,25 @@
+"""Hooks around every record, for tracing, auditing and the like. [P]
+
+Subclass and override what you need. Interceptors run in the order given, inside the client's event loop,
+for every record: they must be quick and must not block. One that raises is logged and skipped; it never
+loses a record.
+"""
+
+from __future__ import annotations
+
+from ottla_client.record import ConsumerRecord, ProducerRecord, RecordMetadata
+
+
+class ProducerInterceptor:
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """Before serialization and partitioning. Return the record to send, the same or another."""
+        return record
+
+    def on_acknowledgement(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
+        """When the broker has acknowledged the record, or it has failed for good: exactly one of the two is set."""
+
+
+class ConsumerInterceptor:
+    def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        """Before `poll` returns. Return the records to hand out, the same or others."""
+        return records

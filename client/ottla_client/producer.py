@@ -1,0 +1,409 @@
+"""The producer: `send` puts a record into a batch, and batches go out by themselves. [S]
+
+The public face: settings, serializing, partitioning, promises. How records gather is `accumulator`'s, how they leave is
+`sender`'s. `send` is the hot path of the client: everything in `_put` is paid per record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ottla_client.accumulator import Accumulator
+from ottla_client.cluster import Cluster
+from ottla_client.delivery import Delivery
+from ottla_client.errors import (
+    BufferExhausted,
+    ClientClosed,
+    SerializationFailed,
+    UnknownTopicOrPartition,
+)
+from ottla_client.interceptors import ProducerInterceptor
+from ottla_client.partitioner import PartitionCallable, partitioner_for
+from ottla_client.producer_machine import Policy, ProducerMachine
+from ottla_client.record import Headers, ProducerRecord, RecordMetadata
+from ottla_client.sender import Sender
+from ottla_client.serializers import Serializer, bytes_serializer, serializer_for
+from ottla_core.real.chance import RealChance
+from ottla_core.real.clock import RealClock
+from ottla_core.records.compression import Compression
+
+log = logging.getLogger(__name__)
+
+OnDelivery = Callable[[RecordMetadata | None, Exception | None], None]
+
+#: A tight loop of sends gives way after so many, so that batches leave and timers run meanwhile.
+_SENDS_PER_TURN = 512
+_ACKS: dict[str | int, int] = {"all": -1, "-1": -1, "1": 1, "0": 0, -1: -1, 1: 1, 0: 0}
+#: How many batches per partition the broker can tell from repeats.
+_IDEMPOTENT_IN_FLIGHT_MAX = 5
+
+
+class Producer:
+    """Sends records to topics.
+
+    >>> async with Producer("127.0.0.1:9192") as producer:
+    ...     await producer.send("greetings", b"hello")              # batched, sent soon
+    ...     delivery = await producer.send("greetings", b"again", key=b"k")
+    ...     print((await delivery).offset)                          # waits for the acknowledgement
+    ...     await producer.send_and_wait("greetings", b"bye")       # both in one
+
+    Leaving the block waits until all is acknowledged. By default nothing is lost or doubled by retries:
+    `acks="all"` and `enable_idempotence=True`.
+
+    Arguments, with Kafka's names and meanings:
+
+    * `acks`: "all" waits for all in-sync replicas, 1 for the leader, 0 for nobody.
+    * `linger_ms`: how long a batch may wait for more records. `batch_size`: bytes at which it goes at once;
+      memory is used as it fills. Larger than Kafka's 16 KiB, because a gRPC message has a price of its own.
+    * `buffer_memory`: bytes of records not yet acknowledged; when it is used up, `send` waits up to
+      `max_block_ms`.
+    * `compression`: "none", "gzip", "snappy", "lz4" or "zstd", per batch.
+    * `key_serializer`, `value_serializer`: "bytes", "str", "int", "json", or a callable to bytes.
+    * `partitioner`: "default" (murmur2 of the key as Java's, else sticky), "sticky", "round_robin", or a
+      callable `(key, all_partitions, available_partitions) -> partition`.
+    * `delivery_timeout_ms`: a record not acknowledged by then fails. Within it, failures are retried
+      (`retries` times, pausing `retry_backoff_ms`, doubled up to `retry_backoff_max_ms`).
+    * `request_timeout_ms`: a broker that does not answer a request within it is given up, and connected anew.
+    * `max_in_flight`: unanswered batches per partition. Without idempotence, more than 1 can reorder on
+      retries.
+    * `max_request_size`: the largest request, hence the largest record.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] = "127.0.0.1:9192",
+        *,
+        acks: str | int = "all",
+        linger_ms: float = 5,
+        batch_size: int = 262_144,
+        buffer_memory: int = 32 * 1024 * 1024,
+        compression: str = "none",
+        key_serializer: Serializer | str | None = None,
+        value_serializer: Serializer | str | None = None,
+        partitioner: str | PartitionCallable = "default",
+        interceptors: Sequence[ProducerInterceptor] = (),
+        retries: int = 2**31 - 1,
+        retry_backoff_ms: float = 100,
+        retry_backoff_max_ms: float = 1000,
+        delivery_timeout_ms: int = 120_000,
+        request_timeout_ms: int = 30_000,
+        max_block_ms: int = 60_000,
+        max_in_flight: int = 5,
+        max_request_size: int = 1024 * 1024,
+        enable_idempotence: bool | None = None,
+        metadata_max_age_ms: int = 300_000,
+    ) -> None:
+        if acks not in _ACKS:
+            raise ValueError(f"acks={acks!r}: choose 0, 1 or 'all'.")
+        self._acks = _ACKS[acks]
+        idempotent = _check_idempotence(enable_idempotence, self._acks, max_in_flight, retries)
+        self._clock = RealClock()
+        chance = RealChance()
+        self._cluster = Cluster(
+            bootstrap_servers,
+            clock=self._clock,
+            chance=chance,
+            request_timeout_s=request_timeout_ms / 1000,
+            backoff_s=retry_backoff_ms / 1000,
+            backoff_max_s=retry_backoff_max_ms / 1000,
+            max_age_s=metadata_max_age_ms / 1000,
+        )
+        self._partitioner = partitioner_for(partitioner, chance)
+        self._accumulator = Accumulator(
+            batch_bytes=batch_size,
+            linger_s=linger_ms / 1000,
+            buffer_bytes=buffer_memory,
+            delivery_timeout_s=delivery_timeout_ms / 1000,
+            record_bytes_max=max_request_size,
+            compression=Compression.named(compression),
+            on_close=lambda tp: self._partitioner.batch_closed(*tp),
+        )
+        self._machine = ProducerMachine(
+            self._accumulator,
+            Policy(
+                max_in_flight=max_in_flight,
+                retries=retries,
+                backoff_s=retry_backoff_ms / 1000,
+                backoff_max_s=retry_backoff_max_ms / 1000,
+                request_bytes=max_request_size,
+                idempotent=idempotent,
+            ),
+            chance.fraction,
+        )
+        self._key_serializer = serializer_for(key_serializer)
+        self._value_serializer = serializer_for(value_serializer)
+        self._interceptors = tuple(interceptors)
+        self._delivery_timeout_s = delivery_timeout_ms / 1000
+        self._request_timeout_s = request_timeout_ms / 1000
+        self._max_block_s = max_block_ms / 1000
+        self._sender = Sender(
+            self._cluster,
+            self._accumulator,
+            self._machine,
+            self._clock,
+            acks=self._acks,
+            request_timeout_s=request_timeout_ms / 1000,
+        )
+        self._sends = 0
+        # Looked up once, used per record.
+        self._topics = self._sender.topics
+        self._append = self._accumulator.append
+        self._choose = self._partitioner.choose
+        self._wall_ms = self._clock.wall_ms
+
+    # ------------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Connect. `async with` does it for you."""
+        await self._sender.start()
+
+    async def stop(self) -> None:
+        """Wait until all is acknowledged or has failed, then disconnect."""
+        await self._sender.stop()
+
+    async def __aenter__(self) -> Producer:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # ------------------------------------------------------------------ sending
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Put a record into a batch. Waits only for room in the buffer, or to learn about a new topic.
+
+        Await what it returns to know that the record was written; or pass `on_delivery(metadata, error)`,
+        which is called from the event loop with one of the two. Failures nobody looks at are logged.
+        """
+        if self._interceptors:
+            topic, value, key, headers, partition, timestamp_ms = self._intercepted(
+                topic, value, key, headers, partition, timestamp_ms
+            )
+        delivery = self._put(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        if delivery is None:
+            delivery = await self._put_when_possible(
+                topic, value, key, headers, partition, timestamp_ms, on_delivery
+            )
+        self._sends += 1
+        if self._sends >= _SENDS_PER_TURN:
+            self._sends = 0
+            await self._clock.sleep(0)
+        return delivery
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordMetadata:
+        """Send a record and wait for its acknowledgement.
+
+        Does not linger: a caller that waits brings no further records. Those of other tasks still share the
+        batch.
+        """
+        delivery = await self.send(
+            topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+        )
+        self._sender.hasten(delivery.lane)
+        return await delivery
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """`send` for callers that cannot wait: BufferExhausted if there is no room, or the topic is not known yet."""
+        if self._interceptors:
+            topic, value, key, headers, partition, timestamp_ms = self._intercepted(
+                topic, value, key, headers, partition, timestamp_ms
+            )
+        delivery = self._put(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        if delivery is None:
+            if topic in self._topics:
+                raise BufferExhausted("buffer_memory is used up; wait for acknowledgements, or use send().")
+            raise BufferExhausted(
+                f"Topic {topic!r} is not known yet; call partitions_for() first, or use send()."
+            )
+        return delivery
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        keys: Iterable[Any] | None = None,
+        *,
+        partition: int | None = None,
+    ) -> list[Delivery]:
+        """Send many records, in order; the quickest way for bulk. Await `flush()`, or the last few, afterwards."""
+        deliveries: list[Delivery] = []
+        pairs = ((value, None) for value in values) if keys is None else zip(values, keys, strict=True)
+        if self._interceptors:
+            for value, key in pairs:
+                deliveries.append(await self.send(topic, value, key, partition=partition))
+            return deliveries
+        put, keep = self._put, deliveries.append
+        for value, key in pairs:
+            delivery = put(topic, value, key, (), partition, None, None)
+            if delivery is None:
+                delivery = await self._put_when_possible(topic, value, key, (), partition, None, None)
+            keep(delivery)
+            if not len(deliveries) % _SENDS_PER_TURN:
+                await self._clock.sleep(0)
+        return deliveries
+
+    async def flush(self) -> None:
+        """Send all that waits now, and return when it is acknowledged or has failed. Later records are not awaited."""
+        self._check_running()
+        await self._sender.flush()
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """The partitions of a topic."""
+        self._check_running()
+        layout = await self._cluster.layout(topic, auto_create=True, timeout_s=self._max_block_s)
+        return list(layout.partitions)
+
+    # ------------------------------------------------------------------ into the accumulator
+
+    def _put(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Headers,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> Delivery | None:
+        """The way of every record. None if it has to wait: for the topic's layout, or for room."""
+        known = self._topics.get(topic)
+        if known is None:
+            self._check_running()
+            return None
+        if value is not None and (self._value_serializer is not None or value.__class__ is not bytes):
+            value = _serialized(self._value_serializer, value, "value", topic)
+        if key is not None and (self._key_serializer is not None or key.__class__ is not bytes):
+            key = _serialized(self._key_serializer, key, "key", topic)
+        if partition is None:
+            partition = self._choose(topic, key, known.partitions, known.available)
+        if not 0 <= partition < len(known.lanes):
+            last = len(known.lanes) - 1
+            raise UnknownTopicOrPartition(f"Topic {topic!r} has partitions 0 to {last}, not {partition}.")
+        if timestamp_ms is None:
+            timestamp_ms = self._wall_ms()
+        lane = known.lanes[partition]
+        batch = self._append(lane, timestamp_ms, key, value, headers)
+        if batch is None:
+            batch = self._append(lane, timestamp_ms, key, value, headers, self._clock.monotonic())
+            self._sender.schedule()
+            if batch is None:
+                return None
+        delivery = Delivery(batch, batch.count - 1, timestamp_ms)
+        if on_delivery is not None or self._interceptors:
+            self._promise(delivery, on_delivery)
+        return delivery
+
+    async def _put_when_possible(self, topic: str, *record: Any) -> Delivery:
+        """As `_put`, waiting for what it lacks, up to `max_block_ms`."""
+        deadline = self._clock.monotonic() + self._max_block_s
+        while True:
+            left_s = deadline - self._clock.monotonic()
+            if topic not in self._topics:
+                await self._cluster.layout(topic, auto_create=True, timeout_s=left_s)
+            else:
+                await self._sender.room(left_s)
+            delivery = self._put(topic, *record)
+            if delivery is not None:
+                return delivery
+
+    def _intercepted(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Headers,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> tuple[str, Any, Any, Headers, int | None, int | None]:
+        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+        for interceptor in self._interceptors:
+            try:
+                record = interceptor.on_send(record)
+            except Exception:
+                log.exception(
+                    "%s failed in on_send; the record goes on without it", type(interceptor).__name__
+                )
+        return record.topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms
+
+    def _promise(self, delivery: Delivery, on_delivery: OnDelivery | None) -> None:
+        """Tell callback and interceptors when the record is settled."""
+        told_to: list[OnDelivery] = [interceptor.on_acknowledgement for interceptor in self._interceptors]
+        if on_delivery is not None:
+            told_to.append(on_delivery)
+
+        def tell(settled: Delivery) -> None:
+            error = settled.exception()
+            metadata = None if error is not None else settled.result()
+            for tell_one in told_to:
+                try:
+                    tell_one(metadata, error)
+                except Exception:
+                    log.exception("A delivery callback failed")
+
+        delivery.add_done_callback(tell)
+
+    def _check_running(self) -> None:
+        if not self._sender.running:
+            raise ClientClosed(
+                "The producer is not running; use `async with Producer(...)`, or call start()."
+            )
+
+
+def _serialized(serializer: Serializer | None, data: Any, what: str, topic: str) -> bytes | None:
+    try:
+        return (serializer or bytes_serializer)(data)
+    except Exception as error:
+        sentence = f"The {what} for topic {topic!r} could not be serialized: {error}."
+        raise SerializationFailed(sentence) from error
+
+
+def _check_idempotence(wanted: bool | None, acks: int, max_in_flight: int, retries: int) -> bool:
+    """On unless other settings exclude it; asked for together with those, a sentence."""
+    obstacles = [
+        text
+        for holds, text in (
+            (acks != -1, "acks='all'"),
+            (not 1 <= max_in_flight <= _IDEMPOTENT_IN_FLIGHT_MAX, "max_in_flight from 1 to 5"),
+            (retries < 1, "retries"),
+        )
+        if holds
+    ]
+    if wanted and obstacles:
+        raise ValueError(f"enable_idempotence=True needs {' and '.join(obstacles)}.")
+    return not obstacles if wanted is None else wanted

@@ -1,0 +1,330 @@
+"""What to send where, and what an answer means: order, retries, sequence numbers, timeouts. [P]
+
+Theory of operation. The shell appends records to the accumulator and calls `drain`; it writes what `drain`
+returns and reports what came of it with `acknowledged`, `refused` or `lost`. The machine keeps the lanes in
+order.
+
+Retries. A lane with a failure stops, waits until all its batches on the wire are answered, waits its
+backoff, and then sends one batch at a time until all retried ones are through.
+
+Idempotence. Each lane numbers its batches under (producer id, epoch); the broker refuses gaps and recognises
+repeats. So a batch whose answer was lost may be sent again under its old number, and only under that: it
+may have been written. When a batch is given up, the broker will answer OUT_OF_ORDER_SEQUENCE_NUMBER to the
+next one, if the lost one was not written. The oldest batch of a lane being out of order hence means: start
+anew. The lane's epoch goes up by one, the numbers start at 0, and a straggler of the old epoch is fenced by
+the broker. Epochs are per lane, because the broker keeps producer state per partition.
+
+Invariants:
+P1. At most `max_in_flight` batches of a lane are on the wire, and they went out in order.
+P2. A batch that may have been written is never renumbered.
+P3. Every batch is settled once: acknowledged, refused for good, or timed out at its deadline.
+P4. With idempotence, sequence numbers of a lane within one epoch have no gap among the batches sent.
+
+Transactions will add a phase between `drain` and the wire (adding partitions); it belongs here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ottla_client.accumulator import Accumulator, Batch, Lane, Outcome
+from ottla_client.errors import DeliveryTimedOut
+from ottla_core.errors import (
+    DuplicateSequenceNumber,
+    FencedLeaderEpoch,
+    InvalidProducerEpoch,
+    KafkaStorageError,
+    LeaderNotAvailable,
+    MessageTooLarge,
+    NotLeaderOrFollower,
+    OutOfOrderSequenceNumber,
+    RequestError,
+    UnknownLeaderEpoch,
+    UnknownProducerId,
+    UnknownTopicOrPartition,
+)
+from ottla_core.ids import NO_BROKER, TopicPartition
+from ottla_core.records.batch import reseal
+
+_EPOCH_MAX = 32767
+_SEQUENCE_MODULUS = 1 << 31
+#: Producer id, producer epoch and base sequence stand side by side in a batch header.
+_IDENTITY = struct.Struct(">qhi")
+_IDENTITY_AT = 43
+
+#: These say that our picture of the cluster is old.
+_STALE_METADATA = (
+    NotLeaderOrFollower,
+    LeaderNotAvailable,
+    MessageTooLarge,
+    UnknownTopicOrPartition,
+    FencedLeaderEpoch,
+    UnknownLeaderEpoch,
+    KafkaStorageError,
+)
+#: These say that the broker and we disagree about the lane's numbers.
+_LOST_COUNT = (OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch)
+
+
+class Send(NamedTuple):
+    """One request: at most one batch per lane, all led by one broker."""
+
+    leader: int
+    batches: list[Batch]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    max_in_flight: int = 5
+    retries: int = 2**31 - 1
+    backoff_s: float = 0.1
+    backoff_max_s: float = 1.0
+    request_bytes: int = 1 << 20
+    idempotent: bool = True
+
+
+class ProducerMachine:
+    def __init__(self, accumulator: Accumulator, policy: Policy, jitter: Callable[[], float]) -> None:
+        self._accumulator = accumulator
+        self._policy = policy
+        #: A number in [0, 1) from the injected source of chance.
+        self._jitter = jitter
+        self._producer_id = -1
+        self._epoch = -1
+        #: Lanes that wait for their backoff to pass.
+        self._backing_off: dict[Lane, None] = {}
+        #: A producer id is needed before anything can be sent.
+        self.wants_identity = policy.idempotent
+        #: Topics whose leaders are unknown or in doubt; the shell refreshes and clears.
+        self.stale_topics: dict[str, None] = {}
+
+    # ------------------------------------------------------------------ what the shell learns
+
+    def identified(self, producer_id: int, epoch: int) -> None:
+        """A producer id has arrived; lanes take it when they start (again)."""
+        self._producer_id, self._epoch = producer_id, epoch
+        self.wants_identity = False
+
+    def leaders_changed(self, topic: str, leaders: Sequence[int]) -> None:
+        """The leader of each partition of a topic, in order, -1 for none."""
+        for partition, leader in enumerate(leaders):
+            lane = self._accumulator.lanes.get(TopicPartition(topic, partition))
+            if lane is not None:
+                self.set_leader(lane, leader)
+
+    def set_leader(self, lane: Lane, leader: int) -> None:
+        lane.leader = leader
+        if lane.has_work:
+            self._accumulator.ready[lane.tp] = lane
+
+    # ------------------------------------------------------------------ sending
+
+    def drain(self, now: float) -> list[Send]:
+        """All that may go out now. What is returned counts as on the wire."""
+        self._accumulator.end_linger(now)
+        self._end_backoff(now)
+        if self.wants_identity:
+            return []
+        sends: list[Send] = []
+        ready = self._accumulator.ready
+        while ready:
+            filling: dict[int, tuple[Send, int]] = {}
+            for lane in list(ready.values()):
+                batch = self._next_of(lane)
+                if batch is None:
+                    # It comes back with an answer, a leader, the end of its backoff, or a new record.
+                    del ready[lane.tp]
+                    continue
+                current = filling.get(lane.leader)
+                if current is None or current[1] + len(batch.payload) > self._policy.request_bytes:
+                    send = Send(lane.leader, [])
+                    sends.append(send)
+                    current = (send, 0)
+                current[0].batches.append(batch)
+                filling[lane.leader] = (current[0], current[1] + len(batch.payload))
+        return sends
+
+    def _next_of(self, lane: Lane) -> Batch | None:
+        """Take the lane's next batch if it may go now."""
+        in_flight = lane.in_flight
+        if len(in_flight) >= (1 if lane.recovering else self._policy.max_in_flight):
+            return None
+        if lane in self._backing_off:
+            return None
+        if lane.pending:
+            if lane.leader == NO_BROKER:
+                self.stale_topics[lane.tp.topic] = None
+                return None
+        elif lane.due and lane.open is not None:
+            if lane.leader == NO_BROKER:
+                self.stale_topics[lane.tp.topic] = None
+                return None
+            self._accumulator.close(lane.open)
+        else:
+            return None
+        batch = lane.pending.popleft()
+        self._prepare(lane, batch)
+        batch.attempts += 1
+        in_flight[batch.id] = batch
+        return batch
+
+    def _prepare(self, lane: Lane, batch: Batch) -> None:
+        """Make the bytes of the batch, and number it if it has no number yet."""
+        if self._policy.idempotent and batch.sequence < 0:
+            if lane.producer_id < 0:
+                lane.producer_id, lane.epoch, lane.next_sequence = self._producer_id, self._epoch, 0
+            batch.producer_id, batch.epoch, batch.sequence = lane.producer_id, lane.epoch, lane.next_sequence
+            lane.next_sequence = (lane.next_sequence + batch.count) % _SEQUENCE_MODULUS
+            if batch.payload:
+                payload = bytearray(batch.payload)
+                _IDENTITY.pack_into(payload, _IDENTITY_AT, batch.producer_id, batch.epoch, batch.sequence)
+                reseal(payload, 0, len(payload))
+                batch.payload = bytes(payload)
+        if not batch.payload:
+            batch.build()
+
+    # ------------------------------------------------------------------ answers
+
+    def acknowledged(self, batch: Batch, base_offset: int, log_append_time_ms: int) -> None:
+        lane = batch.lane
+        if not self._landed(batch):
+            return
+        lane.backoffs = 0
+        if lane.recovering and not (lane.pending and lane.pending[0].attempts):
+            lane.recovering = False
+        self._accumulator.settle(batch, Outcome(base_offset, log_append_time_ms))
+
+    def refused(self, batch: Batch, error: RequestError, now: float) -> None:
+        """The broker said no. Some of those mean "not now", and some "perhaps": it may be written all the same."""
+        if not self._landed(batch):
+            return
+        lane = batch.lane
+        if isinstance(error, DuplicateSequenceNumber):
+            # Written by an earlier attempt, so long ago that the broker has forgotten where.
+            self._accumulator.settle(batch, Outcome())
+            return
+        if isinstance(error, _STALE_METADATA):
+            self.stale_topics[lane.tp.topic] = None
+        if self._policy.idempotent and isinstance(error, _LOST_COUNT):
+            # A sequence of -1: the lane has started anew since this was sent, and this was to be expected.
+            if batch.sequence >= 0 and self._is_oldest(batch):
+                self._start_anew(lane, batch, fenced=isinstance(error, InvalidProducerEpoch))
+            self._retry(batch, now)
+        elif error.retriable and batch.attempts <= self._policy.retries:
+            self._retry(batch, now)
+        else:
+            if isinstance(error, MessageTooLarge) and batch.count > 1:
+                error = MessageTooLarge(
+                    f"{error.message} It was a batch of {batch.count} records and {len(batch.payload)} bytes: keep "
+                    "the producer's batch_size below the topic's max.message.bytes."
+                )
+            # Sure not to be written: a plain no to its only attempt. (Timeouts are retriable; -1 says
+            # nothing.)
+            if not error.retriable and batch.attempts == 1 and error.code != RequestError.code:
+                self._take_back_number(batch)
+            self._accumulator.settle(batch, Outcome(error=error))
+
+    def lost(self, batch: Batch, now: float) -> None:
+        """No answer, and none will come: the batch may or may not have been written."""
+        if not self._landed(batch):
+            return
+        self.stale_topics[batch.lane.tp.topic] = None
+        if batch.attempts <= self._policy.retries:
+            self._retry(batch, now)
+        else:
+            sentence = f"The connection broke {batch.attempts} times with {batch.count} records on their way."
+            self._accumulator.settle(batch, Outcome(error=DeliveryTimedOut(sentence)))
+
+    def _landed(self, batch: Batch) -> bool:
+        """Take the batch off the wire; False if it was settled while it was there."""
+        lane = batch.lane
+        lane.in_flight.pop(batch.id, None)
+        if lane.has_work:
+            self._accumulator.ready[lane.tp] = lane
+        if batch.outcome is not None:
+            batch.payload = b""
+        return batch.outcome is None
+
+    def _is_oldest(self, batch: Batch) -> bool:
+        lane = batch.lane
+        older_flying = any(other < batch.id for other in lane.in_flight)
+        return not older_flying and not (lane.pending and lane.pending[0].id < batch.id)
+
+    def _take_back_number(self, batch: Batch) -> None:
+        """If nothing was numbered after a batch that is surely not written, its number is free again: no gap."""
+        lane = batch.lane
+        after = (batch.sequence + batch.count) % _SEQUENCE_MODULUS
+        same_count = (batch.producer_id, batch.epoch) == (lane.producer_id, lane.epoch)
+        if batch.sequence >= 0 and same_count and lane.next_sequence == after:
+            lane.next_sequence = batch.sequence
+
+    def _start_anew(self, lane: Lane, oldest: Batch, *, fenced: bool) -> None:
+        """New numbers for the lane. P2 holds: the oldest was not written, so nothing numbered after it was."""
+        if fenced or lane.epoch >= _EPOCH_MAX:
+            lane.producer_id = -1
+            if self._producer_id == oldest.producer_id:
+                self.wants_identity = True
+        else:
+            lane.epoch += 1
+        lane.next_sequence = 0
+        for batch in (oldest, *lane.pending, *lane.in_flight.values()):
+            # Those on the wire carry old numbers and will be refused; they get new ones when they come back.
+            batch.sequence = -1
+
+    def _retry(self, batch: Batch, now: float) -> None:
+        lane = batch.lane
+        # Back to its place: retried batches are older than all that were never sent.
+        place = 0
+        while place < len(lane.pending) and lane.pending[place].id < batch.id:
+            place += 1
+        lane.pending.insert(place, batch)
+        lane.recovering = True
+        if lane not in self._backing_off:
+            lane.not_before = now + self._backoff(lane)
+            self._backing_off[lane] = None
+        self._accumulator.ready[lane.tp] = lane
+
+    def _backoff(self, lane: Lane) -> float:
+        base = min(self._policy.backoff_s * 2.0 ** min(lane.backoffs, 16), self._policy.backoff_max_s)
+        lane.backoffs += 1
+        # From 80 to 120 percent: a thousand producers that lost the same broker must not return together.
+        return base * (0.8 + 0.4 * self._jitter())
+
+    # ------------------------------------------------------------------ time
+
+    def expire(self, now: float) -> None:
+        """Settle what is past its deadline, wherever it is."""
+        for batch in self._accumulator.expired(now):
+            lane = batch.lane
+            # One on the wire stays there until it is answered or its stream breaks: it still counts for P1.
+            if batch in lane.pending:
+                lane.pending.remove(batch)
+            waited_s = now - batch.created
+            why = "was sent but not acknowledged" if batch.attempts else "could not be sent"
+            self._accumulator.settle(
+                batch,
+                Outcome(
+                    error=DeliveryTimedOut(
+                        f"A batch of {batch.count} records for {lane.tp} {why} within {waited_s:.1f} s "
+                        "(delivery_timeout_ms). Is the partition's leader up?"
+                    )
+                ),
+            )
+            if lane.has_work:
+                self._accumulator.ready[lane.tp] = lane
+
+    def wakes_at(self) -> float | None:
+        """When there is something to do, if nothing happens before."""
+        times = [lane.not_before for lane in self._backing_off]
+        others = (self._accumulator.linger_ends(), self._accumulator.first_deadline())
+        times.extend(when for when in others if when is not None)
+        return min(times, default=None)
+
+    def _end_backoff(self, now: float) -> None:
+        for lane in [lane for lane in self._backing_off if lane.not_before <= now]:
+            del self._backing_off[lane]
+            if lane.has_work:
+                self._accumulator.ready[lane.tp] = lane

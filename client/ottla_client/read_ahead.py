@@ -1,0 +1,52 @@
+"""Records that a poll took and an iteration has not given out yet. [P]
+
+`async for` takes many records at once and gives them out one by one. Those still here are not consumed: their
+offsets are not committed, and whoever polls next gets them first. A record whose partition was sought elsewhere or
+revoked since is dropped: its partition's generation is another.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from ottla_client.record import ConsumerRecord
+from ottla_core.ids import TopicPartition
+
+
+class ReadAhead:
+    def __init__(self, generation_of: Callable[[TopicPartition], int]) -> None:
+        self._generation_of = generation_of
+        self._records: deque[ConsumerRecord] = deque()
+        self._generations: dict[tuple[str, int], int] = {}
+
+    def put(self, records: Iterable[ConsumerRecord]) -> None:
+        """What was taken just now."""
+        self._records.extend(records)
+        partitions = {TopicPartition(record.topic, record.partition) for record in self._records}
+        self._generations = {tp: self._generation_of(tp) for tp in partitions}
+
+    def pop(self) -> ConsumerRecord | None:
+        while self._records:
+            record = self._records.popleft()
+            if self._is_current(record):
+                return record
+        return None
+
+    def take(self, limit: int) -> list[ConsumerRecord]:
+        taken: list[ConsumerRecord] = []
+        while len(taken) < limit and (record := self.pop()) is not None:
+            taken.append(record)
+        return taken
+
+    def first_offsets(self) -> dict[TopicPartition, int]:
+        """Where each partition really is, as far as its reader knows."""
+        return {
+            TopicPartition(record.topic, record.partition): record.offset
+            for record in reversed(self._records)
+            if self._is_current(record)
+        }
+
+    def _is_current(self, record: ConsumerRecord) -> bool:
+        tp = TopicPartition(record.topic, record.partition)
+        return self._generations.get(tp) == self._generation_of(tp)

@@ -1,0 +1,70 @@
+"""What users of the client hold in their hands: records to send, records read, and where they ended up. [P]"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from ottla_core.ids import TopicPartition
+
+__all__ = [
+    "ConsumerRecord",
+    "Headers",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "ProducerRecord",
+    "RecordMetadata",
+    "TopicPartition",
+]
+
+#: Name and value; Kafka allows a value of None.
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+
+
+class RecordMetadata(NamedTuple):
+    """Where an acknowledged record is. The offset is -1 with `acks=0`, because nobody said it."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class ConsumerRecord(NamedTuple):
+    """One record as read from a partition, with key and value deserialized."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: Any
+    value: Any
+    headers: Headers
+    #: 0: the producer set the time; 1: the broker did, when it appended.
+    timestamp_type: int = 0
+
+
+class OffsetAndMetadata(NamedTuple):
+    """An offset to commit, or committed: the next record to read, and anything that is to be kept beside it."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class OffsetAndTimestamp(NamedTuple):
+    offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRecord:
+    """One record on its way out, before serialization: what producer interceptors see and may replace."""
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    headers: Headers = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None

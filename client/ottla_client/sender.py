@@ -1,0 +1,281 @@
+"""Batches from the accumulator to the brokers, and what comes back. [S]
+
+The lower half of the producer: it owns the streams, the timers and the waiting for room; what to send and what an
+answer means is `producer_machine`'s. One pump, scheduled whenever something has changed, moves everything, so that it
+never runs inside a caller's `send`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from ottla_client.accumulator import Accumulator, Batch, Lane, Outcome
+from ottla_client.cluster import Cluster, TopicLayout
+from ottla_client.connection import told
+from ottla_client.errors import BufferExhausted, ClientClosed, ClientError
+from ottla_client.produce_stream import ProduceStream
+from ottla_client.producer_machine import ProducerMachine
+from ottla_core.errors import RequestError
+from ottla_core.ids import TopicPartition
+from ottla_core.pb import broker_pb2 as pb
+from ottla_core.ports.clock import Clock
+
+log = logging.getLogger(__name__)
+
+_FINISH_TIMEOUT_S = 5.0
+#: After an errand that failed, or brought no leader: not at once again.
+_ERRAND_PAUSE_S = 0.1
+
+
+class Topic:
+    """A topic whose layout is known: its lanes by partition, and what a partitioner wants to know."""
+
+    __slots__ = ("available", "lanes", "partitions")
+
+    def __init__(self) -> None:
+        self.lanes: list[Lane] = []
+        self.partitions = range(0)
+        self.available: tuple[int, ...] = ()
+
+
+class Sender:
+    def __init__(
+        self,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        machine: ProducerMachine,
+        clock: Clock,
+        *,
+        acks: int,
+        request_timeout_s: float,
+    ) -> None:
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._machine = machine
+        self._clock = clock
+        self._acks = acks
+        self._request_timeout_s = request_timeout_s
+        #: Empty unless running, so that one look tells a caller both.
+        self.topics: dict[str, Topic] = {}
+        self.running = False
+        self._streams: dict[int, ProduceStream] = {}
+        #: Who waits for room in the buffer, first come first served.
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._pump_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._errands: set[str] = set()
+        self._loop: asyncio.AbstractEventLoop
+
+    # ------------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._cluster.listen(self._learnt)
+        await self._cluster.open()
+        self.running = True
+        self.schedule()
+
+    async def stop(self) -> None:
+        """Send and wait for all, then disconnect."""
+        try:
+            if self.running:
+                await self.flush()
+                # With acks=0 nobody has said yet that it arrived.
+                for stream in list(self._streams.values()):
+                    await stream.finish(_FINISH_TIMEOUT_S)
+        finally:
+            self.running = False
+            self.topics.clear()
+            if self._timer is not None:
+                self._timer.cancel()
+            closed = ClientClosed("The producer was closed before the record was acknowledged.")
+            for batch in list(self._accumulator.unsettled.values()):
+                self._accumulator.settle(batch, Outcome(error=closed))
+            self._wake_waiters()
+            await self._cluster.close()
+
+    async def flush(self) -> None:
+        """Send all that waits now; return when it is settled."""
+        self._accumulator.flush()
+        self.schedule()
+        waiting = list(self._accumulator.unsettled.values())
+        if not waiting:
+            return
+        left = len(waiting)
+        done: asyncio.Future[None] = self._loop.create_future()
+
+        def one_less(_batch: Batch) -> None:
+            nonlocal left
+            left -= 1
+            if not left and not done.done():
+                done.set_result(None)
+
+        for batch in waiting:
+            batch.watch(one_less)
+        await done
+
+    def hasten(self, lane: Lane) -> None:
+        """Do not linger with what is open in the lane."""
+        self._accumulator.make_due(lane)
+        self.schedule()
+
+    async def room(self, left_s: float) -> None:
+        """Wait until some batch is settled. BufferExhausted if none is in time."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append(waiter)
+        # What lingers must go: nothing else would ever make room.
+        self._accumulator.flush()
+        self.schedule()
+        try:
+            async with asyncio.timeout(left_s):
+                await waiter
+        except TimeoutError:
+            raise BufferExhausted(
+                "buffer_memory is used up and no batch was acknowledged within max_block_ms. Are the brokers up?"
+            ) from None
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def _wake_waiters(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # ------------------------------------------------------------------ the pump
+
+    def schedule(self) -> None:
+        if not self._pump_scheduled and self.running:
+            self._pump_scheduled = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Do all that can be done now, and set the timer for the rest."""
+        self._pump_scheduled = False
+        if not self.running:
+            return
+        now = self._clock.monotonic()
+        self._machine.expire(now)
+        for stream in list(self._streams.values()):
+            sent_at = stream.oldest_sent_at()
+            if sent_at is not None and sent_at + self._request_timeout_s <= now:
+                log.warning(
+                    "%s did not answer within request_timeout_ms; connecting anew", stream.broker.address
+                )
+                stream.break_off()
+        for send in self._machine.drain(now):
+            found = self._stream_to(send.leader)
+            if found is None:
+                for batch in send.batches:
+                    self._machine.lost(batch, now)
+            else:
+                found.send(send.batches)
+        if self._machine.wants_identity:
+            self._run_errand("identity", self._fetch_identity)
+        if self._machine.stale_topics:
+            self._run_errand("metadata", self._refresh_stale)
+        self._wake_waiters()
+        self._set_timer(now)
+
+    def _set_timer(self, now: float) -> None:
+        times = [self._machine.wakes_at()]
+        for stream in self._streams.values():
+            sent_at = stream.oldest_sent_at()
+            times.append(None if sent_at is None else sent_at + self._request_timeout_s)
+        when = min((time for time in times if time is not None), default=None)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if when is not None:
+            # A millisecond is the finest grain worth waking for.
+            self._timer = self._loop.call_later(max(0.001, when - now), self.schedule)
+
+    def _stream_to(self, leader: int) -> ProduceStream | None:
+        stream = self._streams.get(leader)
+        if stream is not None:
+            return stream
+        broker = self._cluster.broker(leader)
+        if broker is None:
+            return None
+        stream = self._streams[leader] = ProduceStream(
+            broker,
+            acks=self._acks,
+            timeout_ms=int(self._request_timeout_s * 1000),
+            clock=self._clock,
+            background=self._cluster.background,
+            on_answer=self._answered,
+            on_lost=self._stream_lost,
+        )
+        return stream
+
+    def _answered(self, batch: Batch, answer: pb.PartitionProduced) -> None:
+        if answer.HasField("error"):
+            self._machine.refused(batch, told(answer.error), self._clock.monotonic())
+            if batch.outcome is not None:
+                _log_failure(batch)
+        else:
+            self._machine.acknowledged(batch, answer.base_offset, answer.log_append_time_ms)
+        self.schedule()
+
+    def _stream_lost(self, stream: ProduceStream, requests: list[list[Batch]]) -> None:
+        for leader, known in list(self._streams.items()):
+            if known is stream:
+                del self._streams[leader]
+        now = self._clock.monotonic()
+        for batches in requests:
+            for batch in batches:
+                self._machine.lost(batch, now)
+        self.schedule()
+
+    # ------------------------------------------------------------------ what the machine asks for
+
+    def _run_errand(self, name: str, errand: Callable[[], Any]) -> None:
+        """In the background, one of each kind at a time."""
+        if name in self._errands:
+            return
+
+        async def run() -> None:
+            try:
+                await errand()
+            except (ClientError, RequestError) as error:
+                log.warning("%s: %s; trying again", name, error)
+                await self._clock.sleep(_ERRAND_PAUSE_S)
+            finally:
+                self._errands.discard(name)
+                self.schedule()
+
+        self._errands.add(name)
+        self._cluster.background.spawn(run(), name)
+
+    async def _fetch_identity(self) -> None:
+        answer = await self._cluster.call("InitProducerId", pb.InitProducerIdRequest())
+        if answer.HasField("error"):
+            raise told(answer.error)
+        self._machine.identified(answer.producer_id, answer.producer_epoch)
+
+    async def _refresh_stale(self) -> None:
+        topics = list(self._machine.stale_topics)
+        await self._cluster.refresh(topics, timeout_s=self._request_timeout_s)
+        for topic in topics:
+            self._machine.stale_topics.pop(topic, None)
+        # A leader that is still unknown is asked for again, but not at once.
+        await self._clock.sleep(_ERRAND_PAUSE_S)
+
+    def _learnt(self, layout: TopicLayout) -> None:
+        topic = self.topics.setdefault(layout.name, Topic())
+        for partition in range(len(topic.lanes), len(layout.leaders)):
+            topic.lanes.append(self._accumulator.lane(TopicPartition(layout.name, partition)))
+        topic.partitions, topic.available = range(len(topic.lanes)), layout.available
+        self._machine.leaders_changed(layout.name, layout.leaders)
+        self.schedule()
+
+
+def _log_failure(batch: Batch) -> None:
+    error = batch.outcome.error if batch.outcome else None
+    if error is not None:
+        log.error("%d records for %s were not written: %s", batch.count, batch.lane.tp, error)

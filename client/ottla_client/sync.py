@@ -1,0 +1,495 @@
+"""The same client for code that blocks: scripts, notebooks, Spark executors. [A]
+
+Each object runs the async one on an event loop in a thread of its own, so it works from any thread and needs
+no loop of the caller's. `send` costs no trip to that thread: records queue up here and are moved over in
+bulk.
+
+Must not be carried across a fork: gRPC in the child would hang. Make a new one there, or start children by
+"spawn".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ottla_client import admin, consumer, producer
+from ottla_client.admin import ClusterDescription, ConfigEntry, NewTopic, TopicDescription
+from ottla_client.committer import OnCommit
+from ottla_client.delivery import Delivery as AsyncDelivery
+from ottla_client.errors import BufferExhausted, ClientClosed
+from ottla_client.group_admin import GroupDescription, GroupListing, PartitionLag
+from ottla_client.listener import OnPartitions, RebalanceListener
+from ottla_client.record import (
+    ConsumerRecord,
+    Headers,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    RecordMetadata,
+    TopicPartition,
+)
+
+T = TypeVar("T")
+
+#: Records that wait to be moved over, beside those in `buffer_memory`; then `send` waits.
+_QUEUED_MAX = 10_000
+_SETTLE_TIMEOUT_S = 1.0
+
+
+class _LoopThread:
+    """An event loop in a thread; `run` brings a coroutine there and its result back."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        if not self._thread.is_alive():
+            work.close()
+            raise ClientClosed("The client is closed.")
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result(timeout_s)
+        except (KeyboardInterrupt, TimeoutError):
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        if self._thread.is_alive():
+            self.run(self._settle())
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
+            self.loop.close()
+
+    async def _settle(self) -> None:
+        """grpc keeps tasks of its own that end just after their calls; none should be left when the loop stops."""
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if others:
+            _, stuck = await asyncio.wait(others, timeout=_SETTLE_TIMEOUT_S)
+            for task in stuck:
+                task.cancel()
+            if stuck:
+                await asyncio.wait(stuck, timeout=_SETTLE_TIMEOUT_S)
+
+
+class Delivery:
+    """The promise for one record: `result(timeout_s)` waits for it."""
+
+    __slots__ = ("_error", "_inner", "_owner")
+
+    def __init__(self, owner: Producer) -> None:
+        self._owner = owner
+        #: Set by the loop's thread when the record is in its batch, or could not get there.
+        self._inner: AsyncDelivery | None = None
+        self._error: Exception | None = None
+
+    def done(self) -> bool:
+        return self._error is not None or (self._inner is not None and self._inner.done())
+
+    def result(self, timeout_s: float | None = None) -> RecordMetadata:
+        """Where the record is; raises what went wrong, or TimeoutError."""
+        if not self.done():
+            self._owner._thread.run(self._wait(), timeout_s)
+        if self._error is not None:
+            raise self._error
+        if self._inner is None:
+            raise ClientClosed("The producer was closed before the record could be sent.")
+        return self._inner.result()
+
+    async def _wait(self) -> None:
+        await self._owner._drained()
+        if self._inner is not None:
+            settled = asyncio.Event()
+            self._inner.add_done_callback(lambda _delivery: settled.set())
+            await settled.wait()
+
+
+class Producer:
+    """`ottla_client.Producer`, blocking; the same arguments.
+
+    >>> with Producer("127.0.0.1:9192") as p:
+    ...     p.send("greetings", b"hello")
+    ...     print(p.send("greetings", b"again").result().offset)
+    """
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        self._arguments = (arguments, settings)
+        self._inner: producer.Producer
+        self._thread: _LoopThread
+        self._queue: deque[tuple[Delivery, tuple[Any, ...], dict[str, Any]]] = deque()
+        self._moving = False
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._open = False
+
+    def start(self) -> None:
+        self._thread = _LoopThread("ottla-producer")
+        try:
+            self._inner = self._thread.run(_started(producer.Producer, self._arguments))
+        except BaseException:
+            self._thread.close()
+            raise
+        self._open = True
+
+    def stop(self) -> None:
+        """Wait until all is acknowledged or has failed, then disconnect."""
+        if self._open:
+            try:
+                self._thread.run(self._stop())
+            finally:
+                self._open = False
+                self._thread.close()
+
+    async def _stop(self) -> None:
+        await self._drained()
+        await self._inner.stop()
+
+    def __enter__(self) -> Producer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: producer.OnDelivery | None = None,
+    ) -> Delivery:
+        """Queue a record. What it returns knows its fate; `on_delivery` is called from the client's thread."""
+        if not self._open:
+            raise ClientClosed("The producer is not running; use `with Producer(...)`, or call start().")
+        delivery = Delivery(self)
+        extra = {
+            "headers": headers,
+            "partition": partition,
+            "timestamp_ms": timestamp_ms,
+            "on_delivery": on_delivery,
+        }
+        with self._lock:
+            while len(self._queue) >= _QUEUED_MAX:
+                # The mover itself is bounded by max_block_ms, so this ends.
+                self._room.wait(1.0)
+            self._queue.append((delivery, (topic, value, key), extra))
+            wake, self._moving = not self._moving, True
+        if wake:
+            self._thread.loop.call_soon_threadsafe(self._start_moving)
+        return delivery
+
+    def send_and_wait(self, topic: str, value: Any = None, key: Any = None, **extra: Any) -> RecordMetadata:
+        return self._thread.run(self._send_and_wait(topic, value, key, extra))
+
+    async def _send_and_wait(self, topic: str, value: Any, key: Any, extra: dict[str, Any]) -> RecordMetadata:
+        await self._drained()  # in order with what was sent before
+        return await self._inner.send_and_wait(topic, value, key, **extra)
+
+    def flush(self) -> None:
+        """Return when all that was sent is acknowledged or has failed."""
+        self._thread.run(self._flush())
+
+    async def _flush(self) -> None:
+        await self._drained()
+        await self._inner.flush()
+
+    def partitions_for(self, topic: str) -> list[int]:
+        return self._thread.run(self._inner.partitions_for(topic))
+
+    # ------------------------------------------------------------------ in the loop's thread
+
+    def _start_moving(self) -> None:
+        self._mover = self._inner._cluster.background.spawn(self._move(), "moving records over")
+
+    async def _move(self) -> None:
+        """Put queued records into batches until none are left; waits as the async `send` does."""
+        while True:
+            with self._lock:
+                taken, self._queue = self._queue, deque()
+                self._moving = bool(taken)
+                self._room.notify_all()
+            if not taken:
+                return
+            for delivery, record, extra in taken:
+                try:
+                    delivery._inner = await self._inner.send(*record, **extra)
+                except Exception as error:
+                    delivery._error = error
+                    on_delivery = extra["on_delivery"]
+                    if on_delivery is not None:
+                        on_delivery(None, error)
+
+    async def _drained(self) -> None:
+        """Wait until everything queued so far is in a batch."""
+        while self._moving:
+            mover = getattr(self, "_mover", None)
+            if mover is None or mover.done():
+                await self._inner._clock.sleep(0)  # it is about to start
+            else:
+                await asyncio.wait((mover,))
+
+
+class Consumer:
+    """`ottla_client.Consumer`, blocking; the same arguments.
+
+    >>> with Consumer("127.0.0.1:9192", group_id="greeters") as c:
+    ...     c.subscribe(["greetings"])
+    ...     for record in c:
+    ...         print(record.value)
+
+    Rebalance listeners are called from another thread, while `poll` waits for them: they may call this consumer.
+    """
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        self._arguments = (arguments, settings)
+        self._inner: consumer.Consumer
+        self._thread: _LoopThread
+        self._open = False
+
+    def start(self) -> None:
+        self._thread = _LoopThread("ottla-consumer")
+        try:
+            self._inner = self._thread.run(_started(consumer.Consumer, self._arguments))
+        except BaseException:
+            self._thread.close()
+            raise
+        self._open = True
+
+    def stop(self) -> None:
+        if self._open:
+            self._open = False
+            try:
+                self._thread.run(self._inner.stop())
+            finally:
+                self._thread.close()
+
+    def __enter__(self) -> Consumer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _call(self, function: Callable[..., T], *arguments: Any) -> T:
+        async def call() -> T:
+            return function(*arguments)
+
+        return self._thread.run(call())
+
+    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        self._call(self._inner.assign, list(partitions))
+
+    def assignment(self) -> list[TopicPartition]:
+        return self._call(self._inner.assignment)
+
+    def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
+        self._call(self._inner.seek, partition, offset)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        self._thread.run(self._inner.seek_to_beginning(*partitions))
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        self._thread.run(self._inner.seek_to_end(*partitions))
+
+    def position(self, partition: TopicPartition | tuple[str, int]) -> int:
+        return self._thread.run(self._inner.position(partition))
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        self._call(self._inner.pause, *partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        self._call(self._inner.resume, *partitions)
+
+    def paused(self) -> list[TopicPartition]:
+        return self._call(self._inner.paused)
+
+    def partitions_for_topic(self, topic: str) -> list[int]:
+        return self._thread.run(self._inner.partitions_for_topic(topic))
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._thread.run(self._inner.beginning_offsets(partitions))
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._thread.run(self._inner.end_offsets(partitions))
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        return self._thread.run(self._inner.offsets_for_times(timestamps))
+
+    def subscribe(
+        self, topics: str | re.Pattern[str] | Iterable[str], listener: RebalanceListener | None = None
+    ) -> None:
+        self._call(self._inner.subscribe, topics, None if listener is None else _in_threads(listener))
+
+    def subscription(self) -> list[str]:
+        return self._call(self._inner.subscription)
+
+    def unsubscribe(self) -> None:
+        self._thread.run(self._inner.unsubscribe())
+
+    def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
+        self._thread.run(self._inner.commit(offsets))
+
+    def commit_nowait(
+        self,
+        callback: OnCommit | None = None,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
+    ) -> None:
+        """`callback` is called from the client's thread, and must not call the client."""
+        self._call(self._inner.commit_nowait, callback, offsets)
+
+    def committed(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        return self._thread.run(self._inner.committed(list(partitions)))
+
+    def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord]:
+        return self._thread.run(self._inner.poll(timeout_ms, max_records))
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """All records, as they come, until the consumer is stopped. What is left over is polled first next time."""
+        while self._open:
+            yield from self._drained_one_by_one(self.poll(timeout_ms=1000))
+
+    def _drained_one_by_one(self, records: list[ConsumerRecord]) -> Iterator[ConsumerRecord]:
+        """Only what was given out counts as consumed: the rest goes back if the loop is left, and before a commit."""
+        ahead = self._inner._ahead
+        self._call(ahead.put, records)
+        while (record := ahead.pop()) is not None:
+            yield record
+
+
+class Admin:
+    """`ottla_client.Admin`, blocking; the same arguments.
+
+    >>> with Admin("127.0.0.1:9192") as a:
+    ...     a.create_topics(["greetings"])
+    """
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        self._arguments = (arguments, settings)
+        self._inner: admin.Admin
+        self._thread: _LoopThread
+        self._open = False
+
+    def start(self) -> None:
+        self._thread = _LoopThread("ottla-admin")
+        try:
+            self._inner = self._thread.run(_started(admin.Admin, self._arguments))
+        except BaseException:
+            self._thread.close()
+            raise
+        self._open = True
+
+    def stop(self) -> None:
+        if self._open:
+            self._open = False
+            try:
+                self._thread.run(self._inner.stop())
+            finally:
+                self._thread.close()
+
+    def __enter__(self) -> Admin:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def create_topics(
+        self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
+    ) -> list[TopicDescription]:
+        return self._thread.run(self._inner.create_topics(topics, validate_only=validate_only))
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        self._thread.run(self._inner.delete_topics(names))
+
+    def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        return self._thread.run(self._inner.list_topics(include_internal=include_internal))
+
+    def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
+        return self._thread.run(self._inner.describe_topics(names))
+
+    def create_partitions(self, topic: str, total: int, *, validate_only: bool = False) -> None:
+        self._thread.run(self._inner.create_partitions(topic, total, validate_only=validate_only))
+
+    def describe_configs(self, *, topic: str | None = None, broker: int | None = None) -> list[ConfigEntry]:
+        return self._thread.run(self._inner.describe_configs(topic=topic, broker=broker))
+
+    def alter_configs(self, configs: Mapping[str, str | None], **which: Any) -> None:
+        self._thread.run(self._inner.alter_configs(configs, **which))
+
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, str | int], *, isolation_level: str = "read_uncommitted"
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        return self._thread.run(self._inner.list_offsets(wanted, isolation_level=isolation_level))
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return self._thread.run(self._inner.delete_records(before))
+
+    def describe_cluster(self) -> ClusterDescription:
+        return self._thread.run(self._inner.describe_cluster())
+
+    def list_groups(self, *, states: Sequence[str] = ()) -> list[GroupListing]:
+        return self._thread.run(self._inner.list_groups(states=states))
+
+    def describe_groups(self, groups: Iterable[str]) -> list[GroupDescription]:
+        return self._thread.run(self._inner.describe_groups(groups))
+
+    def group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        return self._thread.run(self._inner.group_offsets(group, partitions))
+
+    def group_lag(self, group: str) -> dict[TopicPartition, PartitionLag]:
+        return self._thread.run(self._inner.group_lag(group))
+
+    def alter_group_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
+    ) -> None:
+        self._thread.run(self._inner.alter_group_offsets(group, offsets))
+
+    def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        self._thread.run(self._inner.delete_group_offsets(group, partitions))
+
+    def delete_groups(self, groups: Iterable[str]) -> None:
+        self._thread.run(self._inner.delete_groups(groups))
+
+
+def _in_threads(listener: RebalanceListener) -> RebalanceListener:
+    """The same, called beside the loop: in it, a callback that calls the consumer would wait for itself."""
+
+    def moved(callback: OnPartitions | None) -> OnPartitions | None:
+        if callback is None:
+            return None
+
+        async def call(partitions: Sequence[TopicPartition]) -> None:
+            await asyncio.to_thread(callback, partitions)
+
+        return call
+
+    return RebalanceListener(moved(listener.on_assigned), moved(listener.on_revoked), moved(listener.on_lost))
+
+
+async def _started(kind: Callable[..., T], arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> T:
+    """Made and started in the loop's thread, where all of it will live."""
+    made: Any = kind(*arguments[0], **arguments[1])
+    try:
+        await made.start()
+    except BaseException:
+        await made.stop()
+        raise
+    return made  # type: ignore[no-any-return]
+
+
+__all__ = ["Admin", "BufferExhausted", "Consumer", "Delivery", "Producer"]

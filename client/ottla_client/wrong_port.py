@@ -1,0 +1,62 @@
+"""Why nobody answers at an address: nothing listens there, or it listens and speaks another protocol. [A]
+
+Called once, when a first connection has failed, to turn "UNAVAILABLE: Socket closed" into a sentence that
+helps. `ottla up` puts the protocols of a broker at fixed distances, so the right port can be guessed from
+the wrong one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+_PROBE_TIMEOUT_S = 1.0
+#: Kafka's ApiVersions, version 0: length, api key 18, version 0, correlation id, no client id.
+_CORRELATION = 0x6F74746C
+_KAFKA_QUESTION = struct.pack(">ihhih", 10, 18, 0, _CORRELATION, -1)
+_HTTP_QUESTION = b"GET /healthz HTTP/1.0\r\n\r\n"
+_KAFKA_TO_GRPC = 100
+_HTTP_TO_GRPC = -100
+
+
+async def explain(address: str, fallback: str) -> str:
+    """A sentence about the address."""
+    host, _, port_text = address.rpartition(":")
+    host = host.strip("[]")
+    if not host or not port_text.isdigit():
+        return f"{address!r} is not an address; write host:port, for example 127.0.0.1:9192."
+    port = int(port_text)
+    try:
+        answer = await _ask(host, port, _KAFKA_QUESTION)
+    except ConnectionRefusedError:
+        return f"Nothing listens at {address}. Is the broker running? (`ottla up` starts a local one.)"
+    except OSError as error:
+        return f"{address} cannot be reached ({error}). Check the host name and the network."
+    if answer[4:8] == struct.pack(">i", _CORRELATION):
+        return (
+            f"{address} speaks the Kafka protocol, but Ottla's own client speaks gRPC: "
+            f"try {host}:{port + _KAFKA_TO_GRPC}, where brokers listen for gRPC by default."
+        )
+    try:
+        answer = await _ask(host, port, _HTTP_QUESTION)
+    except OSError:
+        answer = b""
+    if answer.startswith(b"HTTP/"):
+        return (
+            f"{address} speaks HTTP (metrics and health); gRPC is by default at "
+            f"{host}:{port + _HTTP_TO_GRPC}."
+        )
+    return f"{address} does not answer as an Ottla broker ({fallback})."
+
+
+async def _ask(host: str, port: int, question: bytes) -> bytes:
+    async with asyncio.timeout(_PROBE_TIMEOUT_S):
+        reader, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write(question)
+        async with asyncio.timeout(_PROBE_TIMEOUT_S):
+            return await reader.read(64)
+    except (TimeoutError, ConnectionError):
+        return b""
+    finally:
+        writer.close()

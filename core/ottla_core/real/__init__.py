@@ -1,0 +1,1 @@
+"""The ports as production has them: the operating system's clock, files and threads."""

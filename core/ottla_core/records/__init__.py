@@ -1,0 +1,1 @@
+"""Kafka's record batch v2: header view, records inside, control records."""

@@ -1,0 +1,317 @@
+"""Records <-> batches, over aiokafka's compiled codec. [P]
+
+The only module that touches that codec: clients build and read batches here, and of the broker only what must look
+inside (compaction, keys of compacted topics, a dump). It wants the compiled extension and refuses to load without:
+the same in plain Python is 15 to 90 times slower, and a broker that silently became that slow would be found late.
+
+The compiled reader is fast and trusting. What is done before and after, so that any bytes give records or an error:
+
+* C1: it never sees a batch of fewer than 61 bytes, of no records, or of more records than its bytes can hold.
+* C2: it never decompresses: it gets an uncompressed batch that we made, within the caller's limit.
+* C3: it reads a few bytes past the end when the last numbers lie: there are always `_SLACK_BYTES` that it may read.
+* C4: whatever it raises (MemoryError and SystemError among others) becomes `CorruptMessage`.
+* C5: offsets rise within the batch's own range; a producer could else make readers go backwards.
+
+The compiled writer takes -1 for "no timestamp yet" and so mixes up records that really have -1; `BatchBuilder` refuses
+times before 1970 as Java does, and `rebuild_batch`, which must write what was there, starts it with another time.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+from ottla_core.errors import CorruptMessage, RequestError
+from ottla_core.ports.disk import Buffer
+from ottla_core.records.batch import (
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    MAGIC,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    header_at,
+    reseal,
+)
+from ottla_core.records.compression import Compression, compress, decompress_framed
+from ottla_core.records.lenient import read_leniently
+
+try:
+    from aiokafka.record._crecords import DefaultRecordBatch, DefaultRecordBatchBuilder
+except ImportError as error:  # pragma: no cover - a broken installation
+    raise ImportError(
+        "Ottla needs aiokafka's compiled record codec; this aiokafka was built without it. "
+        "Install a wheel, or build it with a C compiler and without AIOKAFKA_NO_EXTENSIONS."
+    ) from error
+
+Header: TypeAlias = tuple[str, bytes | None]
+
+#: A record is at least its length, attributes, two deltas, two sizes and a count, one byte each.
+RECORD_BYTES_MIN = 7
+#: Two numbers of up to ten bytes: what the compiled reader may read behind the last byte before it notices.
+_SLACK_BYTES = 32
+_NO_LIMIT_BYTES = (1 << 31) - 1
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_ATTRIBUTES = struct.Struct(">h")
+_ATTRIBUTES_POSITION = 21
+
+
+class Record(NamedTuple):
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+
+
+_fields_of = operator.attrgetter("offset", "timestamp", "key", "value", "headers")
+#: Like `Record._make`, without a Python frame per record.
+_record_from: Callable[[tuple[object, ...]], Record] = partial(tuple.__new__, Record)
+_offset_of = operator.itemgetter(0)
+
+
+# --- reading ---
+
+
+def records_of(buffer: Buffer, position: int, header: BatchHeader, *, limit_bytes: int) -> list[Record]:
+    """All records of the batch at `position`, whose header was read from there. The CRC is not checked here.
+
+    `limit_bytes` bounds the uncompressed records; their objects take up to some forty times that, if they are
+    many and tiny. CorruptMessage, MessageTooLarge or UnsupportedCompressionType if there is no reading them.
+    """
+    size = header.size
+    if size < HEADER_BYTES or position < 0 or position + size > len(buffer):
+        raise CorruptMessage(f"A batch says it has {size} bytes, which are not there.")
+    if header.magic != MAGIC:
+        raise CorruptMessage(f"Record batches need magic 2, got {header.magic}.")
+    if header.count == 0:
+        # Compaction leaves such headers; nothing may follow them. The compiled reader aborts on them.
+        if size != HEADER_BYTES:
+            raise CorruptMessage(f"A batch of no records has {size - HEADER_BYTES} bytes of them.")
+        return []
+    batch = _plain_batch(buffer, position, header, limit_bytes)
+    room = len(batch) - HEADER_BYTES
+    if not 0 < header.count <= room // RECORD_BYTES_MIN:
+        raise CorruptMessage(f"A batch says it has {header.count} records in {room} bytes.")
+    records = _read(batch, header)
+    offsets = list(map(_offset_of, records))
+    rising = all(map(operator.lt, offsets, offsets[1:]))
+    if not rising or offsets[0] < header.base_offset or offsets[-1] > header.last_offset:
+        raise CorruptMessage("The offsets of a batch's records do not rise within its range.")
+    return records
+
+
+def _plain_batch(buffer: Buffer, position: int, header: BatchHeader, limit_bytes: int) -> memoryview:
+    """The batch uncompressed, with some bytes behind that may be read (C3)."""
+    end = position + header.size
+    codec = header.compression
+    whole = memoryview(buffer)
+    if codec == Compression.NONE and end + _SLACK_BYTES <= len(buffer):
+        return whole[position:end]
+    made, size = decompress_framed(
+        codec,
+        whole[position + HEADER_BYTES : end],
+        limit_bytes,
+        lead_bytes=HEADER_BYTES,
+        trail_bytes=_SLACK_BYTES,
+    )
+    made[:HEADER_BYTES] = whole[position : position + HEADER_BYTES]
+    _ATTRIBUTES.pack_into(made, _ATTRIBUTES_POSITION, header.attributes & ~COMPRESSION_MASK)
+    return memoryview(made)[: HEADER_BYTES + size]
+
+
+def _read(batch: memoryview, header: BatchHeader) -> list[Record]:
+    try:
+        return list(map(_record_from, map(_fields_of, DefaultRecordBatch(batch))))
+    except UnicodeDecodeError:
+        # Header names are text, but nobody checked that when they were written; see there.
+        return [Record._make(fields) for fields in read_leniently(batch[HEADER_BYTES:], header)]
+    except RequestError:
+        raise
+    except Exception as error:
+        raise CorruptMessage(f"The records of a batch make no sense: {error}.") from None
+
+
+# --- writing ---
+
+
+class BatchBuilder:
+    """Grows one batch, record by record, until it is full or due.
+
+    `size_bytes` counts before compression. The first record always fits, however large: whether a batch of that
+    size is acceptable is the caller's question.
+    """
+
+    __slots__ = ("_builder", "_built", "_compression", "_level", "count")
+
+    def __init__(
+        self, limit_bytes: int, *, compression: int = Compression.NONE, level: int | None = None
+    ) -> None:
+        # aiokafka's limit is exclusive.
+        self._builder = DefaultRecordBatchBuilder(MAGIC, Compression.NONE, 0, -1, -1, -1, limit_bytes + 1)
+        self._compression = compression
+        self._level = level
+        self._built = False
+        self.count = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self._builder.size())
+
+    def append(
+        self,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[Header] = (),
+    ) -> bool:
+        """Whether there was room. TypeError or ValueError for what cannot be a record; the batch stays as it was."""
+        if timestamp_ms < 0:
+            raise ValueError(f"A timestamp of {timestamp_ms} is before 1970.")
+        if self._built:
+            raise ValueError("The batch is built already.")
+        names = headers if type(headers) is list else list(headers)
+        if self._builder.append(self.count, timestamp_ms, key, value, names) is None:
+            return False
+        self.count += 1
+        return True
+
+    def build(
+        self,
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        transactional: bool = False,
+        control: bool = False,
+        base_offset: int = 0,
+    ) -> bytearray:
+        """The finished batch; once, and nothing can be appended after."""
+        if self._built or not self.count:
+            raise ValueError("Nothing was appended." if not self.count else "The batch is built already.")
+        self._built = True
+        made = self._builder.build()
+        header = header_at(made)
+        attributes = self._compression
+        attributes |= TRANSACTIONAL_FLAG if transactional else 0
+        attributes |= CONTROL_FLAG if control else 0
+        return _seal(
+            made,
+            header._replace(
+                base_offset=base_offset,
+                attributes=attributes,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=base_sequence,
+            ),
+            self._level,
+        )
+
+
+def build_batch(
+    records: Iterable[Record],
+    *,
+    compression: int = Compression.NONE,
+    level: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    base_offset: int = 0,
+) -> bytearray:
+    """One batch of these records. They get consecutive offsets from `base_offset`, whatever theirs are."""
+    builder = BatchBuilder(_NO_LIMIT_BYTES, compression=compression, level=level)
+    for record in records:
+        builder.append(record.timestamp_ms, record.key, record.value, record.headers)
+    return builder.build(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        transactional=transactional,
+        base_offset=base_offset,
+    )
+
+
+def rebuild_batch(
+    header: BatchHeader,
+    kept: Sequence[Record],
+    *,
+    delete_horizon_ms: int | None = None,
+    level: int | None = None,
+) -> bytearray:
+    """The batch of that header with only these of its records, for compaction.
+
+    Offsets, timestamps, producer, flags, leader epoch and the last offset stay, so that fetches and sequence
+    checks see the same range; compression stays in kind. `delete_horizon_ms` is when its tombstones or markers may
+    go (KIP-534: it takes the place of the base timestamp); without, one that is there stays. With no records left
+    this is a bare header, which Kafka keeps where it remembers a producer's last sequence.
+    """
+    if not kept:
+        return empty_batch(header)
+    if delete_horizon_ms is not None:
+        header = header._replace(
+            attributes=header.attributes | DELETE_HORIZON_FLAG, base_timestamp=delete_horizon_ms
+        )
+    base = header.base_timestamp
+    if base == -1 and not header.attributes & DELETE_HORIZON_FLAG:
+        base = 0  # aiokafka's mark for none; deltas may start anywhere
+    builder = DefaultRecordBatchBuilder(MAGIC, Compression.NONE, 0, -1, -1, -1, _NO_LIMIT_BYTES)
+    # A record that is cut off again fixes the base timestamp.
+    builder.append(0, base, None, None, [])
+    start = builder.size()
+    for record in kept:
+        builder.append(
+            record.offset - header.base_offset,
+            record.timestamp_ms,
+            record.key,
+            record.value,
+            record.headers if type(record.headers) is list else list(record.headers),
+        )
+    made = builder.build()
+    del made[HEADER_BYTES:start]
+    newest = max(record.timestamp_ms for record in kept)
+    return _seal(
+        made,
+        header._replace(
+            base_timestamp=base,
+            max_timestamp=header.max_timestamp if header.is_log_append_time else newest,
+            count=len(kept),
+        ),
+        level,
+    )
+
+
+def empty_batch(header: BatchHeader) -> bytearray:
+    """A batch of that header with no records, as Kafka writes it: uncompressed, all times the newest one."""
+    return _seal(
+        bytearray(HEADER_BYTES),
+        header._replace(
+            attributes=header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_FLAG),
+            base_timestamp=header.max_timestamp,
+            count=0,
+        ),
+        None,
+    )
+
+
+def delete_horizon_ms(header: BatchHeader) -> int | None:
+    """When this batch's tombstones or markers may go, if that was set."""
+    return header.base_timestamp if header.attributes & DELETE_HORIZON_FLAG else None
+
+
+def _seal(made: bytearray, header: BatchHeader, level: int | None) -> bytearray:
+    """Compress the records behind the header's place as its attributes say, write it, compute the CRC."""
+    codec = header.compression
+    if codec != Compression.NONE and header.count:
+        with memoryview(made) as whole, whole[HEADER_BYTES:] as records:
+            packed = compress(codec, records, level)
+        made = bytearray(HEADER_BYTES) + packed
+    size = len(made)
+    _HEADER.pack_into(made, 0, *header._replace(length=size - LOG_OVERHEAD, magic=MAGIC, crc=0))
+    reseal(made, 0, size)
+    return made

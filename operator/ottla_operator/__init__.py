@@ -1,0 +1,1 @@
+"""Ottla's operator: `Cluster`, `Topic` and `ConsumerGroup` resources are the truth, and drift is repaired."""

@@ -1,0 +1,97 @@
+"""The operator's process: `run` (default), `crds` prints the CRDs, `release` takes our finalizers off. [A]"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sys
+from typing import Any
+
+import kopf
+from prometheus_client import start_http_server
+
+from ottla_core.real.clock import RealClock
+from ottla_operator import handlers
+from ottla_operator.apply import Applier
+from ottla_operator.cast import TOPIC
+from ottla_operator.control import Control
+from ottla_operator.crds import all_crds
+from ottla_operator.kube import Kube, KubeError
+from ottla_operator.observe import Observer
+from ottla_operator.settings import Settings
+from ottla_operator.specs import Meta
+
+_log = logging.getLogger("ottla.operator")
+#: A chart installs CRDs and operator in one go; the API server needs a moment to serve the first.
+_CRDS_TIMEOUT_S = 120.0
+
+
+async def run(settings: Settings) -> None:
+    kube = await Kube.connect()
+    await _wait_for_crds(kube)
+    memo: Any = kopf.Memo(control=Control(settings, kube, RealClock()))
+    start_http_server(settings.metrics_port)
+    made = kopf.OperatorSettings()
+    handlers.configure(made)
+    await kopf.operator(
+        settings=made,
+        memo=memo,
+        standalone=True,
+        clusterwide=not settings.namespaces,
+        namespaces=settings.namespaces,
+        liveness_endpoint=f"http://0.0.0.0:{settings.health_port}/healthz",
+    )
+
+
+async def _wait_for_crds(kube: Kube) -> None:
+    clock = RealClock()
+    deadline = clock.monotonic() + _CRDS_TIMEOUT_S
+    while True:
+        try:
+            if await Observer(kube).served():
+                return
+            reason = "its CustomResourceDefinitions are not served"
+        except KubeError as failed:
+            reason = str(failed)
+        if clock.monotonic() > deadline:
+            raise SystemExit(f"The operator cannot start: {reason}.")
+        _log.info("waiting_for_crds: %s", reason)
+        await clock.sleep(2)
+
+
+async def release(settings: Settings) -> None:
+    """Before an uninstall: what is deleted afterwards must not wait for an operator that is gone."""
+    kube = await Kube.connect()
+    try:
+        applier = Applier(kube, RealClock())
+        for body in await Observer(kube).resources(TOPIC, settings.namespaces):
+            finalizers = body["metadata"].get("finalizers") or []
+            if handlers.FINALIZER in finalizers:
+                await applier.release(Meta.of(body), handlers.FINALIZER, finalizers)
+    finally:
+        await kube.close()
+
+
+def main(argv: list[str]) -> int:
+    command = argv[0] if argv else "run"
+    if command == "crds":
+        sys.stdout.write("\n".join(json.dumps(crd) for crd in all_crds()) + "\n")
+        return 0
+    settings = Settings.of(os.environ)
+    kopf.configure(log_format=kopf.LogFormat.JSON if settings.log_json else kopf.LogFormat.FULL)
+    # One line per event of a watch says nothing; what we do is logged by apply.py.
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
+    if command == "release":
+        asyncio.run(release(settings))
+        return 0
+    if command != "run":
+        sys.stderr.write(f"ottla-operator: there is no command {command!r}; try run, crds or release.\n")
+        return 2
+    asyncio.run(run(settings))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

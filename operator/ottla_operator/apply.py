@@ -1,0 +1,104 @@
+"""Writing to the API server: server-side apply of what we own, deletes of pods, events. [A]
+
+The only module that writes there (kopf itself adds and removes finalizers of Topics). Server-side apply takes the
+fields that we name and leaves all others alone: what a sidecar injector or an autoscaler adds stays.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ottla_core.ports.clock import Clock
+from ottla_operator.kube import Kube, KubeError, path_of
+from ottla_operator.metrics import ACTIONS
+from ottla_operator.pod_parts import MANAGER
+from ottla_operator.resources import Object
+from ottla_operator.rolling import Pod
+from ottla_operator.specs import API_VERSION, Meta
+from ottla_operator.times import rfc3339
+
+_log = logging.getLogger("ottla.apply")
+
+_APPLY = {
+    "content_type": "application/apply-patch+yaml",
+    "field_manager": MANAGER,
+    "force_conflicts": True,
+}
+
+
+class Applier:
+    def __init__(self, kube: Kube, clock: Clock) -> None:
+        self._kube = kube
+        self._clock = clock
+
+    async def apply(self, wanted: Object) -> dict[str, Any]:
+        """Make it so; the object as it is then."""
+        meta = wanted["metadata"]
+        path = path_of(wanted["apiVersion"], wanted["kind"], meta["namespace"], meta["name"])
+        return await self._kube.request("patch", path, wanted, **_APPLY)
+
+    async def status(self, meta: Meta, status: dict[str, Any], *, version: str | None = None) -> bool:
+        """Replace our part of the status, which is all of it. False if the resource is gone, or is another one by
+        now, or (with `version`) was changed since that version was read."""
+        known = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
+        if version is not None:
+            known["resourceVersion"] = version
+        body = {"apiVersion": API_VERSION, "kind": meta.kind, "metadata": known, "status": status}
+        path = path_of(API_VERSION, meta.kind, meta.namespace, meta.name, "status")
+        try:
+            await self._kube.request("patch", path, body, **_APPLY)
+        except KubeError as failed:
+            if failed.code not in (404, 409):
+                raise
+            return False
+        return True
+
+    async def restart(self, namespace: str, pod: Pod) -> None:
+        """Delete this very pod; its StatefulSet makes the next. Already gone is fine."""
+        ACTIONS.labels("Cluster", "restart").inc()
+        path = path_of("v1", "Pod", namespace, pod.name)
+        try:
+            await self._kube.request("delete", path, {"preconditions": {"uid": pod.uid}})
+        except KubeError as failed:
+            if failed.code not in (404, 409):
+                raise
+
+    async def event(self, meta: Meta, reason: str, message: str, *, warning: bool = False) -> None:
+        """Shown by `kubectl describe`, and logged. One that cannot be written is counted and otherwise let go."""
+        _log.log(
+            logging.WARNING if warning else logging.INFO,
+            "%s %s/%s: %s: %s", meta.kind, meta.namespace, meta.name, reason, message,
+        )  # fmt: skip
+        now = rfc3339(self._clock.wall_ms())
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{meta.name}.", "namespace": meta.namespace},
+            "type": "Warning" if warning else "Normal",
+            "reason": reason,
+            "message": message[:1000],
+            "source": {"component": MANAGER},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+            "involvedObject": {
+                "apiVersion": API_VERSION,
+                "kind": meta.kind,
+                "namespace": meta.namespace,
+                "name": meta.name,
+                "uid": meta.uid,
+            },
+        }
+        try:
+            await self._kube.request("post", path_of("v1", "Event", meta.namespace), body)
+        except KubeError:
+            # In a namespace that is being deleted nothing can be created; kube.py has counted it.
+            return
+
+    async def release(self, meta: Meta, finalizer: str, finalizers: list[str]) -> None:
+        """Take our finalizer off; for the time when no operator will be there to do it."""
+        path = path_of(API_VERSION, meta.kind, meta.namespace, meta.name)
+        left = [each for each in finalizers if each != finalizer]
+        patch = {"metadata": {"finalizers": left or None}}
+        await self._kube.request("patch", path, patch, content_type="application/merge-patch+json")

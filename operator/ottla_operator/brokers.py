@@ -1,0 +1,223 @@
+"""Asking and changing the brokers, through Ottla's own client. [A]
+
+One connection per Cluster, kept while it answers. Everything above sees the protocols `TopicAdmin`, `GroupAdmin`
+and `ClusterAdmin`, values of the pure modules, and two kinds of failure: `RequestError` (a broker said no) and
+`BrokersAway` (nobody answered).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+from ottla_client import Admin, NewTopic, TopicPartition
+from ottla_client.admin import TopicDescription
+from ottla_client.errors import ClientError
+from ottla_core.errors import RequestTimedOut, TopicAlreadyExists, UnknownTopicOrPartition
+from ottla_operator.group_calls import GroupCalls
+from ottla_operator.group_plan import Partition, SeenGroup
+from ottla_operator.metrics import ACTIONS
+from ottla_operator.plan import (
+    Action,
+    AlterTopic,
+    CreateTopic,
+    DeleteTopic,
+    GrowTopic,
+    SeenPartition,
+    SeenTopic,
+)
+from ottla_operator.rolling import Hosted
+
+T = TypeVar("T")
+
+#: A broker that is up answers in milliseconds; a change waits for etcd.
+_TIMEOUT_S = 10.0
+_MIN_ISR = "min.insync.replicas"
+
+
+class BrokersAway(Exception):
+    """No broker answered; the sentence says what was tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCluster:
+    cluster_id: str
+    controller: int
+    brokers: tuple[int, ...]
+
+
+class TopicAdmin(Protocol):
+    async def topic(self, name: str) -> SeenTopic | None: ...
+
+    async def do(self, action: Action) -> None: ...
+
+
+class GroupAdmin(Protocol):
+    async def group(self, group: str, topics: Sequence[str]) -> SeenGroup:
+        """With committed offsets, and the ranges of all partitions of these topics and of what it reads."""
+
+    async def offsets_at(self, partitions: Sequence[Partition], time_ms: int) -> dict[Partition, int]: ...
+
+    async def commit(self, group: str, offsets: Mapping[Partition, int]) -> None: ...
+
+
+class ClusterAdmin(Protocol):
+    async def cluster(self) -> SeenCluster: ...
+
+    async def hosted(self) -> list[Hosted]: ...
+
+
+class Brokers(TopicAdmin, GroupAdmin, ClusterAdmin):
+    """The real ones."""
+
+    def __init__(self, admin: Admin, groups: GroupCalls) -> None:
+        self._admin = admin
+        self._groups = groups
+
+    @classmethod
+    async def connect(cls, bootstrap: str) -> Brokers:
+        admin = Admin(bootstrap, request_timeout_ms=int(_TIMEOUT_S * 1000))
+        try:
+            await admin.start()
+        except BaseException:
+            await admin.stop()
+            raise
+        return cls(admin, GroupCalls(bootstrap.split(","), _TIMEOUT_S))
+
+    async def close(self) -> None:
+        await self._groups.close()
+        await self._admin.stop()
+
+    # ------------------------------------------------------------------ topics
+
+    async def topic(self, name: str) -> SeenTopic | None:
+        found = await self._describe(name)
+        if found is None:
+            return None
+        entries = await self._admin.describe_configs(topic=name)
+        overrides = {each.name: each.value or "" for each in entries if each.source == "topic"}
+        return replace(_seen(found), overrides=overrides)
+
+    async def do(self, action: Action) -> None:
+        ACTIONS.labels("Topic", type(action).__name__).inc()
+        match action:
+            case CreateTopic(name, partitions, replicas, config):
+                try:
+                    await self._admin.create_topics(
+                        [NewTopic(name, partitions, -1 if replicas is None else replicas, config)]
+                    )
+                except TopicAlreadyExists:
+                    return  # an answer that was lost, or somebody else was faster: the next look tells
+            case GrowTopic(name, total):
+                await self._admin.create_partitions(name, total)
+            case AlterTopic(name, changes):
+                await self._admin.alter_configs(changes, topic=name)
+            case DeleteTopic(name):
+                try:
+                    await self._admin.delete_topics([name])
+                except UnknownTopicOrPartition:
+                    return
+
+    async def _describe(self, name: str) -> TopicDescription | None:
+        try:
+            return (await self._admin.describe_topics([name]))[0]
+        except UnknownTopicOrPartition:
+            return None
+
+    # ------------------------------------------------------------------ groups
+
+    async def group(self, group: str, topics: Sequence[str]) -> SeenGroup:
+        seen = await self._groups.describe(group)
+        committed, committed_ms = await self._groups.committed(group)
+        read = [tp for member in seen.members for tp in member.partitions]
+        partitions = await self._existing(sorted({*topics, *(topic for topic, _ in [*committed, *read])}))
+        ends = await self._admin.list_offsets(dict.fromkeys(partitions, "latest"))
+        starts = await self._admin.list_offsets(dict.fromkeys(partitions, "earliest"))
+        return replace(
+            seen,
+            committed=committed,
+            committed_ms=committed_ms,
+            ends={(tp.topic, tp.partition): at.offset for tp, at in ends.items()},
+            starts={(tp.topic, tp.partition): at.offset for tp, at in starts.items()},
+        )
+
+    async def offsets_at(self, partitions: Sequence[Partition], time_ms: int) -> dict[Partition, int]:
+        wanted = {TopicPartition(*tp): time_ms for tp in partitions}
+        found = await self._admin.list_offsets(wanted)
+        return {(tp.topic, tp.partition): at.offset for tp, at in found.items()}
+
+    async def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
+        ACTIONS.labels("ConsumerGroup", "reset").inc()
+        await self._groups.commit(group, offsets)
+
+    async def _existing(self, topics: Sequence[str]) -> list[TopicPartition]:
+        """Of topics that are there: a group may have committed offsets for one that was deleted since."""
+        found = []
+        for topic in topics:
+            described = await self._describe(topic)
+            if described is not None:
+                found += [TopicPartition(topic, each.partition) for each in described.partitions]
+        return found
+
+    # ------------------------------------------------------------------ the cluster
+
+    async def cluster(self) -> SeenCluster:
+        found = await self._admin.describe_cluster()
+        return SeenCluster(found.cluster_id, found.controller_id, tuple(each.id for each in found.brokers))
+
+    async def hosted(self) -> list[Hosted]:
+        """Every partition, internal ones too, with what it needs in sync. Asked for only while pods are replaced."""
+        made = []
+        for topic in await self._admin.describe_topics():
+            entries = await self._admin.describe_configs(topic=topic.name)
+            min_isr = next((int(each.value or 1) for each in entries if each.name == _MIN_ISR), 1)
+            made += [
+                Hosted(f"{topic.name}-{each.partition}", each.replicas, each.isr, min_isr)
+                for each in topic.partitions
+            ]
+        return made
+
+
+def _seen(found: TopicDescription) -> SeenTopic:
+    partitions = tuple(
+        SeenPartition(each.partition, each.leader, each.leader_epoch, each.replicas, each.isr)
+        for each in found.partitions
+    )
+    return SeenTopic(found.name, found.topic_id, found.internal, partitions)
+
+
+class Links:
+    """One `Brokers` per Cluster, made on first use and made anew when it no longer answers."""
+
+    def __init__(self, bootstrap_of: Callable[[str, str], str]) -> None:
+        self._bootstrap_of = bootstrap_of
+        self._links: dict[tuple[str, str], Brokers] = {}
+        self._connecting: dict[tuple[str, str], asyncio.Lock] = {}
+
+    async def ask(self, namespace: str, cluster: str, question: Callable[[Brokers], Awaitable[T]]) -> T:
+        """The answer of the cluster's brokers; BrokersAway if there is none."""
+        key = namespace, cluster
+        try:
+            async with asyncio.timeout(3 * _TIMEOUT_S):
+                return await question(await self._link(key))
+        except (ClientError, RequestTimedOut, TimeoutError) as failed:
+            await self.forget(key)
+            sentence = str(failed) or "no answer in time"
+            raise BrokersAway(f"The brokers of {cluster} do not answer: {sentence}") from None
+
+    async def _link(self, key: tuple[str, str]) -> Brokers:
+        async with self._connecting.setdefault(key, asyncio.Lock()):
+            if key not in self._links:
+                self._links[key] = await Brokers.connect(self._bootstrap_of(*key))
+            return self._links[key]
+
+    async def forget(self, key: tuple[str, str]) -> None:
+        link = self._links.pop(key, None)
+        if link is not None:
+            await link.close()
+
+    async def close(self) -> None:
+        for key in list(self._links):
+            await self.forget(key)

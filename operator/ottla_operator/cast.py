@@ -1,0 +1,109 @@
+"""The resources as the watch last showed them, and what a look at any of them has in common. [S]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla_core.ports.clock import Clock
+from ottla_operator.apply import Applier
+from ottla_operator.brokers import Links
+from ottla_operator.observe import Observer
+from ottla_operator.plan import Claim, owner_of
+from ottla_operator.specs import InvalidSpec, Meta, TopicSpec
+from ottla_operator.status import READY, Condition, with_conditions
+from ottla_operator.times import rfc3339
+
+CLUSTER, TOPIC, GROUP = "Cluster", "Topic", "ConsumerGroup"
+
+
+@dataclass(slots=True)
+class Cast:
+    """All resources of our kinds, by kind and (namespace, name)."""
+
+    bodies: dict[str, dict[tuple[str, str], Mapping[str, Any]]] = field(
+        default_factory=lambda: {CLUSTER: {}, TOPIC: {}, GROUP: {}}
+    )
+
+    #: (namespace, cluster, topic) -> the Topics that name it, by uid.
+    _claims: dict[tuple[str, str, str], dict[str, Claim]] = field(default_factory=dict)
+
+    def put(self, kind: str, body: Mapping[str, Any]) -> bool:
+        """Whether this needs a look: it is new, or more than its status changed."""
+        meta = Meta.of(body)
+        before = self.bodies[kind].get(meta.key)
+        self.remove(kind, meta.key)
+        self.bodies[kind][meta.key] = body
+        if kind == TOPIC and (claimed := _claimed(body)) is not None:
+            self._claims.setdefault(claimed, {})[meta.uid] = Claim(meta.created, meta.uid, meta.name)
+        return before is None or _essence(Meta.of(before)) != _essence(meta)
+
+    def remove(self, kind: str, key: tuple[str, str]) -> None:
+        body = self.bodies[kind].pop(key, None)
+        if kind == TOPIC and body is not None and (claimed := _claimed(body)) is not None:
+            claims = self._claims[claimed]
+            del claims[Meta.of(body).uid]
+            if not claims:
+                del self._claims[claimed]
+
+    def owner(self, namespace: str, spec: TopicSpec) -> Claim | None:
+        """The Topic that a topic belongs to: the oldest that names it."""
+        return owner_of(self._claims.get((namespace, spec.cluster, spec.topic), {}).values())
+
+    def get(self, kind: str, key: tuple[str, str]) -> Mapping[str, Any] | None:
+        return self.bodies[kind].get(key)
+
+    def all(self, kind: str) -> Iterator[Mapping[str, Any]]:
+        yield from list(self.bodies[kind].values())
+
+
+def _claimed(body: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    try:
+        spec = TopicSpec.of(body)
+    except InvalidSpec:
+        return None
+    return Meta.of(body).namespace, spec.cluster, spec.topic
+
+
+def _essence(meta: Meta) -> tuple[object, ...]:
+    return meta.uid, meta.generation, meta.deleting, meta.paused
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What every kind of look works with."""
+
+    cast: Cast
+    observer: Observer
+    applier: Applier
+    links: Links
+    clock: Clock
+
+    def now(self) -> str:
+        return rfc3339(self.clock.wall_ms())
+
+    async def report(
+        self,
+        meta: Meta,
+        body: Mapping[str, Any],
+        conditions: Sequence[Condition | None],
+        facts: Mapping[str, Any],
+    ) -> None:
+        """Write the status if it differs, and an event when the reason for not being ready is a new one."""
+        said = [each for each in conditions if each is not None]
+        previous = body.get("status")
+        status = with_conditions(meta, previous, said, self.now(), facts)
+        if status == previous:
+            return
+        await self.applier.status(meta, status)
+        ready = next((each for each in said if each.type == READY), None)
+        if ready is not None and ready.holds is False and ready.reason != _reason_in(previous):
+            await self.applier.event(meta, ready.reason, ready.message, warning=True)
+
+
+def _reason_in(status: Mapping[str, Any] | None) -> str | None:
+    for row in (status or {}).get("conditions") or ():
+        if row.get("type") == READY:
+            return str(row.get("reason"))
+    return None

@@ -1,0 +1,143 @@
+"""One look at a Cluster: apply its objects, replace pods that are out of date, report. [S]"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ottla_core.errors import RequestError
+from ottla_operator.brokers import BrokersAway, SeenCluster
+from ottla_operator.cast import CLUSTER, Tools
+from ottla_operator.kube import KubeError
+from ottla_operator.metrics import DRIFT
+from ottla_operator.observe import SeenBrokers
+from ottla_operator.resources import GRPC_PORT, KAFKA_PORT, Images, names_of, objects_of
+from ottla_operator.rolling import Finished, Restart, Step, Wait, next_step
+from ottla_operator.specs import ClusterSpec, InvalidSpec, Meta
+from ottla_operator.status import Condition, kept, not_ready, ready
+
+SETTLED_S = 30.0
+SOON_S = 2.0
+
+
+class ClusterLook:
+    def __init__(self, tools: Tools, images: Images, *, settled_s: float = SETTLED_S) -> None:
+        self._tools = tools
+        self._images = images
+        self._settled_s = settled_s
+        #: Of each Cluster: the generation that was applied last, and when.
+        self._applied: dict[str, tuple[int, float]] = {}
+
+    async def look(self, key: tuple[str, str]) -> float | None:
+        body = self._tools.cast.get(CLUSTER, key)
+        if body is None or Meta.of(body).deleting:
+            # Its objects go by their owner references; nothing of it is left to us.
+            await self._tools.links.forget(key)
+            return None
+        meta = Meta.of(body)
+        try:
+            spec = ClusterSpec.of(body)
+            if not meta.paused:
+                await self._apply(meta, spec, body)
+        except InvalidSpec as refused:
+            return await self._keep(meta, body, not_ready("InvalidSpec", str(refused)))
+        except KubeError as refused:
+            if refused.code not in (400, 403, 409, 422):
+                raise
+            return await self._keep(meta, body, not_ready("Refused", f"The API server refused: {refused}"))
+        return await self._inspect(meta, spec, body)
+
+    async def _keep(self, meta: Meta, body: Mapping[str, Any], condition: Condition) -> float:
+        await self._tools.report(meta, body, [condition], kept(body.get("status")))
+        return self._settled_s
+
+    async def _apply(self, meta: Meta, spec: ClusterSpec, body: Mapping[str, Any]) -> None:
+        generation, at = self._applied.get(meta.uid, (-1, 0.0))
+        now = self._tools.clock.monotonic()
+        if generation == meta.generation and now - at < self._settled_s / 2:
+            return  # while pods start, looks are frequent
+        known = (body.get("status") or {}).get("observedGeneration") == meta.generation
+        for wanted in objects_of(meta, spec, self._images):
+            before = await self._tools.observer.current(wanted)
+            after = await self._tools.applier.apply(wanted)
+            if known and generation == meta.generation and _version(before) != _version(after):
+                # A controller that writes a status meanwhile also makes a new version; a new generation is a change.
+                if before is not None and _generation(before) == _generation(after) != 0:
+                    continue
+                DRIFT.labels(CLUSTER).inc()
+                what = f"{wanted['kind']} {wanted['metadata']['name']}"
+                await self._tools.applier.event(
+                    meta, "DriftRepaired", f"{what} was changed by somebody else."
+                )
+        self._applied[meta.uid] = meta.generation, now
+
+    async def _inspect(self, meta: Meta, spec: ClusterSpec, body: Mapping[str, Any]) -> float:
+        seen = await self._tools.observer.brokers(meta)
+        cluster = await self._ask_cluster(meta) if any(pod.ready for pod in seen.pods) else None
+        step = await self._roll(meta, spec, seen, cluster)
+        condition = self._condition(meta, spec, seen, cluster, step)
+        names = names_of(meta)
+        facts = {
+            "clusterId": cluster.cluster_id if cluster else (body.get("status") or {}).get("clusterId"),
+            "controller": cluster.controller if cluster else -1,
+            "readyBrokers": sum(1 for pod in seen.pods if pod.ready),
+            "bootstrap": {
+                "kafka": names.bootstrap_address(KAFKA_PORT),
+                "grpc": names.bootstrap_address(GRPC_PORT),
+            },
+            "brokers": [
+                {"id": pod.broker, "pod": pod.name, "ready": pod.ready, "current": pod.current}
+                for pod in seen.pods
+            ],
+        }
+        await self._tools.report(meta, body, [condition], facts)
+        return self._settled_s if condition.holds and isinstance(step, Finished) else SOON_S
+
+    async def _ask_cluster(self, meta: Meta) -> SeenCluster | None:
+        try:
+            return await self._tools.links.ask(*meta.key, lambda brokers: brokers.cluster())
+        except (BrokersAway, RequestError):
+            return None
+
+    async def _roll(
+        self, meta: Meta, spec: ClusterSpec, seen: SeenBrokers, cluster: SeenCluster | None
+    ) -> Step:
+        if meta.paused or not seen.settled:
+            return Wait("Paused." if meta.paused else "Kubernetes has not seen the last change yet.")
+        if all(pod.current for pod in seen.pods):
+            return Finished()
+        hosted = None
+        if cluster is not None:
+            try:
+                hosted = await self._tools.links.ask(*meta.key, lambda brokers: brokers.hosted())
+            except (BrokersAway, RequestError):
+                hosted = None
+        step = next_step(seen.pods, spec.brokers, hosted, cluster.controller if cluster else None)
+        if isinstance(step, Restart):
+            await self._tools.applier.event(meta, "Restarting", f"{step.pod.name}: {step.why}")
+            await self._tools.applier.restart(meta.namespace, step.pod)
+        return step
+
+    @staticmethod
+    def _condition(
+        meta: Meta, spec: ClusterSpec, seen: SeenBrokers, cluster: SeenCluster | None, step: Step
+    ) -> Condition:
+        up = sum(1 for pod in seen.pods if pod.ready)
+        if up < spec.brokers:
+            reason = "Starting" if not isinstance(step, Restart) else "Rolling"
+            return not_ready(reason, f"{up} of {spec.brokers} brokers are ready.")
+        if cluster is None:
+            return not_ready("BrokersAway", "All pods are ready, but no broker answers.")
+        if isinstance(step, Restart):
+            return ready(f"{step.pod.name} is being replaced.", "Rolling")
+        if isinstance(step, Wait) and not meta.paused:
+            return ready(f"Brokers wait to be replaced. {step.why}", "Rolling")
+        return ready(f"All {spec.brokers} brokers are ready.")
+
+
+def _version(body: Mapping[str, Any] | None) -> str | None:
+    return None if body is None else str(body["metadata"].get("resourceVersion"))
+
+
+def _generation(body: Mapping[str, Any]) -> int:
+    return int(body["metadata"].get("generation", 0))

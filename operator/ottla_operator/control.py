@@ -1,0 +1,99 @@
+"""The operator itself: makes its parts, holds the schedule, sends each resource to the look of its kind. [S]
+
+`handlers.py` tells it what the watches show; nothing else calls it. No decision is made here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from ottla_core.ports.clock import Clock
+from ottla_operator.apply import Applier
+from ottla_operator.brokers import Links
+from ottla_operator.cast import CLUSTER, GROUP, TOPIC, Cast, Tools
+from ottla_operator.clusters import ClusterLook
+from ottla_operator.groups import GroupLook
+from ottla_operator.kube import Kube
+from ottla_operator.metrics import RECONCILE_SECONDS, RECONCILES, RESOURCES
+from ottla_operator.observe import Observer
+from ottla_operator.pod_parts import CLUSTER_LABEL
+from ottla_operator.resources import GRPC_PORT, Names
+from ottla_operator.schedule import Key, Schedule
+from ottla_operator.settings import Settings
+from ottla_operator.specs import Meta
+from ottla_operator.status import is_ready
+from ottla_operator.topics import TopicLook
+
+
+class Control:
+    def __init__(self, settings: Settings, kube: Kube, clock: Clock) -> None:
+        self._settings = settings
+        self._kube = kube
+        self._clock = clock
+        self._cast = Cast()
+        links = Links(self._bootstrap_of)
+        tools = Tools(self._cast, Observer(kube), Applier(kube, clock), links, clock)
+        self._tools = tools
+        self.topics = TopicLook(tools, settled_s=settings.resync_s)
+        groups = GroupLook(tools, settled_s=settings.group_resync_s)
+        clusters = ClusterLook(tools, settings.images, settled_s=settings.resync_s)
+        self._looks = {CLUSTER: clusters.look, TOPIC: self.topics.look, GROUP: groups.look}
+        self._schedule = Schedule(self._look, self._clock)
+        self._running: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Read everything once, so that the first decision already knows who came first; then go."""
+        for kind in (CLUSTER, TOPIC, GROUP):
+            for body in await self._tools.observer.resources(kind, self._settings.namespaces):
+                self.seen(kind, body)
+        self._running = asyncio.create_task(self._schedule.run())
+
+    async def stop(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        await self._tools.links.close()
+        await self._kube.close()
+
+    def seen(self, kind: str, body: Mapping[str, Any], *, gone: bool = False) -> None:
+        """From a watch: this resource exists, changed, or is gone."""
+        meta = Meta.of(body)
+        key = kind, *meta.key
+        if gone:
+            self._cast.remove(kind, meta.key)
+            self._schedule.drop(key)
+            if kind == CLUSTER:
+                self._schedule.soon(key)  # once more, to let go of its brokers
+        elif self._cast.put(kind, body):
+            self._schedule.soon(key)
+
+    def part_seen(self, body: Mapping[str, Any]) -> None:
+        """From a watch: something that belongs to a Cluster changed."""
+        meta = Meta.of(body)
+        owner = (body["metadata"].get("labels") or {}).get(CLUSTER_LABEL)
+        if owner and self._cast.get(CLUSTER, (meta.namespace, owner)) is not None:
+            self._schedule.soon((CLUSTER, meta.namespace, owner))
+
+    def _bootstrap_of(self, namespace: str, cluster: str) -> str:
+        return self._settings.bootstrap or Names(namespace, cluster).bootstrap_address(GRPC_PORT)
+
+    async def _look(self, key: Key) -> float | None:
+        kind, *place = key
+        started = self._clock.monotonic()
+        result = "failed"
+        try:
+            delay_s = await self._looks[kind]((place[0], place[1]))
+            result = "done"
+        finally:
+            RECONCILES.labels(kind, result).inc()
+            RECONCILE_SECONDS.labels(kind).observe(self._clock.monotonic() - started)
+        self._count(kind)
+        return delay_s
+
+    def _count(self, kind: str) -> None:
+        bodies = self._cast.bodies[kind].values()
+        well = sum(1 for body in bodies if is_ready(body.get("status")))
+        RESOURCES.labels(kind, "true").set(well)
+        RESOURCES.labels(kind, "false").set(len(bodies) - well)

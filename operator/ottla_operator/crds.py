@@ -1,0 +1,132 @@
+"""The three CustomResourceDefinitions, and the only place that they are written in. [P]
+
+`make gen` writes them into charts/ottla/crds and manifests/; a test compares. What the API server can refuse, it
+refuses here (types, bounds, CEL), because a refusal at `kubectl apply` is worth ten conditions. Rules that compare
+with `oldSelf` guard what cannot be changed later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ottla_operator.cluster_schema import cluster_spec, cluster_status
+from ottla_operator.group_schema import group_spec, group_status
+from ottla_operator.schemas import (
+    AGE,
+    READY,
+    REASON,
+    Schema,
+    column,
+    thing,
+)
+from ottla_operator.specs import GROUP, VERSION
+from ottla_operator.topic_schema import topic_spec, topic_status
+
+
+def all_crds() -> list[dict[str, Any]]:
+    return [cluster_crd(), topic_crd(), consumer_group_crd()]
+
+
+def cluster_crd() -> dict[str, Any]:
+    """Brokers, their volumes and their etcd."""
+    return _crd(
+        "Cluster", "clusters", ("otc",), cluster_spec(), cluster_status(), [
+            column("Brokers", "integer", ".spec.brokers"),
+            column("Up", "integer", ".status.readyBrokers", description="Brokers that are ready."),
+            READY,
+            column("Bootstrap", "string", ".status.bootstrap.kafka"),
+            column("gRPC", "string", ".status.bootstrap.grpc", wide=True),
+            column("Controller", "integer", ".status.controller", wide=True),
+            REASON,
+            AGE,
+        ],
+        # Pods are named <cluster>-broker-<n>, and a label holds 63 letters.
+        rules=[("self.metadata.name.size() <= 40", "the name of a Cluster has at most 40 letters")],
+    )  # fmt: skip
+
+
+def topic_crd() -> dict[str, Any]:
+    return _crd(
+        "Topic", "topics", ("ott",), topic_spec(), topic_status(), [
+            column("Cluster", "string", ".spec.cluster.name"),
+            column("Topic", "string", ".status.topicName"),
+            column("Partitions", "integer", ".status.partitionCount"),
+            column("Replicas", "integer", ".status.replicas"),
+            column("In sync", "string", ".status.inSync", description="Partitions with all replicas in sync."),
+            READY,
+            REASON,
+            AGE,
+        ],
+    )  # fmt: skip
+
+
+def consumer_group_crd() -> dict[str, Any]:
+    return _crd(
+        "ConsumerGroup", "consumergroups", ("otg",), group_spec(), group_status(), [
+            column("Cluster", "string", ".spec.cluster.name"),
+            column("Group", "string", ".status.groupId"),
+            column("State", "string", ".status.state"),
+            column("Members", "integer", ".status.memberCount"),
+            column("Lag", "integer", ".status.totalLag"),
+            column("Assignor", "string", ".status.assignor", wide=True),
+            column("Reset", "string", ".status.offsetReset.state", wide=True),
+            READY,
+            REASON,
+            AGE,
+        ],
+    )  # fmt: skip
+
+
+def _crd(
+    kind: str,
+    plural: str,
+    short: Sequence[str],
+    spec: Schema,
+    status: Schema,
+    columns: list[Schema],
+    *,
+    rules: Sequence[tuple[str, str]] = (),
+) -> dict[str, Any]:
+    schema = thing(
+        spec["description"],
+        {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": spec,
+            "status": status,
+        },
+        required=("spec",),
+        rules=rules,
+    )
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{plural}.{GROUP}",
+            "labels": {"app.kubernetes.io/name": "ottla", "app.kubernetes.io/component": "operator"},
+        },
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+                "shortNames": list(short),
+                "categories": ["ottla"],
+            },
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": columns,
+                    "schema": {"openAPIV3Schema": schema},
+                }
+            ],
+        },
+    }

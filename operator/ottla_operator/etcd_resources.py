@@ -1,0 +1,150 @@
+"""The managed etcd of a Cluster: one or three members with volumes of their own. [P]
+
+Members are named and listed once, at birth; their number never changes (the CRD says so), so there is no member
+to add or remove. Kubernetes replaces members one by one and waits for each to be ready, which for etcd means that
+there is a leader.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_operator.pod_parts import (
+    MANAGED_BY,
+    POD_SECURITY,
+    RESTRICTED,
+    env_field,
+    env_value,
+    labels_of,
+    metadata,
+    volumes_of,
+)
+from ottla_operator.specs import ClusterSpec, Meta
+
+_CLIENT_PORT, _PEER_PORT = 2379, 2380
+_DATA = "/var/lib/etcd"
+#: Ten thousand partitions are ~10 MiB of keys; history between two compactions is the rest.
+_QUOTA_BYTES = 2 * 1024 * 1024 * 1024
+
+
+def name_of(meta: Meta) -> str:
+    return f"{meta.name}-etcd"
+
+
+def endpoints(meta: Meta, spec: ClusterSpec) -> tuple[str, ...]:
+    return tuple(f"{host}:{_CLIENT_PORT}" for host in _hosts(meta, spec))
+
+
+def objects_of(meta: Meta, spec: ClusterSpec, image: str) -> list[dict[str, Any]]:
+    made = [_service(meta)]
+    if spec.managed_etcd.replicas > 1:
+        made.append(_budget(meta))
+    return [*made, _stateful_set(meta, spec, image)]
+
+
+def _hosts(meta: Meta, spec: ClusterSpec) -> list[str]:
+    name = name_of(meta)
+    return [f"{name}-{n}.{name}.{meta.namespace}.svc" for n in range(spec.managed_etcd.replicas)]
+
+
+def _service(meta: Meta) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(meta, name_of(meta), "etcd"),
+        "spec": {
+            "clusterIP": "None",
+            # Members must find each other before there is a leader, and without one none is ready.
+            "publishNotReadyAddresses": True,
+            "selector": labels_of(meta, "etcd"),
+            "ports": [
+                {"name": "client", "port": _CLIENT_PORT, "targetPort": "client"},
+                {"name": "peer", "port": _PEER_PORT, "targetPort": "peer"},
+            ],
+        },
+    }
+
+
+def _budget(meta: Meta) -> dict[str, Any]:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata(meta, name_of(meta), "etcd"),
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels_of(meta, "etcd")}},
+    }
+
+
+def _stateful_set(meta: Meta, spec: ClusterSpec, image: str) -> dict[str, Any]:
+    etcd = spec.managed_etcd
+    volumes, claims, mounts = volumes_of(etcd.storage, _DATA)
+    delete = "Delete" if etcd.storage.delete_claims or spec.storage.delete_claims else "Retain"
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": metadata(meta, name_of(meta), "etcd"),
+        "spec": {
+            "replicas": etcd.replicas,
+            "serviceName": name_of(meta),
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "RollingUpdate"},
+            "persistentVolumeClaimRetentionPolicy": {"whenDeleted": delete, "whenScaled": "Retain"},
+            "selector": {"matchLabels": labels_of(meta, "etcd")},
+            "volumeClaimTemplates": claims,
+            "template": {
+                "metadata": {"labels": {**labels_of(meta, "etcd"), **MANAGED_BY}},
+                "spec": {
+                    "terminationGracePeriodSeconds": 30,
+                    "enableServiceLinks": False,
+                    "automountServiceAccountToken": False,
+                    "securityContext": POD_SECURITY,
+                    "containers": [_container(meta, spec, etcd.image or image, mounts)],
+                    "volumes": [{"name": "tmp", "emptyDir": {}}, *volumes],
+                },
+            },
+        },
+    }
+
+
+def _container(meta: Meta, spec: ClusterSpec, image: str, mounts: list[dict[str, Any]]) -> dict[str, Any]:
+    host = f"$(POD_NAME).{name_of(meta)}.{meta.namespace}.svc"
+    members = [
+        f"{name_of(meta)}-{n}=http://{address}:{_PEER_PORT}" for n, address in enumerate(_hosts(meta, spec))
+    ]
+    settings = {
+        "ETCD_DATA_DIR": f"{_DATA}/0/member",
+        "ETCD_LISTEN_CLIENT_URLS": f"http://0.0.0.0:{_CLIENT_PORT}",
+        "ETCD_LISTEN_PEER_URLS": f"http://0.0.0.0:{_PEER_PORT}",
+        "ETCD_ADVERTISE_CLIENT_URLS": f"http://{host}:{_CLIENT_PORT}",
+        "ETCD_INITIAL_ADVERTISE_PEER_URLS": f"http://{host}:{_PEER_PORT}",
+        "ETCD_INITIAL_CLUSTER": ",".join(members),
+        "ETCD_INITIAL_CLUSTER_STATE": "new",
+        # Members of two Clusters must never join each other, whatever their addresses.
+        "ETCD_INITIAL_CLUSTER_TOKEN": f"{meta.namespace}.{meta.name}",
+        "ETCD_QUOTA_BACKEND_BYTES": str(_QUOTA_BYTES),
+    }
+    return {
+        "name": "etcd",
+        "image": image,
+        "imagePullPolicy": spec.image_pull_policy,
+        "command": ["etcd"],
+        "env": [
+            env_field("POD_NAME", "metadata.name"),
+            env_value("ETCD_NAME", "$(POD_NAME)"),
+            *(env_value(name, value) for name, value in settings.items()),
+        ],
+        "ports": [
+            {"name": "client", "containerPort": _CLIENT_PORT},
+            {"name": "peer", "containerPort": _PEER_PORT},
+        ],
+        # /health fails without a leader: no reason to kill a member, a good one not to count it.
+        "livenessProbe": {
+            "tcpSocket": {"port": "client"}, "periodSeconds": 10, "failureThreshold": 6, "timeoutSeconds": 5,
+        },
+        "readinessProbe": {
+            "httpGet": {"path": "/health", "port": "client"},
+            "periodSeconds": 2, "failureThreshold": 2, "timeoutSeconds": 2,
+        },
+        "resources": dict(spec.managed_etcd.resources),
+        "securityContext": RESTRICTED,
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *mounts],
+    }  # fmt: skip

@@ -1,0 +1,95 @@
+"""What kopf calls. [A] Three lines each: the watch shows something, `control.py` is told.
+
+Only Topics get a finalizer, because only a Topic has something outside of Kubernetes to take along.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kopf
+
+from ottla_core.errors import RequestError
+from ottla_operator.brokers import BrokersAway
+from ottla_operator.cast import CLUSTER, GROUP, TOPIC
+from ottla_operator.control import Control
+from ottla_operator.kube import KubeError
+from ottla_operator.pod_parts import MANAGED_BY, MANAGER
+from ottla_operator.specs import GROUP as API_GROUP
+from ottla_operator.specs import VERSION, TopicSpec
+
+FINALIZER = f"{API_GROUP}/topic"
+_RETRY_S = 3.0
+
+
+def configure(settings: kopf.OperatorSettings) -> None:
+    """Everything whose default would tie us to kopf's names, or wait for ever."""
+    settings.persistence.finalizer = FINALIZER
+    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=API_GROUP)
+    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(
+        prefix=API_GROUP, key="last-handled-configuration"
+    )
+    settings.posting.enabled = False  # apply.py writes the events
+    settings.posting.reporting_component = MANAGER
+    settings.peering.standalone = True
+    # Without its own look-out for new CRDs and namespaces, kopf needs no rights for those.
+    settings.scanning.disabled = True
+    # A watch that the network forgot is noticed after a minute.
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 330
+    settings.watching.connect_timeout = 10
+    settings.networking.request_timeout = 30
+    settings.networking.connect_timeout = 10
+    settings.watching.chunk_size = 250
+    # Others' StatefulSets are none of our business, and there may be thousands.
+    ours = ",".join(f"{name}={value}" for name, value in MANAGED_BY.items())
+    settings.watching.label_selectors["apps", "v1", "statefulsets"] = ours
+    settings.execution.default_backoff = 10
+
+
+@kopf.on.startup()
+async def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
+    configure(settings)
+    await memo.control.start()
+
+
+@kopf.on.cleanup()
+async def stop(memo: Any, **_: Any) -> None:
+    await memo.control.stop()
+
+
+@kopf.on.event(API_GROUP, VERSION, "clusters")
+async def cluster_seen(body: kopf.Body, type: str | None, memo: Any, **_: Any) -> None:
+    control: Control = memo.control
+    control.seen(CLUSTER, dict(body), gone=type == "DELETED")
+
+
+@kopf.on.event(API_GROUP, VERSION, "topics")
+async def topic_seen(body: kopf.Body, type: str | None, memo: Any, **_: Any) -> None:
+    control: Control = memo.control
+    control.seen(TOPIC, dict(body), gone=type == "DELETED")
+
+
+@kopf.on.event(API_GROUP, VERSION, "consumergroups")
+async def group_seen(body: kopf.Body, type: str | None, memo: Any, **_: Any) -> None:
+    control: Control = memo.control
+    control.seen(GROUP, dict(body), gone=type == "DELETED")
+
+
+@kopf.on.event("apps", "v1", "statefulsets", labels=dict(MANAGED_BY))
+async def part_seen(body: kopf.Body, memo: Any, **_: Any) -> None:
+    control: Control = memo.control
+    control.part_seen(dict(body))
+
+
+def _takes_its_topic(body: kopf.Body, **_: Any) -> bool:
+    return bool(body.get("spec", {}).get("deletionPolicy", "Delete") != "Retain")
+
+
+@kopf.on.delete(API_GROUP, VERSION, "topics", when=_takes_its_topic)
+async def topic_going(body: kopf.Body, memo: Any, **_: Any) -> None:
+    control: Control = memo.control
+    try:
+        await control.topics.remove(dict(body))
+    except (BrokersAway, RequestError, KubeError) as failed:
+        raise kopf.TemporaryError(f"{TopicSpec.of(body).topic}: {failed}", delay=_RETRY_S) from None

@@ -1,0 +1,84 @@
+"""Reading from the API server, into the words of the pure modules. [A] It changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ottla_operator.kube import Kube, path_of
+from ottla_operator.pod_parts import labels_of
+from ottla_operator.resources import Object, names_of
+from ottla_operator.rolling import Pod
+from ottla_operator.specs import API_VERSION, Meta
+
+_REVISION = "controller-revision-hash"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenBrokers:
+    """The pods of a Cluster's brokers."""
+
+    pods: tuple[Pod, ...] = ()
+    #: The StatefulSet controller has taken note of the last change; before that, `current` says nothing.
+    settled: bool = False
+
+
+class Observer:
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+
+    async def resources(self, kind: str, namespaces: Sequence[str]) -> list[dict[str, Any]]:
+        """All resources of one of our kinds, in these namespaces or, if none are named, everywhere."""
+        found: list[dict[str, Any]] = []
+        for namespace in namespaces or [""]:
+            found += await self._kube.list(path_of(API_VERSION, kind, namespace))
+        return [{"apiVersion": API_VERSION, "kind": kind, **each} for each in found]
+
+    async def resource(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        return await self._kube.get(path_of(API_VERSION, kind, namespace, name))
+
+    async def current(self, wanted: Object) -> dict[str, Any] | None:
+        """The object as it is now."""
+        meta = wanted["metadata"]
+        path = path_of(wanted["apiVersion"], wanted["kind"], meta["namespace"], meta["name"])
+        return await self._kube.get(path)
+
+    async def brokers(self, meta: Meta) -> SeenBrokers:
+        name = names_of(meta).brokers
+        stateful_set = await self._kube.get(path_of("apps/v1", "StatefulSet", meta.namespace, name))
+        if stateful_set is None:
+            return SeenBrokers()
+        selector = ",".join(f"{key}={value}" for key, value in labels_of(meta, "broker").items())
+        pods = await self._kube.list(path_of("v1", "Pod", meta.namespace), label_selector=selector)
+        return seen_brokers(stateful_set, pods)
+
+    async def served(self) -> bool:
+        """Whether the API server knows our kinds yet."""
+        found = await self._kube.get(f"/apis/{API_VERSION}")
+        names = {each["name"] for each in (found or {}).get("resources") or ()}
+        return {"clusters", "topics", "consumergroups"} <= names
+
+
+def seen_brokers(stateful_set: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> SeenBrokers:
+    status = stateful_set.get("status") or {}
+    settled = status.get("observedGeneration", 0) >= stateful_set["metadata"].get("generation", 0)
+    made = []
+    for pod in pods:
+        meta = pod["metadata"]
+        _, _, ordinal = meta["name"].rpartition("-")
+        if not ordinal.isdigit():
+            continue
+        conditions = (pod.get("status") or {}).get("conditions") or ()
+        made.append(
+            Pod(
+                int(ordinal),
+                meta["name"],
+                meta["uid"],
+                any(row["type"] == "Ready" and row["status"] == "True" for row in conditions),
+                (meta.get("labels") or {}).get(_REVISION) == status.get("updateRevision"),
+                bool(meta.get("deletionTimestamp")),
+            )
+        )
+    made.sort(key=lambda pod: pod.broker)
+    return SeenBrokers(tuple(made), settled)

@@ -1,0 +1,293 @@
+"""A Cluster's spec -> the Kubernetes objects of its brokers, as plain dicts. [P]
+
+Called by `clusters.py`, which applies them in the order given. The same spec gives the same bytes: golden tests
+hold them. `etcd_resources.py` has those of the managed etcd.
+
+The broker id is the ordinal of its pod, its address `<pod>.<headless service>.<namespace>.svc`. Addresses of pods
+that are not ready are published, because brokers must find each other before anyone can be ready. Pods are replaced
+by the operator (OnDelete), in the order and at the pace of `rolling.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ottla_operator import etcd_resources
+from ottla_operator.pod_parts import (
+    MANAGED_BY,
+    POD_SECURITY,
+    RESTRICTED,
+    env_field,
+    env_value,
+    labels_of,
+    metadata,
+    volumes_of,
+)
+from ottla_operator.specs import ClusterSpec, Meta
+
+KAFKA_PORT, GRPC_PORT, HTTP_PORT = 9092, 9192, 9292
+#: Graceful: leaders move away, logs are closed. The broker gives up by itself before Kubernetes does.
+_GRACE_S = 60
+_SHUTDOWN_MS = 50_000
+_DATA = "/var/lib/ottla"
+CONFIG_HASH = "ottla.dev/config-hash"
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """What a Cluster runs that names no image of its own."""
+
+    broker: str
+    etcd: str
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """All names that follow from a Cluster's."""
+
+    namespace: str
+    cluster: str
+
+    @property
+    def brokers(self) -> str:
+        return f"{self.cluster}-broker"
+
+    @property
+    def headless(self) -> str:
+        return f"{self.cluster}-brokers"
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.cluster}-bootstrap"
+
+    def bootstrap_address(self, port: int) -> str:
+        return f"{self.bootstrap}.{self.namespace}.svc:{port}"
+
+
+def objects_of(meta: Meta, spec: ClusterSpec, images: Images) -> list[Object]:
+    """Everything, in the order to apply: what pods refer to comes before the pods."""
+    config = config_map(meta, spec)
+    made = [config, headless_service(meta), bootstrap_service(meta), disruption_budget(meta, spec)]
+    if not spec.external_etcd:
+        made += etcd_resources.objects_of(meta, spec, images.etcd)
+    return [*made, stateful_set(meta, spec, images, config["data"])]
+
+
+def names_of(meta: Meta) -> Names:
+    return Names(meta.namespace, meta.name)
+
+
+def broker_settings(meta: Meta, spec: ClusterSpec) -> dict[str, str]:
+    """What the operator sets, and above it what the user set."""
+    replicas = min(3, spec.brokers)
+    endpoints = spec.external_etcd or etcd_resources.endpoints(meta, spec)
+    ours = {
+        "default.replication.factor": str(replicas),
+        "min.insync.replicas": str(max(1, replicas - 1)),
+        "offsets.topic.replication.factor": str(replicas),
+        "log.format": "json",
+        "shutdown.timeout.ms": str(_SHUTDOWN_MS),
+        # A managed etcd starts with the brokers and may be pulled from a registry first.
+        "etcd.connect.timeout.ms": "60000",
+    }
+    fixed = {
+        # One etcd may serve many clusters; a Cluster that is made anew finds its own keys again.
+        "cluster.name": _cluster_name(meta),
+        "etcd.endpoints": ",".join(endpoints),
+        "kafka.listener": f"0.0.0.0:{KAFKA_PORT}",
+        "grpc.listener": f"0.0.0.0:{GRPC_PORT}",
+        "http.listener": f"0.0.0.0:{HTTP_PORT}",
+        # A subfolder of its volume: a volume's root has a lost+found, and may be unmounted.
+        "log.dirs": ",".join(f"{_DATA}/{number}/log" for number in range(len(spec.storage.volumes))),
+    }
+    return {**ours, **spec.config, **fixed}
+
+
+def _cluster_name(meta: Meta) -> str:
+    """At most 100 letters for a broker; what is cut off must not make two clusters one."""
+    name = f"{meta.namespace}.{meta.name}"
+    if len(name) <= 100:
+        return name
+    return f"{name[:83]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+def config_map(meta: Meta, spec: ClusterSpec) -> Object:
+    lines = [f"{name}={value}" for name, value in sorted(broker_settings(meta, spec).items())]
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(meta, f"{meta.name}-config", "broker"),
+        "data": {"ottla.properties": "\n".join(lines) + "\n"},
+    }
+
+
+def headless_service(meta: Meta) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(meta, names_of(meta).headless, "broker"),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": labels_of(meta, "broker"),
+            "ports": [_port("kafka", KAFKA_PORT), _port("grpc", GRPC_PORT), _port("http", HTTP_PORT)],
+        },
+    }
+
+
+def bootstrap_service(meta: Meta) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(meta, names_of(meta).bootstrap, "broker"),
+        "spec": {
+            "type": "ClusterIP",
+            "selector": labels_of(meta, "broker"),
+            "ports": [_port("kafka", KAFKA_PORT), _port("grpc", GRPC_PORT)],
+        },
+    }
+
+
+def disruption_budget(meta: Meta, spec: ClusterSpec) -> Object:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata(meta, names_of(meta).brokers, "broker"),
+        "spec": {
+            "maxUnavailable": spec.max_unavailable,
+            "selector": {"matchLabels": labels_of(meta, "broker")},
+        },
+    }
+
+
+def stateful_set(meta: Meta, spec: ClusterSpec, images: Images, config: Mapping[str, str]) -> Object:
+    volumes, claims, mounts = volumes_of(spec.storage, _DATA)
+    delete = "Delete" if spec.storage.delete_claims else "Retain"
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": metadata(meta, names_of(meta).brokers, "broker"),
+        "spec": {
+            "replicas": spec.brokers,
+            "serviceName": names_of(meta).headless,
+            # All at once: brokers wait for each other, not in a row.
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "OnDelete"},
+            "persistentVolumeClaimRetentionPolicy": {"whenDeleted": delete, "whenScaled": "Retain"},
+            "selector": {"matchLabels": labels_of(meta, "broker")},
+            "volumeClaimTemplates": claims,
+            "template": {
+                "metadata": {
+                    "labels": {**spec.pod.labels, **labels_of(meta, "broker"), **MANAGED_BY},
+                    "annotations": {
+                        **spec.pod.annotations,
+                        **(_scrape_annotations() if spec.scrape_annotations else {}),
+                        CONFIG_HASH: _digest(config),
+                    },
+                },
+                "spec": {
+                    **_placement(meta, spec),
+                    "terminationGracePeriodSeconds": _GRACE_S,
+                    # Services named ottla… would otherwise put OTTLA_… variables into the pod.
+                    "enableServiceLinks": False,
+                    "automountServiceAccountToken": False,
+                    "securityContext": POD_SECURITY,
+                    "containers": [_broker_container(meta, spec, images, mounts)],
+                    "volumes": [
+                        {"name": "config", "configMap": {"name": f"{meta.name}-config"}},
+                        {"name": "tmp", "emptyDir": {}},
+                        *volumes,
+                    ],
+                },
+            },
+        },
+    }
+
+
+def _broker_container(meta: Meta, spec: ClusterSpec, images: Images, mounts: list[Object]) -> Object:
+    address = f"$(POD_NAME).{names_of(meta).headless}.$(POD_NAMESPACE).svc"
+    return {
+        "name": "broker",
+        "image": spec.image or images.broker,
+        "imagePullPolicy": spec.image_pull_policy,
+        "env": [
+            env_field("POD_NAME", "metadata.name"),
+            env_field("POD_NAMESPACE", "metadata.namespace"),
+            env_field("OTTLA_BROKER_ID", "metadata.labels['apps.kubernetes.io/pod-index']"),
+            env_value("OTTLA_KAFKA_ADVERTISED", f"{address}:{KAFKA_PORT}"),
+            env_value("OTTLA_GRPC_ADVERTISED", f"{address}:{GRPC_PORT}"),
+            env_value("OTTLA_CONFIG", "/etc/ottla/ottla.properties"),
+        ],
+        "ports": [
+            {"name": "kafka", "containerPort": KAFKA_PORT},
+            {"name": "grpc", "containerPort": GRPC_PORT},
+            {"name": "http", "containerPort": HTTP_PORT},
+        ],
+        # A scan after a dirty stop answers /healthz all along; the first answer needs only the process.
+        "startupProbe": _probe("/healthz", period_s=1, failures=60),
+        "livenessProbe": _probe("/healthz", period_s=10, failures=6),
+        "readinessProbe": _probe("/readyz", period_s=2, failures=2),
+        "resources": dict(spec.resources),
+        "securityContext": RESTRICTED,
+        "volumeMounts": [
+            {"name": "config", "mountPath": "/etc/ottla", "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+            *mounts,
+        ],
+    }
+
+
+def _placement(meta: Meta, spec: ClusterSpec) -> Object:
+    """Where the pods may run; by default they avoid each other, as far as there are nodes."""
+    apart = {
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "weight": 100,
+                    "podAffinityTerm": {
+                        "topologyKey": "kubernetes.io/hostname",
+                        "labelSelector": {"matchLabels": labels_of(meta, "broker")},
+                    },
+                }
+            ]
+        }
+    }
+    made: Object = {"affinity": dict(spec.pod.affinity) or apart}
+    if spec.pod.node_selector:
+        made["nodeSelector"] = dict(spec.pod.node_selector)
+    if spec.pod.tolerations:
+        made["tolerations"] = [dict(each) for each in spec.pod.tolerations]
+    if spec.pod.priority_class:
+        made["priorityClassName"] = spec.pod.priority_class
+    return made
+
+
+def _scrape_annotations() -> dict[str, str]:
+    return {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(HTTP_PORT),
+        "prometheus.io/path": "/metrics",
+    }
+
+
+def _probe(path: str, *, period_s: int, failures: int) -> Object:
+    return {
+        "httpGet": {"path": path, "port": "http"},
+        "periodSeconds": period_s,
+        "timeoutSeconds": 5 if period_s >= 5 else 2,
+        "failureThreshold": failures,
+    }
+
+
+def _port(name: str, port: int) -> Object:
+    return {"name": name, "port": port, "targetPort": name}
+
+
+def _digest(data: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]

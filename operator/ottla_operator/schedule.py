@@ -1,0 +1,105 @@
+"""Which resource is looked at when. [S]
+
+Every resource has one due time. `soon` makes it now (it was created or changed); a look says itself when the next is
+due (drift, retries). A resource is never looked at twice at the same time, and at most `workers` are at once.
+
+Not kopf's timers: those put a finalizer on every object that they watch, and whoever uninstalls the operator before
+the resources would be left with resources that cannot be deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Awaitable, Callable
+
+from ottla_core.ports.clock import Clock
+
+Key = tuple[str, str, str]  # kind, namespace, name
+
+_log = logging.getLogger("ottla.schedule")
+
+#: After a look that failed unforeseen; doubles from the first to the last.
+_BACKOFF_S = (1.0, 60.0)
+
+
+class Schedule:
+    def __init__(
+        self, look: Callable[[Key], Awaitable[float | None]], clock: Clock, *, workers: int = 8
+    ) -> None:
+        self._look = look
+        self._clock = clock
+        self._workers = workers
+        #: When each is due next; the truth. The heap may hold older entries, which are skipped.
+        self._due: dict[Key, float] = {}
+        self._heap: list[tuple[float, Key]] = []
+        self._busy: dict[Key, asyncio.Task[None]] = {}
+        self._again: dict[Key, None] = {}
+        self._failures: dict[Key, int] = {}
+        self._changed = asyncio.Event()
+
+    def soon(self, key: Key) -> None:
+        """Look at it as soon as possible; once more, if that is just happening."""
+        if key in self._busy:
+            self._again[key] = None
+        else:
+            self._set(key, self._clock.monotonic())
+
+    def drop(self, key: Key) -> None:
+        self._due.pop(key, None)
+        self._again.pop(key, None)
+        self._failures.pop(key, None)
+
+    async def run(self) -> None:
+        """Until cancelled; looks that are under way then are cancelled too."""
+        try:
+            while True:
+                self._changed.clear()
+                wait_s = self._start_due()
+                try:
+                    async with asyncio.timeout(wait_s):
+                        await self._changed.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            for task in self._busy.values():
+                task.cancel()
+            await asyncio.gather(*self._busy.values(), return_exceptions=True)
+
+    def _start_due(self) -> float | None:
+        """Start what is due; seconds until the next, None if nothing is."""
+        now = self._clock.monotonic()
+        while self._heap and len(self._busy) < self._workers:
+            due, key = self._heap[0]
+            if self._due.get(key) != due:
+                heapq.heappop(self._heap)
+                continue
+            if due > now:
+                return due - now
+            heapq.heappop(self._heap)
+            del self._due[key]
+            self._busy[key] = asyncio.create_task(self._one(key))
+        return None
+
+    async def _one(self, key: Key) -> None:
+        try:
+            delay_s = await self._look(key)
+            self._failures.pop(key, None)
+        except Exception:
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            delay_s = min(_BACKOFF_S[1], _BACKOFF_S[0] * 2.0 ** min(failures - 1, 10))
+            _log.exception("look_failed: %s %s/%s, again in %s s", *key, delay_s)
+        finally:
+            del self._busy[key]
+            self._changed.set()
+        if key in self._again:
+            del self._again[key]
+            self._set(key, self._clock.monotonic())
+        elif delay_s is not None and key not in self._due:
+            self._set(key, self._clock.monotonic() + delay_s)
+
+    def _set(self, key: Key, due: float) -> None:
+        self._due[key] = due
+        heapq.heappush(self._heap, (due, key))
+        self._changed.set()

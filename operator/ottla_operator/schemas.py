@@ -1,0 +1,121 @@
+"""Small words for structural schemas, so that `crds.py` reads like the resources it describes. [P]"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Schema = dict[str, Any]
+
+#: Rows of a status; a resource must stay far below etcd's 1.5 MiB.
+ROWS_MAX = 500
+#: Partitions of one offset reset: all of them are written down before the first is moved.
+MOVED_MAX = 5000
+
+
+#: Keeps what we pass on unread to Kubernetes' own types, which check it themselves.
+OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def text(description: str, **more: Any) -> Schema:
+    return {"type": "string", "description": description, **more}
+
+
+def whole(description: str, minimum: int, maximum: int | None = None, **more: Any) -> Schema:
+    bounds: Schema = {"minimum": minimum} if maximum is None else {"minimum": minimum, "maximum": maximum}
+    return {"type": "integer", "format": "int32", "description": description, **bounds, **more}
+
+
+def long(description: str, minimum: int) -> Schema:
+    return {"type": "integer", "format": "int64", "description": description, "minimum": minimum}
+
+
+def flag(description: str, **more: Any) -> Schema:
+    return {"type": "boolean", "description": description, **more}
+
+
+def choice(description: str, values: Sequence[str], **more: Any) -> Schema:
+    return {"type": "string", "description": description, "enum": list(values), **more}
+
+
+def passed_on(description: str) -> Schema:
+    return {**OPEN, "description": description}
+
+
+def texts(description: str, **more: Any) -> Schema:
+    return {"type": "object", "description": description, "additionalProperties": {"type": "string"}, **more}
+
+
+def settings(description: str, **more: Any) -> Schema:
+    """name -> value. Numbers without quotes are common in YAML, so they are taken as well."""
+    value = {"x-kubernetes-int-or-string": True}
+    return {
+        "type": "object",
+        "description": description,
+        "additionalProperties": value,
+        "maxProperties": 200,
+        **more,
+    }
+
+
+def listed(description: str, items: Schema, most: int, **more: Any) -> Schema:
+    return {"type": "array", "description": description, "items": items, "maxItems": most, **more}
+
+
+def thing(
+    description: str,
+    properties: Mapping[str, Schema],
+    *,
+    required: Sequence[str] = (),
+    rules: Sequence[tuple[str, str]] = (),
+    **more: Any,
+) -> Schema:
+    """An object; `rules` are CEL expressions with the sentence that a refusal shows."""
+    made: Schema = {"type": "object", "description": description, "properties": dict(properties), **more}
+    if required:
+        made["required"] = list(required)
+    if rules:
+        made["x-kubernetes-validations"] = [{"rule": rule, "message": message} for rule, message in rules]
+    return made
+
+
+def conditions() -> Schema:
+    condition = thing(
+        "One statement about the resource.",
+        {
+            "type": text("What it is about.", maxLength=316),
+            "status": choice("Whether it holds.", ("True", "False", "Unknown")),
+            "reason": text("One word, for programs.", maxLength=1024, minLength=1),
+            "message": text("A sentence, for people.", maxLength=32768),
+            "observedGeneration": long("The generation of the spec it was found for.", 0),
+            "lastTransitionTime": text("When the status last changed.", format="date-time"),
+        },
+        required=("type", "status", "reason", "message", "lastTransitionTime"),
+    )
+    return listed(
+        "What holds and what does not.", condition, 16,
+        **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    )  # fmt: skip
+
+
+def column(name: str, kind: str, path: str, *, wide: bool = False, description: str = "") -> Schema:
+    made: Schema = {"name": name, "type": kind, "jsonPath": path}
+    if description:
+        made["description"] = description
+    if wide:
+        made["priority"] = 1
+    return made
+
+
+READY = column("Ready", "string", '.status.conditions[?(@.type=="Ready")].status')
+REASON = column("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', wide=True)
+AGE = column("Age", "date", ".metadata.creationTimestamp")
+
+
+def cluster_reference() -> Schema:
+    return thing(
+        "The Cluster, in the same namespace.",
+        {"name": text("Its name.", minLength=1, maxLength=40)},
+        required=("name",),
+        rules=[("self.name == oldSelf.name", "a resource cannot move to another cluster")],
+    )

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Makes everything that `make demo` and `make test` need: a virtual environment with the project in it, and the
+# system packages named as arguments (installed through apt when root; otherwise one sentence says what is missing).
+# Usage: scripts/setup.sh [command:package ...]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf '\033[1m==>\033[0m %s\n' "$*"; }
+die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+python=${PYTHON:-python3}
+command -v "$python" >/dev/null || die "python3 is missing; install Python 3.11 or newer"
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    die "$("$python" --version) is too old; Ottla needs Python 3.11 or newer (set PYTHON=/path/to/python3.11)"
+
+missing=()
+for pair in "$@"; do
+    command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
+done
+"$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+if ((${#missing[@]})); then
+    command -v apt-get >/dev/null || die "missing: ${missing[*]}; install them with this system's package manager"
+    [ "$(id -u)" = 0 ] || die "missing: ${missing[*]}; run: sudo apt-get install ${missing[*]}"
+    say "installing ${missing[*]} with apt"
+    # A failed look for updates of some unrelated source is no reason to stop; a failed install is.
+    apt-get update -qq || say "apt-get update failed; trying with the lists that are there"
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+stamp=.venv/.ottla-installed
+if [ ! -e "$stamp" ] || [ pyproject.toml -nt "$stamp" ]; then
+    say "making the virtual environment in .venv"
+    [ -x .venv/bin/python ] || "$python" -m venv .venv
+    .venv/bin/python -m pip install --quiet --upgrade pip
+    .venv/bin/python -m pip install --quiet --editable '.[dev]'
+    touch "$stamp"
+fi

@@ -1,0 +1,142 @@
+"""Activity tracking: events of visitors, counted per page and window, into a topic and into Parquet. [A]
+
+    spark-submit spark/jobs/activity.py --bootstrap-servers 127.0.0.1:9192 --events events --results page-counts \
+        --parquet /data/page-counts --checkpoint /data/checkpoints/page-counts --available-now
+
+Events are JSON with event_id, user, page, action and time (see generate.py). Copies of an event are dropped, windows
+are counted by event time, and a window is written once, when the watermark has passed its end. So its row is final.
+
+Parquet gets each window exactly once: a micro-batch has a folder of its own, and one that is repeated after a crash
+writes the same rows over it. The topic gets each at least once: readers take the last row per window and page.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_EVENT = "event_id string, user string, page string, action string, time timestamp"
+
+
+@dataclass(frozen=True)
+class Job:
+    bootstrap: str
+    events: str
+    results: str
+    parquet: str
+    checkpoint: str
+    window: str = "1 minute"
+    watermark: str = "2 minutes"
+    starting_offsets: str = "earliest"
+    max_offsets: int | None = None
+    #: Time between micro-batches; None reads what is there and ends.
+    trigger: str | None = None
+    #: None: as many as the executors have cores.
+    shuffle_partitions: int | None = None
+
+
+def counts(spark: SparkSession, job: Job) -> DataFrame:
+    """Final counts per window and page, as a stream."""
+    from pyspark.sql import functions as f
+
+    reading = spark.readStream.format("ottla").options(
+        **{
+            "bootstrap.servers": job.bootstrap,
+            "subscribe": job.events,
+            "startingOffsets": job.starting_offsets,
+        }
+    )
+    if job.max_offsets is not None:
+        reading = reading.option("maxOffsetsPerTrigger", job.max_offsets)
+    event = f.from_json(f.col("value").cast("string"), _EVENT).alias("event")
+    return (
+        reading.load()
+        .select(event)
+        .select("event.*")
+        .where("time is not null")
+        .withWatermark("time", job.watermark)
+        .dropDuplicatesWithinWatermark(["event_id"])
+        .groupBy(f.window("time", job.window), "page")
+        .agg(f.count("*").alias("events"), f.approx_count_distinct("user").alias("users"))
+        .selectExpr("window.start as window_start", "window.end as window_end", "page", "events", "users")
+    )
+
+
+def start(spark: SparkSession, job: Job) -> StreamingQuery:
+    def write(batch: DataFrame, batch_id: int) -> None:
+        # Events of no page only move the watermark. Filtered here, and not in the stream: there Spark would move the
+        # filter before the watermark, which would then not see them.
+        rows = batch.where("page is not null").persist()
+        try:
+            if not rows.isEmpty():
+                rows.write.mode("overwrite").parquet(f"{job.parquet}/batch={batch_id}")
+                records = rows.selectExpr("page as key", "to_json(struct(*)) as value")
+                records.write.format("ottla").options(
+                    **{"bootstrap.servers": job.bootstrap, "topic": job.results}
+                ).mode("append").save()
+        finally:
+            rows.unpersist()
+
+    writing = counts(spark, job).writeStream.outputMode("append").foreachBatch(write)
+    writing = writing.queryName("activity").option("checkpointLocation", job.checkpoint)
+    if job.trigger is None:
+        return writing.trigger(availableNow=True).start()
+    return writing.trigger(processingTime=job.trigger).start()
+
+
+def parsed() -> Job:
+    parser = argparse.ArgumentParser(
+        description="Count events per page and window, into a topic and into Parquet.",
+        epilog="A run with the same --checkpoint goes on where the last one stopped.",
+    )
+    parser.add_argument(
+        "--bootstrap-servers", dest="bootstrap", required=True, help="gRPC addresses of brokers"
+    )
+    parser.add_argument("--events", default="events", help="topic to read (default: %(default)s)")
+    parser.add_argument("--results", default="page-counts", help="topic to write (default: %(default)s)")
+    parser.add_argument("--parquet", required=True, help="folder for the results as Parquet")
+    parser.add_argument("--checkpoint", required=True, help="folder for Spark's checkpoint")
+    parser.add_argument("--window", default=Job.window, help="length of a window (default: %(default)s)")
+    parser.add_argument(
+        "--watermark", default=Job.watermark, help="how late an event may come (default: %(default)s)"
+    )
+    parser.add_argument("--starting-offsets", default="earliest", help="earliest, latest, or JSON")
+    parser.add_argument("--max-offsets", type=int, help="offsets per micro-batch (default: all there are)")
+    parser.add_argument(
+        "--shuffle-partitions",
+        type=int,
+        help="tasks that keep state, fixed by the first run of a checkpoint (default: one per core of the executors; "
+        "Spark's own 200 are for larger clusters)",
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--trigger", default="10 seconds", help="between micro-batches (default: %(default)s)")
+    how.add_argument("--available-now", action="store_true", help="read what is there, then end")
+    given = vars(parser.parse_args())
+    if given.pop("available_now"):
+        given["trigger"] = None
+    return Job(**given)
+
+
+def main() -> None:
+    job = parsed()
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.appName(f"activity {job.events}").getOrCreate()
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    tasks = job.shuffle_partitions or spark.sparkContext.defaultParallelism
+    spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
+    query = start(spark, job)
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

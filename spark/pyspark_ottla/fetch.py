@@ -1,0 +1,237 @@
+"""The batches of one partition between two offsets, for a Spark task. [S]
+
+One Fetch stream to the leader. While the task makes columns of one answer, the next is already on its way: the request
+for it goes out as soon as the offset after the last batch is known, and gRPC's own thread receives it. The event loop
+itself runs only while `chunks` waits for an answer, so there is no thread of ours beside Spark's.
+
+A leader that moves or restarts is followed. What cannot be mended within `timeout_s` without a single record of
+progress is raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from grpc import aio
+
+from ottla_client.cluster import Cluster
+from ottla_client.connection import told
+from ottla_client.errors import ClientError
+from ottla_client.offsets import list_offsets
+from ottla_core.errors import OffsetOutOfRange, RequestError, RequestTimedOut, UnknownTopicOrPartition
+from ottla_core.ids import TopicPartition
+from ottla_core.pb import broker_pb2 as pb
+from ottla_core.real.chance import RealChance
+from ottla_core.real.clock import RealClock
+from ottla_core.records.batch import BatchHeader, complete_batches
+from pyspark_ottla.plan import OffsetRange
+
+#: Large enough that a message's own price vanishes, small enough that a task holds a few of them.
+FETCH_BYTES = 4 * 1024 * 1024
+_MAX_WAIT_MS = 500
+_PAUSE_S = 0.1
+#: A topic that was there when the query was planned is not looked for much longer once it is gone.
+_UNKNOWN_TOPIC_S = 3.0
+_STREAM_OVER = (aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError)
+
+
+class Expired(Exception):
+    """The offset that was to be read is not there any more; `oldest` is the first that is."""
+
+    def __init__(self, tp: TopicPartition, offset: int, oldest: int) -> None:
+        super().__init__(f"Offset {offset} of {tp} has expired: the oldest record left is at {oldest}.")
+        self.oldest = oldest
+
+
+# No repr of its own: `asyncio.Runner` lets `signal` make one of every result, and one of megabytes took four times
+# as long as reading them.
+@dataclass(frozen=True, slots=True, repr=False)
+class Chunk:
+    """What one fetch brought: bytes, and the batches in them that are for the reader to see."""
+
+    data: bytes
+    batches: list[tuple[int, BatchHeader]]
+
+
+class PartitionFetch:
+    def __init__(
+        self, bootstrap: str, wanted: OffsetRange, *, read_committed: bool, timeout_s: float
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._tp = wanted.tp
+        self._position = wanted.start
+        self._end = wanted.end
+        self._read_committed = read_committed
+        self._timeout_s = timeout_s
+        self._clock = RealClock()
+        self._cluster: Cluster
+        self._call: Any = None
+        #: The answer that is on its way.
+        self._coming: asyncio.Task[Any] | None = None
+        self._correlation = 0
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Batches until the end offset. Raises Expired, RequestError or ClientError."""
+        with asyncio.Runner() as runner:
+            try:
+                runner.run(self._open())
+                while self._position < self._end:
+                    yield runner.run(self._next())
+            finally:
+                runner.run(self._close())
+
+    # ------------------------------------------------------------------ in the loop
+
+    async def _open(self) -> None:
+        self._cluster = Cluster(
+            self._bootstrap, clock=self._clock, chance=RealChance(), request_timeout_s=self._timeout_s
+        )
+        await self._cluster.open()
+        await self._cluster.layout(self._tp.topic, auto_create=False, timeout_s=self._timeout_s)
+
+    async def _close(self) -> None:
+        self._hang_up()
+        if hasattr(self, "_cluster"):
+            await self._cluster.close()
+
+    async def _next(self) -> Chunk:
+        """The next answer that has whole batches; asks for the one after it before returning."""
+        began = self._clock.monotonic()
+        problem: Exception | None = None
+        while True:
+            if self._clock.monotonic() - began > self._patience_s(problem):
+                raise problem or RequestTimedOut(
+                    f"Nothing of {self._tp} from offset {self._position} on came within {self._timeout_s:g} s."
+                )
+            try:
+                got = await self._answer()
+            except OffsetOutOfRange:
+                self._hang_up()
+                raise Expired(self._tp, self._position, await self._oldest()) from None
+            except (RequestError, ClientError) as error:
+                if isinstance(error, RequestError) and not error.retriable:
+                    raise
+                problem = error
+                self._hang_up()
+                await self._clock.sleep(_PAUSE_S)
+                await self._refresh()
+                continue
+            batches = list(complete_batches(got.records))
+            if not batches:
+                continue  # long poll over; what is to be read lies below the high watermark, so it will come
+            visible = self._visible(batches, got)
+            self._position = max(self._position, batches[-1][1].next_offset)
+            if self._position < self._end:
+                await self._ask()
+            return Chunk(got.records, visible)
+
+    def _patience_s(self, problem: Exception | None) -> float:
+        if isinstance(problem, UnknownTopicOrPartition):
+            return min(_UNKNOWN_TOPIC_S, self._timeout_s)
+        return self._timeout_s
+
+    async def _answer(self) -> pb.FetchedPartition:
+        if self._coming is None:
+            await self._ask()
+        coming, self._coming = self._coming, None
+        if coming is None:
+            raise RequestTimedOut(f"{self._tp} has no leader right now.")
+        done, _ = await asyncio.wait((coming,), timeout=self._timeout_s)
+        if not done:
+            coming.cancel()
+            raise RequestTimedOut(f"The leader of {self._tp} did not answer within {self._timeout_s:g} s.")
+        try:
+            answer = coming.result()
+        except (*_STREAM_OVER, asyncio.CancelledError):
+            answer = aio.EOF
+        if answer is aio.EOF:
+            raise RequestTimedOut(f"The leader of {self._tp} hung up.")
+        if answer.HasField("error"):
+            raise told(answer.error)
+        if len(answer.partitions) != 1:
+            raise RequestTimedOut(f"The leader of {self._tp} answered something else than was asked.")
+        got = answer.partitions[0]
+        if got.HasField("error"):
+            raise told(got.error)
+        return got  # type: ignore[no-any-return]
+
+    async def _ask(self) -> None:
+        """Send the request for the current position and begin to wait for its answer."""
+        if self._call is None:
+            broker = self._cluster.broker(self._cluster.leader(self._tp))
+            if broker is None:
+                return
+            self._call = broker.log.Fetch()
+        self._correlation += 1
+        request = pb.FetchRequest(
+            correlation=self._correlation,
+            max_wait_ms=_MAX_WAIT_MS,
+            min_bytes=1,
+            max_bytes=FETCH_BYTES,
+            read_committed=self._read_committed,
+            partitions=[
+                pb.FetchPartition(
+                    topic=self._tp.topic,
+                    partition=self._tp.partition,
+                    offset=self._position,
+                    max_bytes=FETCH_BYTES,
+                    leader_epoch=-1,
+                )
+            ],
+        )
+        call = self._call
+        try:
+            await call.write(request)
+        except _STREAM_OVER:
+            pass  # the read says so too, and it is the one that is looked at
+        self._coming = asyncio.get_running_loop().create_task(call.read())
+        # One turn of the loop hands the read to gRPC, whose thread then receives while the loop stands still.
+        await self._clock.sleep(0)
+
+    def _hang_up(self) -> None:
+        if self._coming is not None:
+            self._coming.cancel()
+            self._coming = None
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+    async def _refresh(self) -> None:
+        try:
+            await self._cluster.refresh([self._tp.topic], timeout_s=self._timeout_s)
+        except (RequestError, ClientError):
+            return  # the next attempt meets the same, and counts the time
+
+    async def _oldest(self) -> int:
+        found = await list_offsets(self._cluster, self._clock, {self._tp: -2}, timeout_s=self._timeout_s)
+        return found[self._tp].offset
+
+    def _visible(
+        self, batches: list[tuple[int, BatchHeader]], got: pb.FetchedPartition
+    ) -> list[tuple[int, BatchHeader]]:
+        """Without control batches, batches of no interest, and aborted transactions if only committed ones are wanted.
+
+        The answer lists the aborted transactions that reach into it, by producer and first offset; each ends with
+        the producer's next control batch.
+        """
+        aborted = sorted((each.first_offset, each.producer_id) for each in got.aborted)
+        aborting: set[int] = set()
+        chosen: list[tuple[int, BatchHeader]] = []
+        for at, header in batches:
+            if self._read_committed and header.is_transactional:
+                while aborted and aborted[0][0] <= header.last_offset:
+                    aborting.add(aborted.pop(0)[1])
+                if header.is_control:
+                    aborting.discard(header.producer_id)
+                elif header.producer_id in aborting:
+                    continue
+            if (
+                not header.is_control
+                and header.next_offset > self._position
+                and header.base_offset < self._end
+            ):
+                chosen.append((at, header))
+        return chosen

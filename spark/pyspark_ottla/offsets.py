@@ -1,0 +1,156 @@
+"""Offsets as Spark keeps them, and where a read starts and ends. [P]
+
+In a checkpoint offsets are `{"topic": {"0": 12, "1": 7}}`, the same as those of Spark's Kafka connector: the offset
+of the next record to read per partition. The same text is what `startingOffsets` and `endingOffsets` take, where -1
+stands for the latest and -2 for the earliest offset.
+
+Called by `options` to read such texts and by `reader` to turn a bound into offsets. Looking offsets up is the caller's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ottla_core.ids import TopicPartition
+
+EARLIEST = "earliest"
+LATEST = "latest"
+#: What JSON offsets say for those.
+_SPECIAL = {-1: LATEST, -2: EARLIEST}
+
+#: What to ask a broker for: "earliest", "latest", or a time in ms.
+Question = str | int
+
+
+class OffsetProblem(ValueError):
+    """Offsets that cannot be used, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where reading starts or ends: the same for all partitions, or given one by one.
+
+    Exactly one of the fields is set. `option` is the name that the user wrote, for sentences about it.
+    """
+
+    option: str
+    everywhere: str | None = None
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    timestamp_ms: int | None = None
+    timestamps_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def is_by_time(self) -> bool:
+        return self.timestamp_ms is not None or bool(self.timestamps_ms)
+
+
+def from_json(text: str, option: str) -> dict[TopicPartition, int]:
+    """`{"topic": {"0": 12}}` as a mapping; OffsetProblem with the option's name if it is something else."""
+    try:
+        return from_nested(json.loads(text))
+    except (ValueError, TypeError, AttributeError):
+        raise OffsetProblem(
+            f"{option} takes earliest, latest, or JSON such as {_EXAMPLE}; got {shortened(text)}."
+        ) from None
+
+
+_EXAMPLE = '{"events": {"0": 23, "1": -2}}'
+
+
+def from_nested(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    for topic, partitions in nested.items():
+        for partition, offset in partitions.items():
+            if type(offset) is not int:
+                raise TypeError(f"{offset!r} is no offset")
+            found[TopicPartition(topic, int(partition))] = offset
+    return found
+
+
+def to_nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """For Spark's checkpoint: sorted, so that equal offsets are equal texts."""
+    nested: dict[str, dict[str, int]] = {}
+    for tp in sorted(offsets):
+        nested.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
+    return nested
+
+
+def partitions_from_json(text: str) -> list[TopicPartition]:
+    """`{"topic": [0, 1]}`, as `assign` takes it."""
+    try:
+        named = [
+            TopicPartition(topic, int(n)) for topic, numbers in json.loads(text).items() for n in numbers
+        ]
+    except (ValueError, TypeError, AttributeError):
+        raise OffsetProblem(
+            f'assign takes JSON such as {{"events": [0, 1]}}; got {shortened(text)}.'
+        ) from None
+    if not named:
+        raise OffsetProblem("assign names no partition.")
+    return sorted(set(named))
+
+
+# --- from a bound to offsets ---
+
+
+def questions(bound: Bound, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Question]:
+    """What has to be looked up for these partitions; what the bound gives by itself is left out."""
+    asked: dict[TopicPartition, Question] = {}
+    for tp in partitions:
+        if bound.everywhere is not None:
+            asked[tp] = bound.everywhere
+        elif bound.timestamp_ms is not None:
+            asked[tp] = bound.timestamp_ms
+        elif tp in bound.timestamps_ms:
+            asked[tp] = bound.timestamps_ms[tp]
+        elif bound.offsets.get(tp) in _SPECIAL:
+            asked[tp] = _SPECIAL[bound.offsets[tp]]
+    return asked
+
+
+def resolved(
+    bound: Bound,
+    partitions: Iterable[TopicPartition],
+    found: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """The offset of each partition. `found` answers `questions`; -1 there, for a time that no record has reached
+    yet, becomes the latest offset, as given.
+    """
+    partitions = list(partitions)
+    if bound.offsets or bound.timestamps_ms:
+        _check_named(bound, partitions)
+    offsets: dict[TopicPartition, int] = {}
+    for tp in partitions:
+        offset = found[tp] if tp in found else bound.offsets[tp]
+        offsets[tp] = latest[tp] if offset < 0 else offset
+    return offsets
+
+
+def too_young(bound: Bound, found: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+    """Partitions that have no record at or after the bound's time."""
+    return [tp for tp, offset in found.items() if offset < 0] if bound.is_by_time() else []
+
+
+def _check_named(bound: Bound, partitions: list[TopicPartition]) -> None:
+    named = set(bound.offsets) | set(bound.timestamps_ms)
+    missing = sorted(set(partitions) - named)
+    if missing:
+        raise OffsetProblem(
+            f"{bound.option} must name every partition that is read; {listed(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing (-2 means earliest, -1 latest)."
+        )
+    unknown = sorted(named - set(partitions))
+    if unknown:
+        raise OffsetProblem(f"{bound.option} names {listed(unknown)}, which the query does not read.")
+
+
+def listed(partitions: Iterable[TopicPartition], most: int = 5) -> str:
+    names = [f"{tp.topic}-{tp.partition}" for tp in partitions]
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def shortened(text: str, most: int = 80) -> str:
+    return repr(text if len(text) <= most else text[: most - 3] + "...")

@@ -1,0 +1,257 @@
+"""What a user may write with `.option(...)`, read and checked. [P]
+
+Names and meanings are those of Spark's Kafka connector where it has the option, so that a job moves over by changing
+its format. What does not exist is refused with the nearest name that does: an option that silently does nothing is
+found late.
+
+Called by `source` as early as Spark allows. Every refusal is an `OptionProblem`, one sentence.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ottla_core.ids import TopicPartition
+from pyspark_ottla.offsets import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    OffsetProblem,
+    from_json,
+    partitions_from_json,
+    shortened,
+)
+
+
+class OptionProblem(ValueError):
+    """An option that is missing, unknown or cannot be understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Which topics: exactly one of the three."""
+
+    named: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    bootstrap: str
+    topics: Topics
+    start: Bound
+    end: Bound
+    #: Start at the latest offset where no record is as young as the starting time; else that is an error.
+    latest_if_too_young: bool
+    max_offsets_per_trigger: int | None
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    fail_on_data_loss: bool
+    include_headers: bool
+    read_committed: bool
+    fetch_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    bootstrap: str
+    #: For all rows; else each row names its topic in a column.
+    topic: str | None
+    compression: str
+
+
+BOOTSTRAP = ("bootstrap.servers", "kafka.bootstrap.servers")
+_SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
+_STARTS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+_ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_READ = (
+    *BOOTSTRAP,
+    *_SUBSCRIPTIONS,
+    *_STARTS,
+    *_ENDS,
+    "startingOffsetsByTimestampStrategy",
+    "maxOffsetsPerTrigger",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "failOnDataLoss",
+    "includeHeaders",
+    "isolationLevel",
+    "kafka.isolation.level",
+    "fetchTimeoutMs",
+)
+_WRITE = (*BOOTSTRAP, "topic", "compression", "kafka.compression.type", "kafka.acks", "includeHeaders")
+#: Spark hands over its own along with ours.
+_SPARKS_OWN = frozenset(["checkpointlocation", "queryname", "path"])
+_COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+_STRATEGIES = ("error", "latest")
+_ISOLATION = ("read_uncommitted", "read_committed")
+_FETCH_TIMEOUT_MS = 120_000
+
+
+def include_headers(options: Mapping[str, str]) -> bool:
+    """All that the schema depends on."""
+    return _Given(options).flag("includeHeaders", False)
+
+
+def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    given = _Given(options)
+    given.check_names(_READ, "reading")
+    _refuse_path(given, 'name topics with .option("subscribe", ...)')
+    if streaming:
+        for name in _ENDS:
+            if given.text(name) is not None:
+                raise OptionProblem(f"{name} is for batch reads; a streaming query has no end.")
+    else:
+        _refuse_in_batch(given)
+    start = _bound(given, _STARTS, LATEST if streaming else EARLIEST)
+    end = _bound(given, _ENDS, LATEST)
+    if not streaming:
+        _check_batch_bounds(start, end)
+    strategy = given.choice("startingOffsetsByTimestampStrategy", _STRATEGIES, "error")
+    isolation = "kafka.isolation.level" if given.text("kafka.isolation.level") else "isolationLevel"
+    return ReadOptions(
+        bootstrap=_bootstrap(given),
+        topics=_topics(given),
+        start=start,
+        end=end,
+        latest_if_too_young=strategy == "latest",
+        max_offsets_per_trigger=given.number("maxOffsetsPerTrigger"),
+        min_partitions=given.number("minPartitions"),
+        max_records_per_partition=given.number("maxRecordsPerPartition"),
+        fail_on_data_loss=given.flag("failOnDataLoss", True),
+        include_headers=given.flag("includeHeaders", False),
+        read_committed=given.choice(isolation, _ISOLATION, "read_uncommitted") == "read_committed",
+        fetch_timeout_s=(given.number("fetchTimeoutMs") or _FETCH_TIMEOUT_MS) / 1000,
+    )
+
+
+def write_options(options: Mapping[str, str]) -> WriteOptions:
+    given = _Given(options)
+    given.check_names(_WRITE, "writing")
+    _refuse_path(given, 'name the topic with .option("topic", ...) or a column `topic`')
+    if given.choice("kafka.acks", ("all", "-1"), "all") not in ("all", "-1"):
+        raise OptionProblem("Rows are written with acks=all.")
+    name = "kafka.compression.type" if given.text("kafka.compression.type") else "compression"
+    return WriteOptions(
+        bootstrap=_bootstrap(given),
+        topic=given.text("topic"),
+        compression=given.choice(name, _COMPRESSIONS, "none"),
+    )
+
+
+class _Given:
+    """Options without regard to case, as everywhere in Spark."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._values = {name.lower(): value for name, value in options.items()}
+
+    def check_names(self, known: tuple[str, ...], purpose: str) -> None:
+        by_lower = {name.lower(): name for name in known}
+        for name in self._values:
+            if name in by_lower or name in _SPARKS_OWN:
+                continue
+            near = difflib.get_close_matches(name, by_lower, n=1, cutoff=0.7)
+            hint = f"did you mean {by_lower[near[0]]}?" if near else f"there are {', '.join(known)}."
+            raise OptionProblem(f"There is no option {name} for {purpose} with the format ottla; {hint}")
+
+    def text(self, name: str) -> str | None:
+        value = self._values.get(name.lower())
+        return None if value is None or not value.strip() else value.strip()
+
+    def number(self, name: str) -> int | None:
+        text = self.text(name)
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdigit() and int(text) > 0):
+            raise OptionProblem(f"{name} takes a whole number above 0; got {shortened(text)}.")
+        return int(text)
+
+    def flag(self, name: str, default: bool) -> bool:
+        return self.choice(name, ("true", "false"), str(default).lower()) == "true"
+
+    def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
+        text = (self.text(name) or default).lower()
+        if text not in choices:
+            raise OptionProblem(f"{name} takes {' or '.join(choices)}; got {shortened(text)}.")
+        return text
+
+
+def _refuse_path(given: _Given, instead: str) -> None:
+    path = given.text("path")
+    if path is not None:
+        raise OptionProblem(f"The format ottla takes no path ({shortened(path)}); {instead}.")
+
+
+def _refuse_in_batch(given: _Given) -> None:
+    if given.text("maxOffsetsPerTrigger") is not None:
+        raise OptionProblem("maxOffsetsPerTrigger is for streaming reads; a batch read takes endingOffsets.")
+
+
+def _bootstrap(given: _Given) -> str:
+    texts = [text for name in BOOTSTRAP if (text := given.text(name)) is not None]
+    if not texts:
+        raise OptionProblem(
+            'Say where the brokers are: .option("bootstrap.servers", "host:9192"), with their gRPC port.'
+        )
+    if len(set(texts)) > 1:
+        raise OptionProblem("bootstrap.servers and kafka.bootstrap.servers name different brokers; give one.")
+    return texts[0]
+
+
+def _topics(given: _Given) -> Topics:
+    named = [(name, text) for name in _SUBSCRIPTIONS if (text := given.text(name)) is not None]
+    if len(named) != 1:
+        what = "none was" if not named else f"{' and '.join(name for name, _ in named)} were"
+        raise OptionProblem(
+            f"Say what to read with one of subscribe, subscribePattern and assign; {what} given."
+        )
+    name, text = named[0]
+    if name == "subscribe":
+        topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+        if not topics:
+            raise OptionProblem(
+                f"subscribe takes topic names with commas between them; got {shortened(text)}."
+            )
+        return Topics(named=topics)
+    if name == "subscribePattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise OptionProblem(
+                f"subscribePattern {shortened(text)} is no regular expression: {error}."
+            ) from None
+        return Topics(pattern=text)
+    try:
+        return Topics(assigned=tuple(partitions_from_json(text)))
+    except OffsetProblem as error:
+        raise OptionProblem(str(error)) from None
+
+
+def _bound(given: _Given, names: tuple[str, str, str], default: str) -> Bound:
+    """As in Spark's connector the time for all goes before the times one by one, and those before offsets."""
+    by_offset, by_time, by_times = names
+    time_text = given.text(by_time)
+    if time_text is not None:
+        if not (time_text.isascii() and time_text.isdigit()):
+            raise OptionProblem(f"{by_time} takes milliseconds since 1970; got {shortened(time_text)}.")
+        return Bound(by_time, timestamp_ms=int(time_text))
+    try:
+        if (text := given.text(by_times)) is not None:
+            return Bound(by_times, timestamps_ms=from_json(text, by_times))
+        text = given.text(by_offset) or default
+        if text.lower() in (EARLIEST, LATEST):
+            return Bound(by_offset, everywhere=text.lower())
+        return Bound(by_offset, offsets=from_json(text, by_offset))
+    except OffsetProblem as error:
+        raise OptionProblem(str(error)) from None
+
+
+def _check_batch_bounds(start: Bound, end: Bound) -> None:
+    if start.everywhere == LATEST or -1 in start.offsets.values():
+        raise OptionProblem("startingOffsets of a batch read cannot be latest: nothing would be read.")
+    if end.everywhere == EARLIEST or -2 in end.offsets.values():
+        raise OptionProblem("endingOffsets of a batch read cannot be earliest: nothing would be read.")

@@ -1,0 +1,171 @@
+"""Batch and streaming readers: planned on the driver, read by executors. [A]
+
+A reader travels to executors by pickle, so it holds options only; whatever is connected is made where it is used:
+`ClusterLookup` on the driver, `PartitionFetch` inside `read`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+
+from ottla_client.errors import ClientError, RequestError, UnknownTopicOrPartition
+from ottla_core.ids import TopicPartition
+from pyspark_ottla.admission import ReadLimit, SupportsTriggerAvailableNow, limit_of_rows, rows_of_limit
+from pyspark_ottla.columns import arrow_batches
+from pyspark_ottla.fetch import Expired, PartitionFetch
+from pyspark_ottla.lookup import ClusterLookup, ReadProblem
+from pyspark_ottla.offsets import from_nested, to_nested
+from pyspark_ottla.options import ReadOptions
+from pyspark_ottla.plan import OffsetRange, limited, ranges_between, split
+from pyspark_ottla.shipping import Shipped
+
+log = logging.getLogger(__name__)
+
+Offsets = dict[str, dict[str, int]]
+_LOSS_HINT = "set failOnDataLoss to false to go on with what is left"
+
+
+class BatchReader(Shipped, DataSourceReader):
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        with ClusterLookup(self._options) as lookup:
+            partitions = lookup.partitions()
+            start = lookup.bound(self._options.start, partitions)
+            end = lookup.bound(self._options.end, partitions)
+            earliest = lookup.same("earliest", partitions)
+            latest = lookup.same("latest", partitions)
+        for tp in partitions:
+            if end[tp] > latest[tp]:
+                raise ReadProblem(
+                    f"{self._options.end.option} asks for {tp} up to offset {end[tp]}, but it ends at {latest[tp]}."
+                )
+            if start[tp] > end[tp]:
+                raise ReadProblem(f"{tp} would start at offset {start[tp]} and end before, at {end[tp]}.")
+        return _planned(self._options, start, end, earliest)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _read(self._options, partition)
+
+
+class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets live in the query's checkpoint; nothing is committed anywhere else."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+
+    def __reduce__(self) -> Any:
+        # What is connected stays on the driver.
+        return type(self)(self._options)._plain_reduce()
+
+    def _plain_reduce(self) -> Any:
+        return super().__reduce__()
+
+    @property
+    def _lookup(self) -> ClusterLookup:
+        """One for the life of the query, on the driver."""
+        if "_opened" not in self.__dict__:
+            self._opened = ClusterLookup(self._options)
+        return self._opened
+
+    # ------------------------------------------------------------------ how far
+
+    def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
+        partitions = self._lookup.partitions()
+        return to_nested(self._lookup.bound(self._options.start, partitions))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        return limit_of_rows(self._options.max_offsets_per_trigger)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._goal = self._latest()
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802 - Spark's name
+        goal: dict[TopicPartition, int] | None = self.__dict__.get("_goal")
+        latest = self._latest() if goal is None else goal
+        known = from_nested(start)
+        # Partitions that were added since are read from their beginning.
+        added = [tp for tp in latest if tp not in known]
+        known.update(self._lookup.same("earliest", added))
+        return to_nested(limited(known, latest, rows_of_limit(limit)))
+
+    def reportLatestOffset(self) -> Offsets:  # noqa: N802 - Spark's name
+        return to_nested(self._latest())
+
+    def _latest(self) -> dict[TopicPartition, int]:
+        return self._lookup.same("latest", self._lookup.partitions())
+
+    # ------------------------------------------------------------------ what to read
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+        first, last = from_nested(start), from_nested(end)
+        return _planned(self._options, first, last, self._lookup.same("earliest", last))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _read(self._options, partition)
+
+    def commit(self, end: Offsets) -> None:
+        """Spark has it in its checkpoint."""
+
+    def stop(self) -> None:
+        if "_opened" in self.__dict__:
+            self._opened.close()
+
+
+def _planned(
+    options: ReadOptions,
+    start: dict[TopicPartition, int],
+    end: dict[TopicPartition, int],
+    earliest: dict[TopicPartition, int],
+) -> list[InputPartition]:
+    checked = ranges_between(start, end, earliest)
+    for loss in checked.losses:
+        _report_loss(options, loss)
+    parts = split(checked.ranges, options.min_partitions, options.max_records_per_partition)
+    return [InputPartition(part) for part in parts]
+
+
+def _report_loss(options: ReadOptions, loss: str) -> None:
+    if options.fail_on_data_loss:
+        raise ReadProblem(f"{loss.rstrip('.')}; {_LOSS_HINT}.")
+    log.warning("%s Going on with what is left, as failOnDataLoss is false.", loss)
+
+
+def _read(options: ReadOptions, partition: InputPartition) -> Iterator[Any]:
+    """Arrow record batches of one task's range; on an executor."""
+    wanted: OffsetRange | None = partition.value
+    if wanted is None:
+        return  # Spark makes a task even where there is nothing to read
+    start = wanted.start
+    while True:
+        fetch = PartitionFetch(
+            options.bootstrap,
+            OffsetRange(wanted.tp, start, wanted.end),
+            read_committed=options.read_committed,
+            timeout_s=options.fetch_timeout_s,
+        )
+        try:
+            for chunk in fetch.chunks():
+                for made in arrow_batches(
+                    chunk.data,
+                    chunk.batches,
+                    wanted.tp,
+                    start,
+                    wanted.end,
+                    with_headers=options.include_headers,
+                ):
+                    if made.num_rows:
+                        yield made
+            return
+        except Expired as error:
+            _report_loss(options, str(error))
+            start = error.oldest
+        except UnknownTopicOrPartition:
+            raise ReadProblem(f"{wanted.tp} does not exist any more: its topic was deleted.") from None
+        except (RequestError, ClientError) as error:
+            raise ReadProblem(f"{wanted.tp} could not be read: {error}") from error

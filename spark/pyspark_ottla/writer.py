@@ -1,0 +1,154 @@
+"""Batch and streaming writers: rows of a DataFrame become records. [A]
+
+At-least-once: each task writes with acks=all and an idempotent producer, and reports success when every row is
+acknowledged; but a task or micro-batch that Spark runs again writes its rows again. What a failed attempt has written
+stays. (Writing a micro-batch in a transaction, exactly once, will come here: `commit` and `abort` are its places.)
+
+Columns as in Spark's Kafka connector: `value`, and optionally `key`, `topic`, `partition`, `headers`. Others are
+ignored, so what was read can be written as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from ottla_client import Producer
+from ottla_client.errors import ClientError, RequestError, UnknownTopicOrPartition
+from pyspark_ottla.options import OptionProblem, WriteOptions
+from pyspark_ottla.shipping import Shipped
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+#: How long a row may wait for room in the producer's buffer, or for its topic to be found.
+_MAX_BLOCK_MS = 30_000
+
+_BYTES = ("binary", "string")
+#: What each column may be, by Spark's own names.
+_TYPES = {
+    "key": _BYTES,
+    "value": _BYTES,
+    "topic": ("string",),
+    "partition": ("int",),
+    "headers": ("array<struct<key:string,value:binary>>",),
+}
+
+
+class WriteProblem(Exception):
+    """Why rows could not be written, in one sentence."""
+
+
+def columns_of(schema: StructType, options: WriteOptions, *, overwrite: bool) -> dict[str, int]:
+    """Which of a DataFrame's columns is what, by position; OptionProblem if it cannot be written."""
+    if overwrite:
+        raise OptionProblem('Records of a topic are not overwritten; write with mode("append").')
+    found: dict[str, int] = {}
+    for position, field in enumerate(schema.fields):
+        allowed = _TYPES.get(field.name)
+        if allowed is None:
+            continue
+        kind = field.dataType.simpleString()
+        if kind not in allowed:
+            raise OptionProblem(f"Column {field.name} must be {' or '.join(allowed)}; it is {kind}.")
+        found[field.name] = position
+    if "value" not in found:
+        raise OptionProblem(
+            f"There is no column value; the columns are {', '.join(schema.fieldNames()) or 'none'}."
+        )
+    if "topic" not in found and options.topic is None:
+        raise OptionProblem('Name a topic: .option("topic", ...), or a column topic.')
+    return found
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    rows: int
+
+
+class BatchWriter(Shipped, DataSourceArrowWriter):
+    def __init__(self, options: WriteOptions, columns: dict[str, int]) -> None:
+        self._options = options
+        self._columns = columns
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        return asyncio.run(_write(self._options, self._columns, iterator))
+
+
+class StreamWriter(Shipped, DataSourceStreamArrowWriter):
+    def __init__(self, options: WriteOptions, columns: dict[str, int]) -> None:
+        self._options = options
+        self._columns = columns
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        return asyncio.run(_write(self._options, self._columns, iterator))
+
+
+async def _write(options: WriteOptions, columns: dict[str, int], batches: Iterator[Any]) -> Written:
+    failures: list[Exception] = []
+
+    def on_delivery(_: object, error: Exception | None) -> None:
+        if error is not None and not failures:
+            failures.append(error)
+
+    rows = 0
+    try:
+        async with Producer(
+            options.bootstrap, acks="all", compression=options.compression, max_block_ms=_MAX_BLOCK_MS
+        ) as producer:
+            async for batch in _without_blocking(batches):
+                for topic, value, key, partition, headers in _rows(batch, columns, options.topic):
+                    if topic is None:
+                        raise WriteProblem("A row has no topic: its column topic is null.")
+                    await producer.send(
+                        topic,
+                        value,
+                        key,
+                        partition=partition,
+                        headers=headers,
+                        on_delivery=on_delivery,
+                    )
+                rows += batch.num_rows
+                if failures:
+                    break
+    except ValueError as error:
+        raise WriteProblem(f"Rows could not be written: {error}") from None
+    except UnknownTopicOrPartition as error:
+        raise WriteProblem(f"{error} Create the topic first, or check the name.") from None
+    except (ClientError, RequestError) as error:
+        raise WriteProblem(f"Rows could not be written: {error}") from None
+    if failures:
+        raise WriteProblem(f"Rows could not be written: {failures[0]}") from failures[0]
+    return Written(rows)
+
+
+async def _without_blocking(batches: Iterator[Any]) -> AsyncIterator[Any]:
+    """Spark's iterator blocks while the rows are computed; the producer has to go on sending meanwhile."""
+    while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+        yield batch
+
+
+def _rows(batch: Any, columns: dict[str, int], topic: str | None) -> Iterator[tuple[Any, ...]]:
+    """Topic, value, key, partition and headers of each row. The option goes before the column."""
+
+    def column(name: str, absent: Any = None) -> Any:
+        return batch.column(columns[name]).to_pylist() if name in columns else repeat(absent)
+
+    def octets(name: str) -> Any:
+        # Text as its UTF-8 bytes, without a detour over Python's strings.
+        return batch.column(columns[name]).cast(pa.binary()).to_pylist() if name in columns else repeat(None)
+
+    headers: Any = repeat(())
+    if "headers" in columns:
+        headers = [
+            [(header["key"], header["value"]) for header in cell or ()] for cell in column("headers", None)
+        ]
+    topics = repeat(topic) if topic is not None else column("topic")
+    values = octets("value")
+    return zip(topics, values, octets("key"), column("partition"), headers, strict=False)

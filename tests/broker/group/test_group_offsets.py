@@ -1,0 +1,228 @@
+"""Committed offsets: who may commit, what is found again, and when it goes."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from broker.group.group_driver import SESSION_MS, GroupDriver, subscription
+from ottla_broker.group.messages import (
+    CommitOffsets,
+    DeleteGroup,
+    DeleteOffsets,
+    DescribeGroup,
+    FetchOffsets,
+    ForgetTopics,
+    ListGroups,
+    OffsetToCommit,
+    State,
+)
+from ottla_core.errors import (
+    GroupIdNotFound,
+    GroupSubscribedToTopic,
+    IllegalGeneration,
+    NonEmptyGroup,
+    OffsetMetadataTooLarge,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from ottla_core.ids import TopicPartition
+
+TP = TopicPartition("t", 0)
+WEEK_MS = 7 * 24 * 3600 * 1000
+CHECK_MS = 600_000
+
+
+def offset_of(driver: GroupDriver, tp: TopicPartition = TP) -> int:
+    (found,) = driver.ask(FetchOffsets("g", (tp,))).offsets
+    return int(found.offset)
+
+
+def test_from_outside_while_nobody_is_in_the_group() -> None:
+    driver = GroupDriver()
+    assert offset_of(driver) == -1
+    assert driver.commit(offset=5).errors == (None,)
+    assert offset_of(driver) == 5
+    assert driver.ask(DescribeGroup("g")).state is State.EMPTY
+    driver.stable()
+    with pytest.raises(UnknownMemberId):
+        driver.commit(offset=6)
+    assert offset_of(driver) == 5
+
+
+def test_a_consumer_that_assigns_to_itself_may_have_a_name() -> None:
+    driver = GroupDriver()
+    driver.commit("my-own-name", -1, offset=5)
+    driver.commit("my-own-name", -1, offset=6)
+    assert offset_of(driver) == 6
+
+
+def test_members_commit_in_their_generation_only() -> None:
+    driver = GroupDriver()
+    with pytest.raises(IllegalGeneration):
+        driver.commit("m", 3)
+    first, second = driver.stable(2)
+    driver.commit(first, 2, offset=8)
+    with pytest.raises(IllegalGeneration):
+        driver.commit(first, 1, offset=9)
+    with pytest.raises(UnknownMemberId):
+        driver.commit("stranger", 2, offset=9)
+    driver.join(first)
+    driver.commit(second, 2, offset=10)  # While the group is called together, all still own what they owned.
+    driver.join(second)
+    assert driver.state is State.COMPLETING
+    with pytest.raises(RebalanceInProgress):
+        driver.commit(second, 3, offset=11)
+    assert offset_of(driver) == 10
+
+
+def test_a_commit_is_a_sign_of_life() -> None:
+    driver = GroupDriver()
+    (member,) = driver.stable()
+    for _ in range(3):
+        driver.pass_time(SESSION_MS - 1)
+        driver.commit(member, 1)
+    assert driver.state is State.STABLE
+
+
+def test_metadata_that_is_too_long_is_refused_for_itself() -> None:
+    driver = GroupDriver()
+    offsets = (OffsetToCommit(TP, 1, metadata="ü" * 2049), OffsetToCommit(TopicPartition("t", 1), 2))
+    reply = driver.ask(CommitOffsets("g", -1, "", None, offsets))
+    assert isinstance(reply.errors[0], OffsetMetadataTooLarge)
+    assert reply.errors[1] is None
+    assert offset_of(driver) == -1
+    assert offset_of(driver, TopicPartition("t", 1)) == 2
+
+
+def test_everything_a_group_has_committed() -> None:
+    driver = GroupDriver()
+    for topic in ("b", "a"):
+        driver.commit(offset=len(topic), topic=topic)
+    found = driver.ask(FetchOffsets("g", None)).offsets
+    assert [(each.tp, each.offset) for each in found] == [
+        (TopicPartition("a", 0), 1),
+        (TopicPartition("b", 0), 1),
+    ]
+
+
+def test_offsets_of_an_empty_group_expire_and_the_group_with_them() -> None:
+    driver = GroupDriver()
+    (member,) = driver.stable()
+    driver.commit(member, 1)
+    driver.leave(member)
+    driver.pass_time(WEEK_MS - CHECK_MS)
+    assert offset_of(driver) == 7
+    driver.pass_time(2 * CHECK_MS)
+    assert offset_of(driver) == -1
+    assert driver.ask(ListGroups()).groups == ()
+    driver.reload()
+    assert driver.shard.groups == {}, "tombstones say so to whoever loads next"
+
+
+def test_offsets_of_a_group_without_membership_expire_after_the_commit() -> None:
+    driver = GroupDriver()
+    driver.commit(topic="old")
+    driver.pass_time(WEEK_MS // 2)
+    driver.commit(topic="new")
+    driver.pass_time(WEEK_MS // 2 + CHECK_MS)
+    assert [o.tp.topic for o in driver.ask(FetchOffsets("g", None)).offsets] == ["new"]
+
+
+def test_members_keep_what_they_read_and_lose_what_they_do_not() -> None:
+    driver = GroupDriver()
+    (member,) = driver.stable(1, protocols=(("range", subscription("t")),))
+    driver.commit(member, 1)
+    driver.commit(member, 1, topic="former")
+    for _ in range(WEEK_MS // 3_600_000 + 1):
+        for _ in range(400):
+            driver.now_ms += 9_000
+            driver.beat(member, 1)
+        driver.pass_time(1)
+    assert [o.tp.topic for o in driver.ask(FetchOffsets("g", None)).offsets] == ["t"]
+
+
+def test_a_retention_of_the_clients_own() -> None:
+    driver = GroupDriver()
+    driver.ask(CommitOffsets("g", -1, "", None, (OffsetToCommit(TP, 1),), retention_ms=60_000))
+    driver.pass_time(CHECK_MS)
+    assert offset_of(driver) == -1
+
+
+def test_offsets_go_with_their_topic() -> None:
+    driver = GroupDriver()
+    first, second = UUID(int=1), UUID(int=2)
+    offsets = tuple(
+        OffsetToCommit(TopicPartition(topic, 0), 3, topic_id=topic_id)
+        for topic, topic_id in (("kept", first), ("deleted", second), ("made-again", first))
+    )
+    driver.ask(CommitOffsets("g", -1, "", None, offsets))
+    removed = driver.ask(ForgetTopics({"kept": first, "made-again": second})).removed
+    assert removed == 2
+    assert [o.tp.topic for o in driver.ask(FetchOffsets("g", None)).offsets] == ["kept"]
+    assert driver.ask(ForgetTopics({"kept": first, "made-again": second})).removed == 0
+
+
+def test_deleting_offsets() -> None:
+    driver = GroupDriver()
+    with pytest.raises(GroupIdNotFound):
+        driver.ask(DeleteOffsets("g", (TP,)))
+    (member,) = driver.stable()
+    driver.commit(member, 1)
+    driver.commit(member, 1, topic="former")
+    reply = driver.ask(DeleteOffsets("g", (TP, TopicPartition("former", 0), TopicPartition("never", 0))))
+    assert [type(e) for e in reply.errors] == [GroupSubscribedToTopic, type(None), type(None)]
+    assert (offset_of(driver), offset_of(driver, TopicPartition("former", 0))) == (7, -1)
+
+
+def test_offsets_of_members_that_are_no_consumers_are_theirs() -> None:
+    driver = GroupDriver()
+    driver.stable(1, protocol_type="connect")
+    with pytest.raises(NonEmptyGroup):
+        driver.ask(DeleteOffsets("g", (TP,)))
+
+
+def test_deleting_a_group() -> None:
+    driver = GroupDriver()
+    with pytest.raises(GroupIdNotFound):
+        driver.ask(DeleteGroup("g"))
+    (member,) = driver.stable()
+    driver.commit(member, 1)
+    with pytest.raises(NonEmptyGroup):
+        driver.ask(DeleteGroup("g"))
+    driver.leave(member)
+    driver.ask(DeleteGroup("g"))
+    assert driver.ask(DescribeGroup("g")).state is State.DEAD
+    assert offset_of(driver) == -1
+    driver.reload()
+    assert driver.shard.groups == {}
+    assert len(driver.shard.offsets) == 0
+
+
+def test_what_is_shown_of_a_group() -> None:
+    driver = GroupDriver()
+    (member,) = driver.stable()
+    shown = driver.ask(DescribeGroup("g"))
+    assert (shown.state, shown.protocol_type, shown.protocol) == (State.STABLE, "consumer", "range")
+    assert [(m.member_id, m.assignment, m.client_host) for m in shown.members] == [
+        (member, member.encode(), "/127.0.0.1")
+    ]
+    driver.join()
+    shown = driver.ask(DescribeGroup("g"))
+    assert (shown.state, shown.protocol) == (State.PREPARING, "")
+    assert {m.assignment for m in shown.members} == {b""}, "during a rebalance they are nobody's"
+    (listed,) = driver.ask(ListGroups()).groups
+    assert (listed.group, listed.state, listed.protocol_type) == ("g", State.PREPARING, "consumer")
+
+
+def test_a_record_that_makes_no_sense_costs_only_itself() -> None:
+    driver = GroupDriver()
+    driver.commit(offset=1)
+    broken = driver.log[-1]._replace(value=b"\x00")
+    driver.log.append(broken)
+    driver.commit(offset=2, topic="u")
+    driver.reload()
+    assert offset_of(driver) == 1
+    assert offset_of(driver, TopicPartition("u", 0)) == 2
+    assert driver.probe.records_skipped == 1

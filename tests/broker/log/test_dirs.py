@@ -1,0 +1,298 @@
+"""Log directories: whose they are, what they remember, and what happens when one fails."""
+
+from __future__ import annotations
+
+import errno
+from uuid import UUID
+
+import pytest
+
+from ottla_broker.log.dir_files import ForeignDirectory, parse_folder
+from ottla_broker.log.dirs import LogDirs
+from ottla_broker.log.properties import (
+    BadProperties,
+    decode_meta,
+    decode_partition_metadata,
+    decode_uuid,
+    encode_uuid,
+)
+from ottla_broker.topic_config import TopicConfig
+from ottla_core.errors import KafkaStorageError
+from ottla_core.ids import TopicPartition
+from ottla_core.ports.disk import Disk
+from ottla_core.real.chance import RealChance
+from sim.batches import Rec, make_batch
+from sim.disk import SimDisk
+from sim.places import Place
+
+NOW_MS = 1_700_000_000_000
+CONFIG = TopicConfig()
+TOPIC, OTHER = UUID(int=5 << 64), UUID(int=6 << 64)
+TP = TopicPartition("orders-eu.v2", 3)
+BATCH = make_batch([Rec(b"k", b"v", NOW_MS)] * 3, producer_id=1, epoch=0, sequence=0)
+
+
+def start(disk: Disk, *paths: str, broker_id: int = 1, cluster: str = "c") -> LogDirs:
+    dirs = LogDirs(disk, paths, broker_id=broker_id, chance=RealChance(7))
+    dirs.open(now_ms=NOW_MS)
+    dirs.join_cluster(cluster)
+    return dirs
+
+
+def two(place: Place) -> tuple[str, str]:
+    return f"{place.path}/a", f"{place.path}/b"
+
+
+def test_a_new_directory_gets_an_identity_that_stays(place: Place) -> None:
+    dirs = start(place.disk, *two(place))
+    ids = dirs.ids
+    assert len(set(ids)) == 2
+    identity = decode_meta(place.disk.read_file(f"{place.path}/a/meta.properties"))
+    assert identity == ("c", 1, ids[0])
+    dirs.close()
+    again = LogDirs(place.disk, two(place), broker_id=1, chance=RealChance(8))
+    again.open(now_ms=NOW_MS)
+    assert (again.cluster_id, again.ids) == ("c", ids)
+
+
+def test_foreign_directories_are_refused_with_a_sentence_and_not_touched(place: Place) -> None:
+    path = f"{place.path}/a"
+    start(place.disk, path).close()
+    before = place.disk.list(path)
+    with pytest.raises(ForeignDirectory, match="broker 1"):
+        start(place.disk, path, broker_id=2)
+    with pytest.raises(ForeignDirectory, match="cluster c"):
+        start(place.disk, path, cluster="d")
+    place.disk.write_file(f"{path}/meta.properties", b"version=2\n")
+    with pytest.raises(ForeignDirectory, match="version is 2"):
+        start(place.disk, path)
+    assert [n for n in place.disk.list(path) if n not in before] == []
+    place.disk.remove(f"{path}/meta.properties")
+    place.disk.make_dirs(f"{path}/t-0")
+    with pytest.raises(ForeignDirectory, match=r"no meta\.properties"):
+        start(place.disk, path)
+
+
+def test_partitions_go_where_fewest_are(place: Place) -> None:
+    dirs = start(place.disk, *two(place))
+    for number in range(6):
+        dirs.get_or_create(TopicPartition("t", number), TOPIC, CONFIG, now_ms=NOW_MS)
+    assert [len(d.folders) for d in dirs.dirs] == [3, 3]
+    dirs.sync_created()
+    folder = f"{place.path}/a/t-0"
+    assert decode_partition_metadata(place.disk.read_file(f"{folder}/partition.metadata")) == TOPIC
+    assert (
+        dirs.get_or_create(TopicPartition("t", 0), TOPIC, CONFIG, now_ms=NOW_MS)
+        is dirs.logs[TopicPartition("t", 0)]
+    )
+
+
+def test_a_clean_stop_is_remembered(place: Place) -> None:
+    dirs = start(place.disk, *two(place))
+    log = dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+    log.append(BATCH, leader_epoch=4, now_ms=NOW_MS)
+    log.advance_start(2)
+    dirs.cleaner_offsets[TP] = 1
+    dirs.revision = 77
+    dirs.close({TP: 3})
+    assert (
+        place.disk.read_file(f"{place.path}/a/recovery-point-offset-checkpoint")
+        == b"0\n1\norders-eu.v2 3 3\n"
+    )
+    assert place.disk.read_file(f"{place.path}/a/log-start-offset-checkpoint") == b"0\n1\norders-eu.v2 3 2\n"
+    assert (
+        place.disk.read_file(f"{place.path}/a/replication-offset-checkpoint") == b"0\n1\norders-eu.v2 3 3\n"
+    )
+    again = start(place.disk, *two(place))
+    assert not place.disk.exists(f"{place.path}/a/.kafka_cleanshutdown"), "the marker is for one start only"
+    assert (again.high_watermark(TP), again.cleaner_offsets, again.revision, again.torn) == (
+        3,
+        {TP: 1},
+        77,
+        (),
+    )
+    log = again.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+    assert (log.start_offset, log.end_offset, log.recovery_point) == (2, 3, 3)
+    assert log.append(BATCH, leader_epoch=5, now_ms=NOW_MS).duplicate
+    assert not log.active.is_loaded, "nothing but the checkpoint was needed"
+
+
+def test_a_dirty_stop_is_scanned() -> None:
+    disk = SimDisk()
+    log = start(disk, "/a").get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+    log.append(BATCH, leader_epoch=4, now_ms=NOW_MS)
+    log.active.file.append([b"torn"])
+    disk.kill()
+    again = start(disk, "/a")
+    log = again.get_or_create(TP, TOPIC, TopicConfig(segment_bytes=12345), now_ms=NOW_MS)
+    assert (log.end_offset, log.recovery_point, log.active.size) == (3, 3, len(BATCH))
+    assert log.config.segment_bytes == 12345
+    assert again.torn == again.ids, "a simulated machine has no boot id: nobody knows"
+
+
+def test_a_kill_on_a_running_machine_tears_nothing(place: Place) -> None:
+    dirs = start(place.disk, f"{place.path}/a")
+    dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS).append(BATCH, leader_epoch=0, now_ms=NOW_MS)
+    with pytest.raises(ForeignDirectory, match="used by another process"):
+        start(place.disk, f"{place.path}/a")
+    dirs.abandon()
+    again = start(place.disk, f"{place.path}/a")
+    if place.disk.exists("/proc/sys/kernel/random/boot_id"):
+        assert again.torn == ()
+        place.disk.write_file(f"{place.path}/a/boot-id", b"another boot")
+        again.abandon()
+        assert start(place.disk, f"{place.path}/a").torn == again.ids
+
+
+def test_a_log_that_was_never_opened_keeps_its_clean_stop() -> None:
+    disk = SimDisk()
+    dirs = start(disk, "/a")
+    dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS).append(BATCH, leader_epoch=0, now_ms=NOW_MS)
+    dirs.close()
+    start(disk, "/a").close()
+    assert TP in start(disk, "/a").dirs[0].clean
+
+
+def test_another_topic_of_the_same_name_sets_the_old_one_aside(place: Place) -> None:
+    dirs = start(place.disk, f"{place.path}/a")
+    dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS).append(BATCH, leader_epoch=0, now_ms=NOW_MS)
+    dirs.close()
+    again = start(place.disk, f"{place.path}/a")
+    log = again.get_or_create(TP, OTHER, CONFIG, now_ms=NOW_MS)
+    assert (log.start_offset, log.end_offset) == (0, 0)
+    (stray,) = [n for n in place.disk.list(f"{place.path}/a") if n.endswith("-stray")]
+    assert f"{0:020d}.log" in place.disk.list(f"{place.path}/a/{stray}")
+    again.close()
+    assert [n for n in place.disk.list(f"{place.path}/a") if n.endswith("-stray")] == [stray]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"version: 0\n", b"version: 0\ntopic_id: !!", b"version: 9"])
+def test_a_folder_without_a_readable_id_is_set_aside(place: Place, content: bytes | None) -> None:
+    dirs = start(place.disk, f"{place.path}/a")
+    dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS).append(BATCH, leader_epoch=0, now_ms=NOW_MS)
+    dirs.close()
+    metadata = f"{place.path}/a/{TP}/partition.metadata"
+    place.disk.remove(metadata) if content is None else place.disk.write_file(metadata, content)
+    again = start(place.disk, f"{place.path}/a")
+    assert again.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS).end_offset == 0
+    assert [n for n in place.disk.list(f"{place.path}/a") if n.endswith("-stray")]
+
+
+def test_an_empty_folder_is_just_used(place: Place) -> None:
+    start(place.disk, f"{place.path}/a").close()
+    place.disk.make_dirs(f"{place.path}/a/{TP}")
+    dirs = start(place.disk, f"{place.path}/a")
+    dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+    assert not [n for n in place.disk.list(f"{place.path}/a") if n.endswith("-stray")]
+
+
+def test_removed_partitions_go_later_and_for_good(place: Place) -> None:
+    dirs = start(place.disk, f"{place.path}/a")
+    log = dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+    log.append(BATCH, leader_epoch=0, now_ms=NOW_MS)
+    dirs.remove(TP, OTHER, now_ms=NOW_MS)
+    assert TP in dirs.logs, "it goes by id, not by name"
+    dirs.remove(TP, TOPIC, now_ms=NOW_MS)
+    assert dirs.get_or_create(TP, OTHER, CONFIG, now_ms=NOW_MS).end_offset == 0
+    dirs.purge_removed(NOW_MS + 59_999)
+    assert [n for n in place.disk.list(f"{place.path}/a") if n.endswith("-delete")]
+    dirs.purge_removed(NOW_MS + 60_000)
+    assert not [n for n in place.disk.list(f"{place.path}/a") if n.endswith("-delete")]
+    dirs.remove(TP, OTHER, now_ms=NOW_MS)
+    dirs.close()
+    start(place.disk, f"{place.path}/a")
+    assert not [n for n in place.disk.list(f"{place.path}/a") if n.endswith("-delete")]
+
+
+def test_a_long_topic_name_can_be_removed(place: Place) -> None:
+    dirs, tp = start(place.disk, f"{place.path}/a"), TopicPartition("x" * 249, 10)
+    dirs.get_or_create(tp, TOPIC, CONFIG, now_ms=NOW_MS)
+    dirs.remove(tp, TOPIC, now_ms=NOW_MS)
+    assert max(map(len, place.disk.list(f"{place.path}/a"))) <= 255
+
+
+# ---------------------------------------------------------------------- failing
+
+
+def test_a_failed_directory_takes_only_its_own_partitions(place: Place) -> None:
+    disk = SimDisk()
+    dirs = start(disk, "/a", "/b")
+    logs = [dirs.get_or_create(TopicPartition("t", n), TOPIC, CONFIG, now_ms=NOW_MS) for n in range(4)]
+    disk.fail("append", "/a/t-0/00000000000000000000.log", errno.EIO)
+    with pytest.raises(KafkaStorageError):
+        logs[0].append(BATCH, leader_epoch=0, now_ms=NOW_MS)
+    assert [log.broken is not None for log in logs] == [True, False, True, False]
+    assert [d.path for d in dirs.offline] == ["/a"]
+    logs[1].append(BATCH, leader_epoch=0, now_ms=NOW_MS)
+    for number in range(4, 8):
+        log = dirs.get_or_create(TopicPartition("t", number), TOPIC, CONFIG, now_ms=NOW_MS)
+        assert log.path.startswith("/b/")
+    dirs.close()
+    assert disk.exists("/b/.kafka_cleanshutdown") and not disk.exists("/a/.kafka_cleanshutdown")
+    dirs.fail(dirs.dirs[1], OSError())
+    with pytest.raises(OSError, match="offline"):
+        dirs.get_or_create(TopicPartition("u", 1), TOPIC, CONFIG, now_ms=NOW_MS)
+
+
+def test_a_directory_that_cannot_be_read_may_hold_any_partition() -> None:
+    disk = SimDisk()
+    start(disk, "/a", "/b").close()
+    disk.fail("open", "meta.properties", errno.EIO)
+    dirs = start(disk, "/a", "/b")
+    assert [d.path for d in dirs.online] == ["/b"]
+    with pytest.raises(OSError, match="may be in /a"):
+        dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+    assert dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS, new=True).path.startswith("/b/")
+
+
+def test_no_directory_at_all_is_an_error() -> None:
+    disk = SimDisk()
+    start(disk, "/a").close()
+    disk.fail("open", "meta.properties", errno.EIO)
+    with pytest.raises(OSError, match="none of the log directories"):
+        start(disk, "/a")
+
+
+def test_a_checkpoint_that_cannot_be_written_takes_the_directory_offline() -> None:
+    disk = SimDisk()
+    dirs = start(disk, "/a", "/b")
+    log = dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+    disk.fail("write_file", "/a/recovery-point-offset-checkpoint")
+    dirs.checkpoint_work()()
+    assert log.broken is not None
+    assert [d.path for d in dirs.online] == ["/b"]
+
+
+def test_power_loss_around_a_clean_stop() -> None:
+    """The marker is never there without the logs, and never twice."""
+    for seed in range(40):
+        disk = SimDisk()
+        dirs = start(disk, "/a")
+        dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS).append(BATCH, leader_epoch=0, now_ms=NOW_MS)
+        dirs.close()
+        disk.crash(RealChance(seed))
+        dirs = start(disk, "/a")
+        log = dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+        assert log.end_offset == 3
+        log.append(make_batch([Rec(b"k", b"x", NOW_MS)]), leader_epoch=1, now_ms=NOW_MS)
+        disk.crash(RealChance(seed + 1000))
+        again = start(disk, "/a")
+        assert not again.dirs[0].clean, "what was written after the start makes it dirty"
+        assert again.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS).end_offset in (3, 4)
+
+
+# ---------------------------------------------------------------------- names and formats
+
+
+def test_folder_names() -> None:
+    assert parse_folder("a-b.c-17") == TopicPartition("a-b.c", 17)
+    for other in ("meta.properties", "t-0.abc-delete", "t", "-1", "t-", "t-x", "t-²", "t-0.00ff-stray"):
+        assert parse_folder(other) is None
+
+
+def test_uuids_are_spelt_as_kafka_does() -> None:
+    value = UUID("4d2b7fbe-3a2f-4f35-9d5f-1c2e3a4b5c6d")
+    assert decode_uuid(encode_uuid(value)) == value
+    assert len(encode_uuid(value)) == 22
+    with pytest.raises(BadProperties):
+        decode_uuid("short")

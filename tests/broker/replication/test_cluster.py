@@ -1,0 +1,231 @@
+"""Replication between brokers of one process: what the machines promise holds for logs and streams as well."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker.replication.cluster import IDS, cluster
+from ottla_core.errors import (
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+    RequestTimedOut,
+)
+
+
+async def test_a_write_is_acknowledged_by_all_in_sync_and_is_on_all_of_them() -> None:
+    async with cluster() as world:
+        leader = world.nodes[1]
+        for number in range(20):
+            await leader.write(f"v{number}")
+        assert leader.partition.high_watermark == 20
+        assert await world.agree() == [f"v{number}" for number in range(20)]
+        assert world.state.isr == IDS
+
+
+async def test_rule_12_followers_learn_the_high_watermark_without_further_batches() -> None:
+    async with cluster() as world:
+        await world.nodes[1].write("only")
+        await world.until(lambda: all(n.partition.high_watermark == 1 for n in world.nodes.values()))
+
+
+async def test_without_a_follower_in_sync_nothing_is_committed() -> None:
+    async with cluster(min_insync_replicas="2") as world:
+        leader = world.nodes[1]
+        await leader.write("before")
+        await world.nodes[3].kill()
+        with pytest.raises(RequestTimedOut):
+            await leader.write("waits for 3", timeout_s=0.1)
+        # After replica.lag.time.max.ms it leaves, and what waited is committed.
+        await world.in_sync(1, 2)
+        await world.until(lambda: leader.partition.high_watermark == 2)
+        await leader.write("after")
+        assert await world.agree() == ["before", "waits for 3", "after"]
+
+
+async def test_below_min_insync_writes_are_refused_and_the_last_to_leave_goes_to_the_elr() -> None:
+    async with cluster(min_insync_replicas="2") as world:
+        leader = world.nodes[1]
+        await leader.write("a")
+        await world.nodes[3].kill()
+        leader.append("b")
+        await world.in_sync(1, 2)
+        await world.nodes[2].kill()
+        leader.append("c")
+        await world.in_sync(1)
+        assert world.state.elr == (2,)
+        await world.until(lambda: leader.partition.leading.machine.image.isr == (1,))  # type: ignore[union-attr]
+        with pytest.raises(NotEnoughReplicas):
+            leader.append("d")
+        await leader.write("without promise", acks=1)
+        assert leader.partition.high_watermark == 2, "it stands still, whatever is appended"
+        # One comes back, copies everything, and is counted again.
+        await world.start(2)
+        await world.in_sync(1, 2)
+        assert world.state.elr == ()
+        assert await world.agree() == ["a", "b", "c", "without promise"]
+
+
+async def test_a_new_leader_has_all_that_was_acknowledged() -> None:
+    async with cluster() as world:
+        acknowledged = [f"v{n}" for n in range(10)]
+        for value in acknowledged:
+            await world.nodes[1].write(value)
+        await world.nodes[1].kill()
+        world.unregister(1)
+        world.elect(2, (2, 3))
+        leader = await world.leads(2)
+        await leader.write("by the new one")
+        assert await world.agree() == [*acknowledged, "by the new one"]
+        await world.start(1)
+        await world.in_sync(1, 2, 3)
+        assert await world.agree() == [*acknowledged, "by the new one"]
+
+
+async def test_what_only_the_old_leader_had_is_cut_off_when_it_comes_back() -> None:
+    async with cluster() as world:
+        old = world.nodes[1]
+        await old.write("committed")
+        world.net.cut(1, 2)
+        world.net.cut(1, 3)
+        lost = asyncio.ensure_future(old.write("never acknowledged", "nor this"))
+        await asyncio.sleep(0.02)
+        assert not lost.done()
+        world.elect(2, (2, 3))
+        new = await world.leads(2)
+        await new.write("instead")
+        with pytest.raises(NotLeaderOrFollower):
+            await lost  # Rule 11: a waiter fails with its epoch.
+        assert old.partition.log.end_offset == 3
+        world.net.heal()
+        await world.in_sync(1, 2, 3)
+        assert await world.agree() == ["committed", "instead"]
+
+
+async def test_epochs_without_records_do_not_confuse_a_returning_leader() -> None:
+    """KIP-279: several elections in a row, each leader with a tail of its own."""
+    async with cluster() as world:
+        await world.nodes[1].write("a", "b")
+        for one, other in ((1, 2), (1, 3), (2, 3)):
+            world.net.cut(one, other)
+        for leader_id in (2, 3, 1, 3, 2):
+            world.elect(leader_id)
+            node = await world.leads(leader_id)
+            if leader_id != 1:
+                node.append(f"tail of {leader_id} in {node.partition.leader_epoch}", acks=1)
+        world.net.heal()
+        await world.nodes[2].write("z")
+        assert await world.agree() == ["a", "b", "tail of 2 in 1", "tail of 2 in 5", "z"]
+
+
+async def test_rule_13_latest_is_not_known_before_the_epochs_start_is_committed() -> None:
+    async with cluster() as world:
+        old = world.nodes[1]
+        await old.write("a")
+        await world.agree()
+        world.net.cut(1, 3)
+        old.append("only on 1 and 2")
+        await world.until(lambda: world.nodes[2].partition.log.end_offset == 2)
+        world.net.cut(2, 3)
+        world.elect(2)
+        new = await world.leads(2)
+        with pytest.raises(OffsetNotAvailable):
+            new.partition.check_latest()
+        # A fetch between high watermark and end is empty, not out of range.
+        assert new.partition.log.read(2, 100, limit_offset=new.partition.high_watermark) is None
+        world.net.heal()
+        await world.until(lambda: new.partition.high_watermark == 2)
+        new.partition.check_latest()
+
+
+async def test_rule_14_without_a_lease_acks_1_needs_word_from_the_others() -> None:
+    async with cluster() as world:
+        leader = world.nodes[1]
+        await leader.write("a")
+        leader.is_confirmed = False
+        await leader.write("b", acks=1)
+        await world.nodes[3].kill()
+        await world.until(lambda: 3 not in leader.partition.leading._outlets)  # type: ignore[union-attr]
+        with pytest.raises(NotLeaderOrFollower):
+            leader.append("c", acks=1)
+        leader.append("d")  # acks=all goes on: only epochs protect data.
+
+
+async def test_rule_10_a_topic_that_flushes_before_the_ack_commits_what_is_flushed() -> None:
+    async with cluster(flush_before_ack="true") as world:
+        leader = world.nodes[1]
+        await leader.write("a")
+        assert all(n.partition.log.recovery_point >= 1 for n in world.nodes.values())
+        await world.agree()
+
+
+async def test_a_follower_from_before_the_logs_start_begins_anew() -> None:
+    async with cluster(1, 2, isr=(1, 2)) as world:
+        leader = world.nodes[1]
+        await leader.write("a")
+        await leader.write("b", "c")
+        await leader.write("d")
+        assert await leader.partition.delete_records(2) == 2
+        await world.start(3)
+        await world.in_sync(1, 2, 3)
+        assert await world.agree() == ["c", "d"]
+        assert world.nodes[3].partition.log.start_offset == 2
+
+
+async def test_a_stream_that_breaks_is_opened_again() -> None:
+    async with cluster() as world:
+        leader = world.nodes[1]
+        for number in range(5):
+            world.net.reset(2)
+            await leader.write(str(number))
+        assert await world.agree() == ["0", "1", "2", "3", "4"]
+
+
+async def test_a_leader_that_learns_of_its_epoch_last_serves_who_asked_before() -> None:
+    async with cluster() as world:
+        await world.nodes[1].write("a")
+        late = world.nodes[2]
+        late.metadata._subscribers.clear()  # Its image moves on, its host does not hear of it.
+        world.elect(2)
+        await world.until(lambda: world.nodes[3].partition.leader_epoch == 1)
+        await asyncio.sleep(0.05)
+        assert not late.partition.is_leader
+        late.metadata.subscribe(late.host.on_image)
+        late.host.on_image(late.host._image, late.metadata.image)
+        await late.write("b")
+        assert await world.agree() == ["a", "b"]
+
+
+async def test_batches_larger_than_a_frame_and_a_helping_arrive() -> None:
+    async with cluster(1, 2, isr=(1, 2), max_message_bytes=str(4 << 20)) as world:
+        leader = world.nodes[1]
+        big = ["x" * 700_000 + str(n) for n in range(4)]
+        for value in big:
+            await leader.write(value)
+        await leader.write(*big)  # One batch of 2.8 MB.
+        await world.start(3)
+        await world.in_sync(1, 2, 3)
+        assert await world.agree() == [*big, *big]
+
+
+async def test_the_high_watermark_never_goes_back_through_any_of_it() -> None:
+    async with cluster() as world:
+        marks: dict[int, list[int]] = {broker_id: [0] for broker_id in IDS}
+        value = 0
+        acknowledged: list[str] = []
+        for turn in range(6):
+            leader = await world.leads(1 + turn % 3)
+            for _ in range(4):
+                value += 1
+                await leader.write(str(value))
+                acknowledged.append(str(value))
+                for broker_id, node in world.nodes.items():
+                    marks[broker_id].append(node.partition.high_watermark)
+            leader.append("perhaps", acks=1)
+            world.elect(1 + (turn + 1) % 3)
+        await world.leads(1)
+        records = await world.agree()
+        assert [r for r in records if r != "perhaps"] == acknowledged
+        assert all(seen == sorted(seen) for seen in marks.values())

@@ -1,0 +1,116 @@
+"""What a hostile or confused peer sends on a Follow stream costs that stream and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from broker.replication.cluster import TOPIC_ID, Cluster, cluster
+from ottla_broker.replication import follow_wire as wire
+from ottla_broker.replication.follow_wire import PositionEntry, Says
+from ottla_core.ports.peers import FollowLink, PeerUnavailable
+from sim.peers import SimPeers
+
+KEY = wire.partition_key(TOPIC_ID, 0)
+STRANGER = UUID(int=99).bytes
+
+
+async def greeted(world: Cluster, *, follower: int = 3, incarnation: bytes | None = None) -> FollowLink:
+    """A stream to broker 1 from somebody who says to be a follower."""
+    link = await SimPeers(world.net, follower).follow(1)
+    sender = incarnation or world.nodes[follower].incarnation.bytes
+    await link.send(wire.encode_hello(sender, world.nodes[1].incarnation.bytes, follower, 1))
+    return link
+
+
+async def ends(link: FollowLink) -> bool:
+    """Whether the leader ends the stream, whatever it said before."""
+    try:
+        async with asyncio.timeout(5):
+            while await link.receive() is not None:
+                pass
+    except PeerUnavailable:
+        pass
+    return True
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"",
+        b"\x01" * 10,
+        b"\xff" * 400,
+        wire.encode_positions(STRANGER, STRANGER, []),
+        wire.encode_hello(STRANGER, STRANGER, 3, 1),
+        wire.encode_hello(STRANGER, STRANGER, 3, 2),
+    ],
+    ids=["nothing", "short", "junk", "no greeting", "another life of ours", "meant for another"],
+)
+async def test_a_stream_that_does_not_begin_right_ends(first: bytes) -> None:
+    async with cluster() as world:
+        link = await SimPeers(world.net, 3).follow(1)
+        await link.send(first)
+        assert await ends(link)
+        await world.nodes[1].write("still here")
+
+
+async def test_junk_after_the_greeting_ends_the_stream_and_harms_nobody() -> None:
+    async with cluster() as world:
+        link = await greeted(world)
+        me, ours = world.nodes[3].incarnation.bytes, world.nodes[1].incarnation.bytes
+        await link.send(wire.encode_positions(me, ours, []) + b"and then nonsense")
+        assert await ends(link)
+        await world.nodes[1].write("still here")
+        assert await world.agree() == ["still here"]
+
+
+async def test_rule_9_frames_of_another_incarnation_are_dropped() -> None:
+    async with cluster(1, 2, isr=(1, 2), min_insync_replicas="1") as world:
+        leader = world.nodes[1]
+        await leader.write("a")
+        # Somebody with broker 3's id, whom the cluster has not admitted, claims to have everything.
+        link = await greeted(world, incarnation=STRANGER)
+        ours = leader.incarnation.bytes
+        entry = PositionEntry(KEY, Says.WANT, 0, 0, 1, 1)
+        await link.send(wire.encode_positions(STRANGER, ours, [entry]))
+        await asyncio.sleep(0.1)
+        assert world.state.isr == (1, 2)
+        assert 3 not in leader.partition.leading.machine.positions  # type: ignore[union-attr]
+        # Nor do its positions count when it says to be another on the same stream.
+        await link.send(wire.encode_positions(UUID(int=5).bytes, ours, [entry]))
+        await leader.write("b")
+        await link.close()
+
+
+async def test_positions_of_partitions_that_do_not_exist_are_harmless() -> None:
+    async with cluster() as world:
+        link = await greeted(world)
+        me, ours = world.nodes[3].incarnation.bytes, world.nodes[1].incarnation.bytes
+        unknown = wire.partition_key(UUID(int=12345), 7)
+        entries = [
+            PositionEntry(unknown, says, epoch, 0, end, end)
+            for says in (0, 1, 2, 77)
+            for epoch in (-1, 0, 2**31 - 1)
+            for end in (-1, 0, 2**62)
+        ]
+        await link.send(wire.encode_positions(me, ours, entries))
+        await world.nodes[1].write("still here")
+        await link.close()
+        assert await world.agree() == ["still here"]
+
+
+async def test_a_position_beyond_the_leaders_log_commits_nothing() -> None:
+    async with cluster(1, 2, isr=(1, 2, 3), min_insync_replicas="1") as world:
+        leader = world.nodes[1]
+        pending = leader.append("a")
+        assert pending.last_offset == 0
+        link = await greeted(world, incarnation=STRANGER)
+        ours = leader.incarnation.bytes
+        await link.send(
+            wire.encode_positions(STRANGER, ours, [PositionEntry(KEY, Says.WANT, 0, 0, 2**40, 2**40)])
+        )
+        await asyncio.sleep(0.05)
+        assert leader.partition.high_watermark == 0
+        await link.close()

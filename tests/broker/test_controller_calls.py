@@ -1,0 +1,222 @@
+"""Administrative requests to any broker: done by the controller, in time, and each edit counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import TypeVar
+
+import pytest
+
+from broker.controller.world import Node, SimWorld, sim_world
+from ottla_broker.config import BrokerConfig
+from ottla_broker.requests import ConfigChange, NewTopic, TopicResult
+from ottla_broker.service.configs import ConfigService
+from ottla_broker.service.controller_calls import UNFINISHED_MAX, ControllerCalls
+from ottla_broker.service.topics import TopicService
+from ottla_core.errors import (
+    InvalidConfig,
+    InvalidReplicationFactor,
+    NotController,
+    RequestTimedOut,
+    ThrottlingQuotaExceeded,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from ottla_core.ports.store import StoreError
+
+T = TypeVar("T")
+
+
+class Admin:
+    """The services of one broker."""
+
+    def __init__(self, world: SimWorld, node: Node) -> None:
+        self.world, self.node = world, node
+        config = BrokerConfig.of({"broker.id": str(node.registration.broker.id)})
+        self.calls = ControllerCalls(
+            node.registration.broker.id, node.controller, node.metadata, world.clock, node.questions
+        )
+        self.topics = TopicService(config.topics, node.metadata, self.calls)
+        self.configs = ConfigService(config, node.metadata, self.calls)
+
+    async def create(self, *topics: NewTopic, timeout_s: float = 10) -> list[TopicResult]:
+        return await done(self.world, self.topics.create(topics, validate_only=False, timeout_s=timeout_s))
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[SimWorld]:
+    async with sim_world() as made:
+        yield made
+
+
+@pytest.fixture
+async def admins(world: SimWorld) -> AsyncIterator[list[Admin]]:
+    """Of three brokers, the first of them controller."""
+    made = [Admin(world, await world.started(i)) for i in (1, 2, 3)]
+    yield made
+    for admin in made:
+        await admin.calls.close()
+
+
+async def done(world: SimWorld, work: Awaitable[T]) -> T:
+    task = asyncio.ensure_future(work)
+    await world.until(task.done)
+    return await task
+
+
+def errors(results: Sequence[TopicResult]) -> list[type | None]:
+    return [None if r.error is None else type(r.error) for r in results]
+
+
+async def test_any_broker_takes_them_and_shows_the_result(world: SimWorld, admins: list[Admin]) -> None:
+    _, other, _ = admins
+    wanted = NewTopic("a", 3, 2, {"retention.ms": "7"})
+    (made,) = await other.create(wanted)
+    topic = other.node.image.topics["a"]
+    assert (made.error, made.topic_id, made.partitions, made.replication_factor) == (None, topic.id, 3, 2)
+    assert made.config == topic.config == {"retention.ms": "7"}
+    results = await other.create(NewTopic("a", 1, 1), NewTopic("b", 1, 9), NewTopic("c", 1, 1))
+    assert errors(results) == [TopicAlreadyExists, InvalidReplicationFactor, None]
+    assert "9" in str(results[1].error)
+    grow = other.topics.grow("a", 5, None, validate_only=False, timeout_s=5)
+    assert (await done(world, grow)).error is None and len(other.node.image.topics["a"].partitions) == 5
+    chosen = other.topics.grow("a", 6, ((2, 3),), validate_only=False, timeout_s=5)
+    assert (await done(world, chosen)).error is None
+    assert other.node.image.topics["a"].partitions[5].replicas == (2, 3)
+    gone = await done(world, other.topics.delete(["a", "nope"], timeout_s=5))
+    assert errors(gone) == [None, UnknownTopicOrPartition] and "a" not in other.node.image.topics
+
+
+async def test_validating_elsewhere_changes_nothing(world: SimWorld, admins: list[Admin]) -> None:
+    revision = world.etcd.revision
+    task = admins[1].topics.create([NewTopic("a", 1, 1)], validate_only=True, timeout_s=5)
+    assert errors(await done(world, task)) == [None]
+    assert world.etcd.revision == revision
+
+
+async def test_two_edits_at_once_both_count(world: SimWorld, admins: list[Admin]) -> None:
+    await admins[0].create(NewTopic("a", 1, 1))
+    changes = [
+        ConfigChange("set", "retention.ms", "1000"),
+        ConfigChange("set", "segment.bytes", "1048576"),
+        ConfigChange("append", "cleanup.policy", "compact"),
+    ]
+    edits = [
+        admin.configs.alter_topic("a", [change], validate_only=False)
+        for admin, change in zip(admins, changes, strict=True)
+    ]
+    await done(world, asyncio.gather(*edits))
+    await world.until(lambda: len(admins[2].node.image.topics["a"].config) == 3)
+    assert admins[2].node.image.topics["a"].config == {
+        "retention.ms": "1000",
+        "segment.bytes": "1048576",
+        "cleanup.policy": "delete,compact",
+    }
+    both = [
+        admin.configs.alter_broker(None, [ConfigChange("set", name, "5")], validate_only=False)
+        for admin, name in zip(admins, ("log.retention.ms", "log.roll.ms"), strict=False)
+    ]
+    await done(world, asyncio.gather(*both))
+    assert admins[0].node.image.broker_configs[""] == {"log.retention.ms": "5", "log.roll.ms": "5"}
+    with pytest.raises(InvalidConfig):
+        await admins[1].configs.alter_topic(
+            "a", [ConfigChange("set", "retention.ms", "soon")], validate_only=False
+        )
+    await done(world, admins[1].configs.replace_topic("a", {"retention.ms": "9"}, validate_only=False))
+    assert admins[1].node.image.topics["a"].config == {"retention.ms": "9"}
+
+
+async def test_a_controller_that_dies_under_way_is_waited_for(world: SimWorld, admins: list[Admin]) -> None:
+    first, other, _ = admins
+    gate = asyncio.Event()
+
+    async def hold(operation: str) -> None:
+        await gate.wait()
+
+    world.store_of(first.node).before = hold
+    creating = asyncio.ensure_future(
+        other.topics.create([NewTopic("a", 3, 2)], validate_only=False, timeout_s=20)
+    )
+    await world.clock.advance(0.1)
+    assert not creating.done()
+    await first.node.kill()
+    assert errors(await done(world, creating)) == [None]
+    assert len(other.node.image.topics["a"].partitions) == 3
+
+
+async def test_what_the_dead_controller_had_done_is_not_an_error(
+    world: SimWorld, admins: list[Admin]
+) -> None:
+    first, other, _ = admins
+    await other.create(NewTopic("old", 1, 2), NewTopic("doomed", 1, 2))
+
+    async def die_after(operation: str) -> None:
+        if operation == "transact":
+            await first.node.kill()
+
+    world.store_of(first.node).after = die_after
+    (made, known) = await other.create(NewTopic("a", 3, 2), NewTopic("old", 1, 2), timeout_s=20)
+    assert made.error is None and made.topic_id == other.node.image.topics["a"].id
+    assert isinstance(known.error, TopicAlreadyExists)
+
+
+async def test_without_a_controller_the_answer_comes_in_time(world: SimWorld, admins: list[Admin]) -> None:
+    first, other, third = admins
+    for node in (first.node, third.node):
+        await node.kill()
+    world.store_of(other.node).before = _away
+    began = world.clock.monotonic()
+    task = asyncio.ensure_future(other.topics.create([NewTopic("a", 1, 1)], validate_only=False, timeout_s=3))
+    await world.until(task.done, 5)
+    with pytest.raises((RequestTimedOut, NotController)):
+        await task
+    assert 2.5 < world.clock.monotonic() - began < 3.5
+
+
+async def test_a_change_that_takes_too_long_goes_on_alone(world: SimWorld, admins: list[Admin]) -> None:
+    first = admins[0]
+    gate = asyncio.Event()
+
+    async def hold(operation: str) -> None:
+        if operation == "transact":
+            await gate.wait()
+
+    world.store_of(first.node).before = hold
+    with pytest.raises(RequestTimedOut, match="may still happen"):
+        await first.create(NewTopic("a", 1, 1), timeout_s=1)
+    gate.set()
+    await world.until(lambda: "a" in first.node.image.topics, 5)
+
+
+async def test_changes_that_wait_for_the_store_are_limited(world: SimWorld, admins: list[Admin]) -> None:
+    first = admins[0]
+    world.store_of(first.node).before = _never
+    waiting = [
+        asyncio.ensure_future(
+            first.topics.create([NewTopic(f"t{i}", 1, 1)], validate_only=False, timeout_s=1)
+        )
+        for i in range(UNFINISHED_MAX)
+    ]
+    await world.clock.settle()
+    with pytest.raises(ThrottlingQuotaExceeded):
+        await first.topics.create([NewTopic("more", 1, 1)], validate_only=False, timeout_s=1)
+    await world.clock.advance(1.1)
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert all(isinstance(r, RequestTimedOut) for r in results)
+
+
+async def test_questions_that_make_no_sense_are_answered_with_a_sentence(admins: list[Admin]) -> None:
+    answer = admins[0].node.questions.answer
+    for request in (b"", b"[]", b"\xff", b"{}", b'{"v":1,"ask":"x"}', b'{"v":9,"ask":"hold"}', b"1" * 9000):
+        assert b'"error"' in await answer(request)
+    assert b'"error"' in await answer(b'{"v":1,"ask":"create_topics","topics":[{}],"validate_only":false}')
+    assert b'"error"' in await answer(b'{"v":1,"ask":"witness","broker":"x"}')
+
+
+async def _away(operation: str) -> None:
+    raise StoreError("the store is away")
+
+
+async def _never(operation: str) -> None:
+    await asyncio.Event().wait()

@@ -1,0 +1,80 @@
+"""The registry of commands: light to list, complete when called, and failures are sentences."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+import typer
+
+from ottla_cli import main as entry
+from ottla_cli.failure import Failure
+
+
+def _call(arguments: Sequence[str]) -> int:
+    with pytest.raises(SystemExit) as ended:
+        entry.main(arguments)
+    return int(ended.value.code or 0)
+
+
+def test_every_row_of_the_registry_loads() -> None:
+    assert isinstance(entry.build(None), typer.Typer)
+    assert len({command.name for command in entry.COMMANDS}) == len(entry.COMMANDS)
+
+
+def test_help_lists_all_commands_and_loads_none() -> None:
+    script = (
+        "import sys\nfrom ottla_cli.main import main\n"
+        "try: main(['--help'])\nexcept SystemExit as ended: assert not ended.code\n"
+        "sys.stderr.write(' '.join(sorted(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30
+    )
+    for command in entry.COMMANDS:
+        assert f" {command.name} " in done.stdout
+    loaded = set(done.stderr.split())
+    heavy = {"grpc", "asyncio", "ottla_client", "ottla_broker", "ottla_cli.up"}
+    assert not heavy & loaded
+
+
+def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _call(["topicz"]) == 2
+    assert "No such command 'topicz'" in capsys.readouterr().err
+
+
+def test_a_failure_is_a_sentence_and_a_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse() -> None:
+        raise Failure("Nobody is at home; ring again tomorrow.", exit_code=3)
+
+    monkeypatch.setattr("ottla_cli.status.status", refuse)
+    assert _call(["status"]) == 3
+    assert capsys.readouterr().err == "ottla: Nobody is at home; ring again tomorrow.\n"
+
+
+def test_config_show_names_sources(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OTTLA_NUM_PARTITIONS", "4")
+    assert _call(["config", "show", "--json", "--changed", "--set", "log.retention.ms=60000"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["name"]: (row["value"], row["source"]) for row in rows} == {
+        "num.partitions": ("4", "variable OTTLA_NUM_PARTITIONS"),
+        "log.retention.ms": ("60000", "flag"),
+    }
+    assert all(row["doc"] for row in rows)
+
+
+def test_config_show_refuses_like_the_broker(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _call(["config", "show", "--set", "num.partitions=many"]) == 2
+    assert "num.partitions = 'many' (from flag) is not valid" in capsys.readouterr().err
+
+
+def test_config_show_is_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _call(["config", "show", "num.part"]) == 0
+    assert "num.partitions" in capsys.readouterr().out

@@ -1,0 +1,233 @@
+"""Positions, plans, pauses and resets: C1 to C4 of the consumer machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla_client.consumer_machine import EARLIEST, LATEST, ConsumerMachine, ConsumerPolicy, Want
+from ottla_client.errors import NoOffset, NotAssigned
+from ottla_client.fetched import Decoding
+from ottla_core.errors import (
+    CorruptMessage,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    RequestError,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
+from ottla_core.ids import TopicPartition
+from ottla_core.records.codec import Record, build_batch
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def data(base: int, count: int = 5) -> bytes:
+    return bytes(build_batch([Record(0, 1, None, b"x" * 50, [])] * count, base_offset=base))
+
+
+class Bench:
+    def __init__(self, *partitions: TopicPartition, reset: str = "earliest", **policy: float) -> None:
+        chosen = ConsumerPolicy(**{"backoff_s": 1.0, "partition_bytes": 500, **policy})  # type: ignore[arg-type]
+        self.machine = ConsumerMachine(chosen, Decoding(), reset, lambda: 0.5)
+        self.machine.assign(partitions)
+        self.machine.leaders_changed("t", [0, 0])
+        self.machine.stale_topics.clear()
+        self.now = 0.0
+        self.busy = 0
+
+    def found(self, offset: int = 0) -> None:
+        for lookup in self.machine.lookups(self.now):
+            self.machine.found(lookup, offset)
+
+    def plan(self) -> list[Want]:
+        return [w for wants in self.machine.plan(self.now, lambda _leader: self.busy).values() for w in wants]
+
+    def answer(self, want: Want, records: bytes = b"", error: RequestError | None = None) -> None:
+        self.machine.fetched(want, error=error, data=records, aborted=(), high_watermark=99, now=self.now)
+
+    def taken(self, limit: int = 500) -> list[int]:
+        return [record.offset for record in self.machine.take(limit)]
+
+
+@pytest.mark.parametrize(("reset", "timestamp"), [("earliest", EARLIEST), ("latest", LATEST)])
+def test_a_new_partition_is_looked_up_once_then_fetched_from_there(reset: str, timestamp: int) -> None:
+    bench = Bench(A, reset=reset)
+    assert bench.plan() == []
+    (lookup,) = bench.machine.lookups(0.0)
+    assert lookup.timestamp_ms == timestamp
+    assert bench.machine.lookups(0.0) == []
+    bench.machine.found(lookup, 40)
+    assert [(w.tp, w.offset) for w in bench.plan()] == [(A, 40)]
+    assert bench.plan() == [], "C2: one fetch of a partition at a time"
+
+
+def test_fetching_runs_ahead_of_handing_out_up_to_the_bound() -> None:
+    bench = Bench(A)
+    bench.found()
+    for base in (0, 5):
+        (want,) = bench.plan()
+        assert want.offset == base
+        bench.answer(want, data(base))
+    assert bench.plan() == [], "C3: more than 500 bytes wait"
+    assert bench.machine.state(A).position == 0
+    assert bench.taken(3) == [0, 1, 2]
+    assert bench.machine.state(A).position == 3
+    assert bench.taken(99) == [3, 4, 5, 6, 7, 8, 9]
+    assert [w.offset for w in bench.plan()] == [10]
+
+
+def test_all_partitions_together_are_bounded() -> None:
+    bench = Bench(A, B, buffer_bytes=300)
+    bench.found()
+    first, second = bench.plan()
+    bench.answer(first, data(0))
+    bench.answer(second)
+    assert bench.plan() == []
+    bench.taken()
+    assert [w.tp for w in bench.plan()] == [B, A] or [w.tp for w in bench.plan()] == []
+
+
+def test_a_busy_broker_gets_no_third_fetch() -> None:
+    bench = Bench(A)
+    bench.found()
+    bench.busy = 2
+    assert bench.plan() == []
+    bench.busy = 1
+    assert len(bench.plan()) == 1
+
+
+def test_a_seek_drops_what_was_fetched_and_what_is_on_its_way() -> None:
+    bench = Bench(A)
+    bench.found()
+    (want,) = bench.plan()
+    bench.answer(want, data(0))
+    (on_its_way,) = bench.plan()
+    bench.machine.seek(A, 70)
+    bench.answer(on_its_way, data(5))
+    assert bench.taken() == []
+    (fresh,) = bench.plan()
+    assert fresh.offset == 70
+    with pytest.raises(ValueError, match="start at 0"):
+        bench.machine.seek(A, -1)
+
+
+def test_paused_is_neither_fetched_nor_handed_out_and_kept() -> None:
+    bench = Bench(A)
+    bench.found()
+    (want,) = bench.plan()
+    bench.answer(want, data(0))
+    bench.machine.pause(A)
+    assert bench.machine.paused() == [A]
+    assert bench.taken() == [] and bench.plan() == []
+    bench.machine.resume(A)
+    assert bench.taken() == [0, 1, 2, 3, 4]
+
+
+def test_partitions_take_turns() -> None:
+    bench = Bench(A, B, partition_bytes=5000)
+    bench.found()
+    for want in bench.plan():
+        bench.answer(want, data(0, 20))
+    turns = []
+    while records := bench.machine.take(7):
+        turns.append(records[0].partition)
+    assert turns[0] != turns[1]
+
+
+def test_assigning_anew_keeps_what_stays_and_forgets_what_goes() -> None:
+    bench = Bench(A, B)
+    bench.found()
+    for want in bench.plan():
+        bench.answer(want, data(0))
+    bench.machine.pause(B)
+    bench.machine.assign([B])
+    assert bench.machine.assignment() == [B] and bench.machine.paused() == [B]
+    with pytest.raises(NotAssigned, match="t-0"):
+        bench.machine.seek(A, 0)
+    bench.machine.resume(B)
+    assert bench.taken() == [0, 1, 2, 3, 4]
+
+
+def test_out_of_range_starts_over_by_policy() -> None:
+    bench = Bench(A, reset="latest")
+    bench.machine.seek(A, 5)
+    (want,) = bench.plan()
+    bench.answer(want, error=OffsetOutOfRange())
+    (lookup,) = bench.machine.lookups(0.0)
+    assert lookup.timestamp_ms == LATEST
+    bench.machine.found(lookup, 12)
+    assert [w.offset for w in bench.plan()] == [12]
+
+
+def test_without_a_policy_the_user_is_told_until_there_is_a_seek() -> None:
+    bench = Bench(A, reset="none")
+    for _ in range(2):
+        with pytest.raises(NoOffset, match=r"seek\(\)"):
+            bench.taken()
+    bench.machine.seek(A, 3)
+    (want,) = bench.plan()
+    bench.answer(want, error=OffsetOutOfRange("It has 10 to 20."))
+    with pytest.raises(NoOffset, match="Offset 3 is not there"):
+        bench.taken()
+
+
+def test_a_moved_leader_backs_off_and_asks_for_metadata() -> None:
+    bench = Bench(A)
+    bench.found()
+    (want,) = bench.plan()
+    bench.answer(want, error=NotLeaderOrFollower())
+    assert list(bench.machine.stale_topics) == ["t"]
+    assert bench.plan() == [] and bench.machine.wakes_at(0.0) == 1.0
+    bench.machine.leaders_changed("t", [3, 0])
+    bench.now = 1.0
+    assert list(bench.machine.plan(1.0, lambda _leader: 0)) == [3]
+    assert bench.taken() == [], "nothing to complain about"
+
+
+def test_a_lost_fetch_is_asked_again_from_the_same_place() -> None:
+    bench = Bench(A)
+    bench.found(8)
+    (want,) = bench.plan()
+    bench.machine.lost(want, 0.0)
+    bench.now = 2.0
+    assert [w.offset for w in bench.plan()] == [8]
+
+
+def test_what_cannot_be_retried_is_raised_once_by_poll() -> None:
+    bench = Bench(A)
+    bench.found()
+    (want,) = bench.plan()
+    bench.answer(want, error=TopicAuthorizationFailed())
+    with pytest.raises(TopicAuthorizationFailed):
+        bench.taken()
+    assert bench.taken() == []
+
+
+def test_a_missing_topic_is_told_only_after_a_while() -> None:
+    bench = Bench(A)
+    missing = UnknownTopicOrPartition("There is no topic 't'.")
+    bench.machine.topic_unknown("t", missing, 0.0)
+    assert bench.taken() == []
+    bench.machine.topic_unknown("t", missing, 3.0)
+    with pytest.raises(UnknownTopicOrPartition):
+        bench.taken()
+
+
+def test_a_partition_that_the_topic_does_not_have_is_told() -> None:
+    bench = Bench(TopicPartition("t", 9))
+    with pytest.raises(UnknownTopicOrPartition, match="0 to 1, not 9"):
+        bench.taken()
+
+
+def test_records_before_a_damaged_batch_are_handed_out_first() -> None:
+    bench = Bench(A, partition_bytes=5000)
+    bench.found()
+    damaged = bytearray(data(0) + data(5))
+    damaged[-1] ^= 1
+    (want,) = bench.plan()
+    bench.answer(want, bytes(damaged))
+    assert bench.taken(5) == [0, 1, 2, 3, 4]
+    with pytest.raises(CorruptMessage):
+        bench.taken(5)
+    bench.machine.seek(A, 10)
+    assert [w.offset for w in bench.plan()] == [10]

@@ -1,0 +1,32 @@
+"""What tests of every area share: a running cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ottla_cli.local_cluster import LocalCluster
+
+
+@pytest.fixture(scope="session")
+def local_cluster() -> Iterator[LocalCluster]:
+    """One broker and its etcd for all tests that only use it. Work in topics of your own; do not stop it."""
+    with LocalCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def make_cluster() -> Iterator[Callable[..., LocalCluster]]:
+    """Clusters of your own, to stop, kill and restart: `make_cluster(settings={...})`, already started."""
+    made: list[LocalCluster] = []
+
+    def make(*positional: str, **arguments: object) -> LocalCluster:
+        cluster = LocalCluster(*positional, **arguments)  # type: ignore[arg-type]
+        made.append(cluster)
+        cluster.start()
+        return cluster
+
+    yield make
+    for cluster in made:
+        cluster.stop()

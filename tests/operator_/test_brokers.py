@@ -1,0 +1,122 @@
+"""The operator's calls, against a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import confluent_kafka
+import pytest
+
+from ottla_cli.local_cluster import LocalCluster
+from ottla_client import Producer
+from ottla_core.errors import InvalidConfig, RequestError
+from ottla_operator.brokers import Brokers, BrokersAway, Links
+from ottla_operator.plan import AlterTopic, CreateTopic, DeleteTopic, GrowTopic
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster() as made:
+        yield made
+
+
+@pytest.fixture
+def address(cluster: LocalCluster) -> str:
+    return cluster.grpc_bootstrap
+
+
+@pytest.fixture
+async def brokers(address: str) -> AsyncIterator[Brokers]:
+    made = await Brokers.connect(address)
+    yield made
+    await made.close()
+
+
+async def test_the_life_of_a_topic(brokers: Brokers) -> None:
+    assert await brokers.topic("life") is None
+    await brokers.do(CreateTopic("life", 2, None, {"retention.ms": "60000"}))
+    await brokers.do(CreateTopic("life", 2, None, {}))  # already there: no error, the next look compares
+    seen = await brokers.topic("life")
+    assert seen is not None
+    assert (len(seen.partitions), seen.replicas, dict(seen.overrides)) == (2, 1, {"retention.ms": "60000"})
+    await brokers.do(GrowTopic("life", 3))
+    await brokers.do(AlterTopic("life", {"retention.ms": None, "segment.bytes": "1048576"}))
+    seen = await brokers.topic("life")
+    assert seen is not None
+    assert (len(seen.partitions), dict(seen.overrides)) == (3, {"segment.bytes": "1048576"})
+    assert [each.isr for each in seen.partitions] == [(0,)] * 3
+    await brokers.do(DeleteTopic("life"))
+    await brokers.do(DeleteTopic("life"))
+    assert await brokers.topic("life") is None
+
+
+async def test_refusals_keep_their_name(brokers: Brokers) -> None:
+    with pytest.raises(RequestError, match="9") as refused:
+        await brokers.do(CreateTopic("wide", 1, 9, {}))
+    assert refused.value.name == "INVALID_REPLICATION_FACTOR"
+    with pytest.raises(InvalidConfig):
+        await brokers.do(CreateTopic("odd", 1, 1, {"retention.ms": "soon"}))
+
+
+async def test_the_cluster_and_what_it_hosts(brokers: Brokers) -> None:
+    await brokers.do(CreateTopic("hosted", 2, 1, {"min.insync.replicas": "1"}))
+    seen = await brokers.cluster()
+    assert (seen.brokers, seen.controller) == ((0,), 0)
+    found = {each.name: each for each in await brokers.hosted()}
+    assert (found["hosted-1"].isr, found["hosted-1"].min_isr) == ((0,), 1)
+
+
+async def test_a_group_is_read_and_moved(brokers: Brokers, address: str) -> None:
+    await brokers.do(CreateTopic("grouped", 2, 1, {}))
+    async with Producer(address) as producer:
+        for number in range(10):
+            await producer.send("grouped", value=b"x", partition=number % 2)
+    assert (await brokers.group("nobody", [])).state == "Dead"
+    await brokers.commit("readers", {("grouped", 0): 2, ("grouped", 1): 5})
+    seen = await brokers.group("readers", [])
+    assert dict(seen.committed) == {("grouped", 0): 2, ("grouped", 1): 5}
+    assert seen.committed_ms[("grouped", 0)] > 1_600_000_000_000
+    assert (dict(seen.ends), dict(seen.starts)) == (
+        {("grouped", 0): 5, ("grouped", 1): 5},
+        {("grouped", 0): 0, ("grouped", 1): 0},
+    )
+    assert (seen.state, seen.members, seen.coordinator) == ("Empty", (), 0)
+    assert await brokers.offsets_at([("grouped", 0)], 0) == {("grouped", 0): 0}
+
+
+async def test_members_and_their_partitions(brokers: Brokers, cluster: LocalCluster) -> None:
+    """A stock client's member, so that its bytes are read and not only ours."""
+    await brokers.do(CreateTopic("joined", 2, 1, {}))
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": cluster.kafka_bootstrap,
+            "group.id": "joiners",
+            "client.id": "reader",
+            "session.timeout.ms": 10_000,
+        }
+    )
+    try:
+        consumer.subscribe(["joined"])
+        deadline = time.monotonic() + 20
+        while not consumer.assignment() and time.monotonic() < deadline:
+            await asyncio.to_thread(consumer.poll, 0.2)
+        seen = await brokers.group("joiners", [])
+        assert (seen.state, seen.protocol, len(seen.members)) == ("Stable", "range", 1)
+        member = seen.members[0]
+        assert (member.client_id, member.session_timeout_ms) == ("reader", 10_000)
+        assert set(member.partitions) == {("joined", 0), ("joined", 1)}
+        with pytest.raises(RequestError):
+            await brokers.commit("joiners", {("joined", 0): 0})
+    finally:
+        await asyncio.to_thread(consumer.close)
+
+
+async def test_nobody_there_is_a_sentence() -> None:
+    links = Links(lambda namespace, cluster: "127.0.0.1:1")
+    with pytest.raises(BrokersAway, match="brokers of main do not answer"):
+        await links.ask("shop", "main", lambda brokers: brokers.cluster())
+    await links.close()

@@ -1,0 +1,206 @@
+"""The chart: lints, renders, asks for no more rights than needed, and its dashboard asks for what exists."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from prometheus_client.metrics import MetricWrapperBase
+
+from operator_.bodies import ROOT, SAMPLES
+from operator_.kube_models import MODELS, judge
+from ottla_broker.exporter import process_families
+from ottla_broker.metrics import Metrics
+from ottla_operator import metrics as operator_metrics
+from ottla_operator.crds import all_crds
+
+CHART = ROOT / "charts/ottla"
+HELM = Path(sys.executable).parent / "helm"
+SETS = {
+    "plain": [],
+    "full": [
+        "cluster.enabled=true",
+        "dashboards.enabled=true",
+        "metrics.serviceMonitor.enabled=true",
+        "images.registry=registry.example/x",
+        "operator.podAnnotations.a=b",
+    ],
+    "namespaced": ["operator.watchNamespaces={shop,bank}", "cluster.enabled=true", "images.pullPolicy=Never"],
+}
+
+
+def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([HELM, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def render(*values: str) -> list[dict[str, Any]]:
+    done = helm("template", "demo", str(CHART), "-n", "shop", *(f"--set={value}" for value in values))
+    assert done.returncode == 0, done.stderr
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+def crd_schema(kind: str) -> dict[str, Any]:
+    crd = next(each for each in all_crds() if each["spec"]["names"]["kind"] == kind)
+    schema: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return schema
+
+
+def closed(schema: Any) -> Any:
+    """As `kubectl apply` checks by default: unknown fields are errors."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: closed(value) for key, value in schema.items()}
+    if "properties" in schema and isinstance(schema["properties"], dict):
+        made.setdefault("additionalProperties", False)
+    if schema.get("x-kubernetes-int-or-string"):
+        made["type"] = ["integer", "string"]
+    return made
+
+
+def check(document: dict[str, Any]) -> None:
+    if document["apiVersion"].startswith("ottla.dev/"):
+        jsonschema.validate(document, closed(crd_schema(document["kind"])))
+    elif (document["apiVersion"], document["kind"]) in MODELS:
+        judge(document)
+    else:
+        assert document["apiVersion"] == "monitoring.coreos.com/v1"
+
+
+def test_lint() -> None:
+    done = helm("lint", "--strict", str(CHART), "--set", "cluster.enabled=true")
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_everything_rendered_is_valid(name: str) -> None:
+    documents = render(*SETS[name])
+    for each in documents:
+        check(each)
+    names = [
+        (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in documents
+    ]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    "value", ["operator.typo=1", "images.pullPolicy=Sometimes", "cluster.name=Not_A_Name"]
+)
+def test_wrong_values_are_refused(value: str) -> None:
+    done = helm("template", "demo", str(CHART), "--set", value)
+    assert done.returncode != 0 and "values don't meet the specifications" in done.stderr
+
+
+def test_the_samples_are_valid() -> None:
+    for path in sorted(SAMPLES.glob("*.yaml")):
+        check(yaml.safe_load(path.read_text()))
+
+
+def test_the_optional_cluster() -> None:
+    assert not [each for each in render() if each["kind"] == "Cluster"]
+    found = next(each for each in render(*SETS["namespaced"]) if each["kind"] == "Cluster")
+    assert (found["spec"]["brokers"], found["spec"]["etcd"]) == (3, {"managed": {"replicas": 1}})
+    assert found["spec"]["imagePullPolicy"] == "Never"
+
+
+def test_two_operators_never_run_at_once() -> None:
+    found = next(each for each in render() if each["kind"] == "Deployment")
+    assert (found["spec"]["replicas"], found["spec"]["strategy"]) == (1, {"type": "Recreate"})
+
+
+def test_rights_are_few() -> None:
+    role = next(each for each in render() if each["kind"] == "ClusterRole")
+    for rule in role["rules"]:
+        assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
+        assert "secrets" not in rule["resources"]
+        assert "update" not in rule["verbs"], "server-side apply patches"
+    kinds = {each["kind"] for each in render(*SETS["namespaced"])}
+    assert "Role" in kinds and not {"ClusterRole", "ClusterRoleBinding"} & kinds
+
+
+def test_generated_files_are_current() -> None:
+    done = subprocess.run(
+        [sys.executable, "manifests/generate.py", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}: run `make gen`"
+
+
+def test_crds_are_what_kubernetes_takes() -> None:
+    for crd in all_crds():
+        judge(crd)
+        _structural(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], crd["spec"]["names"]["kind"])
+
+
+def _structural(schema: dict[str, Any], where: str) -> None:
+    """Kubernetes' rules for structural schemas, as far as ours could break them."""
+    assert "type" in schema or schema.get("x-kubernetes-int-or-string"), where
+    assert not ("properties" in schema and "additionalProperties" in schema), where
+    assert not {"$ref", "definitions", "uniqueItems"} & set(schema), where
+    for name, each in schema.get("properties", {}).items():
+        _structural(each, f"{where}.{name}")
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            _structural(schema[key], f"{where}.{key}")
+    if schema.get("type") == "array":
+        assert "maxItems" in schema, f"{where}: a list without a bound"
+
+
+# ------------------------------------------------------------------ the dashboard
+
+
+def dashboard() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((CHART / "dashboards/ottla.json").read_text())
+    return found
+
+
+def known_series() -> set[str]:
+    names = set()
+    for family in (*Metrics().families(), *process_families()):
+        names |= {family.name} if family.type != "histogram" else {
+            f"{family.name}{end}" for end in ("_bucket", "_sum", "_count")
+        }  # fmt: skip
+    for each in vars(operator_metrics).values():
+        if isinstance(each, MetricWrapperBase):
+            for family in each.describe():
+                ends = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(
+                    family.type, ("",)
+                )
+                names |= {f"{family.name}{end}" for end in ends}
+    return names
+
+
+def queries() -> list[str]:
+    found = [target["expr"] for panel in dashboard()["panels"] for target in panel["targets"]]
+    return found + [each["definition"] for each in dashboard()["templating"]["list"] if "definition" in each]
+
+
+@pytest.mark.parametrize("query", queries())
+def test_a_query_asks_for_metrics_that_exist(query: str) -> None:
+    asked = set(re.findall(r"\b((?:ottla|process)_[a-z0-9_]+)", query))
+    assert asked, query
+    assert asked <= known_series()
+
+
+def test_panels_do_not_overlap() -> None:
+    taken: dict[tuple[int, int], str] = {}
+    ids = [panel["id"] for panel in dashboard()["panels"]]
+    assert len(ids) == len(set(ids))
+    for panel in dashboard()["panels"]:
+        at = panel["gridPos"]
+        for x in range(at["x"], at["x"] + at["w"]):
+            for y in range(at["y"], at["y"] + at["h"]):
+                assert x < 24
+                assert (x, y) not in taken, f"{panel['title']} lies on {taken[x, y]}"
+                taken[x, y] = panel["title"]

@@ -1,0 +1,333 @@
+"""One look at a resource, against an API server and brokers in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from operator_.bodies import cluster, group, topic
+from operator_.twins import World
+from ottla_operator.brokers import BrokersAway
+from ottla_operator.clusters import ClusterLook
+from ottla_operator.group_plan import SeenGroup, SeenMember
+from ottla_operator.groups import GroupLook
+from ottla_operator.plan import AlterTopic, CreateTopic, GrowTopic
+from ottla_operator.resources import Images
+from ottla_operator.topics import SOON_S, TopicLook
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.put(cluster())
+    return made
+
+
+# ------------------------------------------------------------------ topics
+
+
+async def test_a_topic_is_created_and_shown(world: World) -> None:
+    key = world.put(topic(partitions=3, replicas=3, config={"retention.ms": 5}))
+    delay_s = await TopicLook(world.tools, settled_s=30).look(key)
+    assert delay_s == 30
+    status = world.status("Topic", "orders")
+    assert world.condition("Topic", "orders") == ("True", "AsWanted")
+    assert (status["partitionCount"], status["inSync"], status["observedGeneration"]) == (3, "3/3", 1)
+    assert world.kube.events == [("Applied", "Creating topic orders with 3 partitions.")]
+
+
+async def test_a_second_look_writes_nothing(world: World) -> None:
+    key = world.put(topic())
+    look = TopicLook(world.tools)
+    await look.look(key)
+    before = world.sync("Topic", "orders")["metadata"]["resourceVersion"]
+    world.clock.now += 60
+    await look.look(key)
+    assert world.sync("Topic", "orders")["metadata"]["resourceVersion"] == before
+
+
+async def test_drift_is_undone_and_told(world: World) -> None:
+    key = world.put(topic(config={"retention.ms": 5}))
+    look = TopicLook(world.tools)
+    await look.look(key)
+    world.sync("Topic", "orders")
+    await world.brokers.do(AlterTopic("orders", {"retention.ms": "9", "segment.bytes": "1"}))
+    await look.look(key)
+    assert world.brokers.topics["orders"].overrides == {"retention.ms": "5"}
+    assert world.kube.events[-1][0] == "DriftRepaired"
+
+
+async def test_a_decrease_changes_nothing_and_says_why(world: World) -> None:
+    await world.brokers.do(CreateTopic("orders", 4, 3, {}))
+    world.brokers.done.clear()
+    key = world.put(topic(partitions=2, config={"retention.ms": 5}))
+    await TopicLook(world.tools).look(key)
+    assert world.brokers.done == []
+    assert world.condition("Topic", "orders") == ("False", "PartitionDecrease")
+    assert world.kube.events[-1][0] == "PartitionDecrease"
+    assert world.status("Topic", "orders")["partitionCount"] == 4, "what is there is still shown"
+
+
+async def test_what_a_broker_refuses_becomes_a_condition(world: World) -> None:
+    key = world.put(topic(replicas=5))
+    await TopicLook(world.tools).look(key)
+    assert world.condition("Topic", "orders") == ("False", "InvalidReplicationFactor")
+
+
+async def test_the_older_resource_wins(world: World) -> None:
+    old = world.put(topic("first", topicName="orders", partitions=2))
+    young = topic("second", topicName="orders", partitions=9)
+    young["metadata"]["creationTimestamp"] = "2026-02-01T00:00:00Z"
+    key = world.put(young)
+    look = TopicLook(world.tools)
+    await look.look(key)
+    await look.look(old)
+    assert world.condition("Topic", "second") == ("False", "Conflict")
+    assert len(world.brokers.topics["orders"].partitions) == 2
+    await look.remove(young)
+    assert "orders" in world.brokers.topics, "who owns nothing takes nothing along"
+    await look.remove(world.sync("Topic", "first"))
+    assert "orders" not in world.brokers.topics
+    world.cast.remove("Topic", old)
+    await look.look(key)
+    assert len(world.brokers.topics["orders"].partitions) == 9, "the next in line takes over"
+
+
+async def test_paused_means_hands_off(world: World) -> None:
+    body = topic()
+    body["metadata"]["annotations"] = {"ottla.dev/paused": "true"}
+    key = world.put(body)
+    look = TopicLook(world.tools)
+    await look.look(key)
+    assert world.brokers.done == []
+    assert world.condition("Topic", "orders") == ("False", "Paused")
+
+
+async def test_silent_brokers_keep_what_was_known(world: World) -> None:
+    key = world.put(topic())
+    look = TopicLook(world.tools)
+    await look.look(key)
+    world.sync("Topic", "orders")
+    world.links.brokers = None
+    assert await look.look(key) == SOON_S
+    assert world.condition("Topic", "orders") == ("False", "BrokersAway")
+    assert world.status("Topic", "orders")["topicId"] == "id-1"
+
+
+async def test_without_its_cluster_a_topic_waits_and_can_go() -> None:
+    world = World()
+    key = world.put(topic())
+    look = TopicLook(world.tools)
+    world.links.brokers = None
+    await look.look(key)
+    assert world.condition("Topic", "orders") == ("False", "NoCluster")
+    await look.remove(world.sync("Topic", "orders"))  # returns: nothing to wait for
+
+
+async def test_a_cluster_that_is_going_holds_nobody_back(world: World) -> None:
+    world.links.brokers = None
+    key_body = topic()
+    with pytest.raises(BrokersAway):
+        await TopicLook(world.tools).remove(key_body)
+    going = cluster()
+    going["metadata"]["deletionTimestamp"] = "2026-03-01T00:00:00Z"
+    world.put(going)
+    await TopicLook(world.tools).remove(key_body)
+
+
+async def test_retained_topics_stay(world: World) -> None:
+    key = world.put(topic(deletionPolicy="Retain"))
+    look = TopicLook(world.tools)
+    await look.look(key)
+    await look.remove(world.sync("Topic", "orders"))
+    assert "orders" in world.brokers.topics
+
+
+async def test_growing(world: World) -> None:
+    await world.brokers.do(CreateTopic("orders", 2, 3, {}))
+    key = world.put(topic(partitions=6))
+    await TopicLook(world.tools).look(key)
+    assert world.brokers.done[-1] == GrowTopic("orders", 6)
+    assert world.status("Topic", "orders")["partitionCount"] == 6
+
+
+# ------------------------------------------------------------------ groups
+
+MEMBER = SeenMember("m-1", "", "app", "10.0.0.1", 10_000, 60_000, (("orders", 0),))
+
+
+def read_by(world: World, *members: SeenMember) -> None:
+    world.brokers.seen_group = SeenGroup(
+        "billing",
+        "Stable" if members else "Empty",
+        "range" if members else "",
+        2,
+        1,
+        members,
+        {("orders", 0): 4},
+        ends={("orders", 0): 9},
+        starts={("orders", 0): 1},
+    )
+
+
+def earliest(**more: Any) -> dict[str, Any]:
+    return {"id": "one", "to": "earliest", **more}
+
+
+async def test_a_group_shows_members_and_lag(world: World) -> None:
+    read_by(world, MEMBER)
+    key = world.put(group(assignor="roundrobin"))
+    await GroupLook(world.tools).look(key)
+    status = world.status("ConsumerGroup", "billing")
+    assert (status["state"], status["totalLag"], status["memberCount"]) == ("Stable", 5, 1)
+    assert status["members"][0]["partitions"] == ["orders-0"]
+    assert world.condition("ConsumerGroup", "billing", "SettingsApplied") == ("False", "MembersDiffer")
+
+
+async def test_a_reset_is_done_once(world: World) -> None:
+    read_by(world)
+    key = world.put(group(offsetReset=earliest()))
+    look = GroupLook(world.tools)
+    await look.look(key)
+    row = world.status("ConsumerGroup", "billing")["offsetReset"]
+    assert (row["state"], row["moved"][0]["from"], row["moved"][0]["to"]) == ("Done", 4, 1)
+    assert world.condition("ConsumerGroup", "billing", "OffsetsReset") == ("True", "Done")
+    await look.look(key)
+    assert world.brokers.commits == [{("orders", 0): 1}]
+
+
+async def test_a_reset_is_done_once_even_if_the_watch_lags(world: World) -> None:
+    read_by(world)
+    key = world.put(group(offsetReset=earliest()))
+    look = GroupLook(world.tools)
+    await look.look(key)
+    world.brokers.seen_group = replace(world.brokers.seen_group, committed={("orders", 0): 8})
+    await look.look(key)  # without world.sync: the cache still shows no reset at all
+    assert world.brokers.commits == [{("orders", 0): 1}]
+
+
+async def test_a_reset_is_refused_or_waits_while_members_are_active(world: World) -> None:
+    read_by(world, MEMBER)
+    look = GroupLook(world.tools)
+    await look.look(world.put(group(offsetReset=earliest())))
+    assert world.condition("ConsumerGroup", "billing", "OffsetsReset") == ("False", "Refused")
+    key = world.put(group(offsetReset=earliest(id="two", whenActive="Wait")))
+    await look.look(key)
+    assert world.condition("ConsumerGroup", "billing", "OffsetsReset") == ("Unknown", "Waiting")
+    assert world.brokers.commits == []
+    read_by(world)
+    await look.look(key)
+    assert world.brokers.commits == [{("orders", 0): 1}]
+    assert world.condition("ConsumerGroup", "billing", "OffsetsReset") == ("True", "Done")
+
+
+async def test_a_reset_to_a_time(world: World) -> None:
+    read_by(world)
+    key = world.put(group(offsetReset=earliest(to="time", time="2026-01-01T00:00:00Z")))
+    await GroupLook(world.tools).look(key)
+    assert world.brokers.commits == [{("orders", 0): 2}]
+
+
+async def test_a_nonsense_reset_is_told(world: World) -> None:
+    key = world.put(group(offsetReset=earliest(to="time", time="soon")))
+    await GroupLook(world.tools).look(key)
+    assert world.condition("ConsumerGroup", "billing") == ("False", "InvalidSpec")
+
+
+# ------------------------------------------------------------------ clusters
+
+
+def pod(world: World, number: int, *, revision: str = "r1", ready: bool = True) -> None:
+    labels = {
+        "app.kubernetes.io/name": "ottla",
+        "app.kubernetes.io/component": "broker",
+        "ottla.dev/cluster": "main",
+        "controller-revision-hash": revision,
+    }
+    name = f"main-broker-{number}"
+    world.kube.put(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}", "labels": labels},
+            "status": {"conditions": [{"type": "Ready", "status": str(ready)}]},
+        }
+    )
+
+
+def settle(world: World, revision: str = "r1") -> None:
+    found = world.kube.find("StatefulSet", "main-broker")
+    found["metadata"]["generation"] = 1
+    found["status"] = {"observedGeneration": 1, "updateRevision": revision}
+
+
+@pytest.fixture
+async def running(world: World) -> World:
+    await ClusterLook(world.tools, Images("b:1", "e:1")).look(("shop", "main"))
+    settle(world)
+    for number in range(3):
+        pod(world, number)
+    return world
+
+
+async def test_a_new_cluster_gets_its_objects(world: World) -> None:
+    await ClusterLook(world.tools, Images("b:1", "e:1")).look(("shop", "main"))
+    kinds = sorted(each["kind"] for each in world.kube.objects.values())
+    assert kinds == [
+        "Cluster", "ConfigMap", "PodDisruptionBudget", "Service", "Service", "Service", "StatefulSet", "StatefulSet",
+    ]  # fmt: skip
+    assert world.condition("Cluster", "main") == ("False", "Starting")
+
+
+async def test_a_cluster_becomes_ready(running: World) -> None:
+    await ClusterLook(running.tools, Images("b:1", "e:1")).look(("shop", "main"))
+    status = running.status("Cluster", "main")
+    assert running.condition("Cluster", "main") == ("True", "AsWanted")
+    assert (status["readyBrokers"], status["clusterId"], status["controller"]) == (3, "cluster-id", 0)
+    assert status["bootstrap"]["kafka"] == "main-bootstrap.shop.svc:9092"
+
+
+async def test_brokers_are_replaced_one_by_one_and_the_controller_last(running: World) -> None:
+    settle(running, "r2")
+    await running.brokers.do(CreateTopic("orders", 3, 3, {}))
+    look = ClusterLook(running.tools, Images("b:1", "e:1"))
+    for expected in (1, 2, 0):
+        await look.look(("shop", "main"))
+        await look.look(("shop", "main"))  # while it is away, nothing else happens
+        assert running.kube.deleted[-1] == f"main-broker-{expected}"
+        pod(running, expected, revision="r2")
+    await look.look(("shop", "main"))
+    assert len(running.kube.deleted) == 3
+    running.sync("Cluster", "main")
+    assert running.condition("Cluster", "main") == ("True", "AsWanted")
+
+
+async def test_no_broker_is_replaced_while_replicas_lag(running: World) -> None:
+    settle(running, "r2")
+    await running.brokers.do(CreateTopic("orders", 1, 3, {}))
+    there = running.brokers.topics["orders"]
+    lagging = (replace(there.partitions[0], isr=(1, 2)),)
+    running.brokers.topics["orders"] = replace(there, partitions=lagging)
+    pod(running, 0, revision="r2")
+    await ClusterLook(running.tools, Images("b:1", "e:1")).look(("shop", "main"))
+    assert running.kube.deleted == []
+    assert running.condition("Cluster", "main") == ("True", "Rolling")
+
+
+async def test_somebody_elses_change_is_undone_and_told(running: World) -> None:
+    look = ClusterLook(running.tools, Images("b:1", "e:1"), settled_s=30)
+    await look.look(("shop", "main"))
+    running.sync("Cluster", "main")
+    running.kube.find("ConfigMap", "main-config")["data"] = {"ottla.properties": "x=y"}
+    running.clock.now += 60
+    await look.look(("shop", "main"))
+    assert "x=y" not in running.kube.find("ConfigMap", "main-config")["data"]["ottla.properties"]
+    assert running.kube.events[-1] == ("DriftRepaired", "ConfigMap main-config was changed by somebody else.")
+
+
+async def test_a_cluster_that_goes_is_let_go(world: World) -> None:
+    world.cast.remove("Cluster", ("shop", "main"))
+    assert await ClusterLook(world.tools, Images("b:1", "e:1")).look(("shop", "main")) is None
+    assert world.links.forgotten == [("shop", "main")]

@@ -1,0 +1,316 @@
+"""The operator as a process, with the rights of its manifests, against a real kube-apiserver and a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from operator_.api_server import OPERATOR, ApiError, ApiServer, find_program, path_of
+from operator_.bodies import ROOT, cluster, group, sample, topic
+from ottla_cli.free_ports import free_ports
+from ottla_cli.local_cluster import LocalCluster
+from ottla_client.sync import Admin, Producer
+from ottla_core.errors import RequestError
+from ottla_operator.brokers import Brokers
+
+PROGRAM = find_program()
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(PROGRAM is None, reason="no kube-apiserver on this machine; `make e2e` builds one"),
+]
+NAMESPACE = "shop"
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    assert PROGRAM is not None
+    server = ApiServer(PROGRAM, tmp_path_factory.mktemp("api"))
+    try:
+        server.wait_ready()
+        for name in ("crds", "rbac"):
+            for document in yaml.safe_load_all((ROOT / f"manifests/{name}.yaml").read_text()):
+                server.apply(document)
+        server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        until(lambda: "topics" in str(server.request("GET", "/apis/ottla.dev/v1alpha1")))
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[LocalCluster]:
+    with LocalCluster() as made:
+        yield made
+
+
+class Operator:
+    """The process; `kill` and `start` again at will."""
+
+    def __init__(self, api: ApiServer, bootstrap: str, folder: Path) -> None:
+        metrics, health = free_ports(2)
+        self.metrics_url = f"http://127.0.0.1:{metrics}/metrics"
+        self.log = folder / "operator.log"
+        self._environ = {
+            **os.environ,
+            "KUBECONFIG": str(api.kubeconfig(OPERATOR)),
+            "OTTLA_OPERATOR_BOOTSTRAP": bootstrap,
+            "OTTLA_OPERATOR_METRICS_PORT": str(metrics),
+            "OTTLA_OPERATOR_HEALTH_PORT": str(health),
+            "OTTLA_OPERATOR_RESYNC_S": "2",
+            "OTTLA_OPERATOR_GROUP_RESYNC_S": "1",
+            "PYTHONWARNINGS": "default",
+        }
+        self.start()
+
+    def start(self) -> None:
+        with open(self.log, "ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "ottla_operator"], env=self._environ, stdout=log, stderr=log
+            )
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self._process.send_signal(number)
+        return self._process.wait(20)
+
+
+@pytest.fixture(scope="module")
+def operator(
+    api: ApiServer, broker: LocalCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Operator]:
+    made = Operator(api, broker.grpc_bootstrap, tmp_path_factory.mktemp("operator"))
+    apply(api, cluster(brokers=1))
+    yield made
+    made.end()
+    text = made.log.read_text()
+    assert "Traceback" not in text, text[-5000:]
+    assert "forbidden" not in text.lower(), text[-5000:]
+
+
+def until(holds: Callable[[], Any], timeout_s: float = 30) -> Any:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = holds()
+        if found:
+            return found
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)
+
+
+def apply(api: ApiServer, body: dict[str, Any]) -> dict[str, Any]:
+    """Only what a person would write."""
+    meta = {"name": body["metadata"]["name"], "namespace": NAMESPACE}
+    if "annotations" in body["metadata"]:
+        meta["annotations"] = body["metadata"]["annotations"]
+    return api.apply({**body, "metadata": meta})
+
+
+def read(api: ApiServer, kind: str, name: str) -> dict[str, Any] | None:
+    body = {"apiVersion": "ottla.dev/v1alpha1", "kind": kind, "metadata": {"name": name}}
+    try:
+        found: dict[str, Any] = api.request("GET", path_of(body, NAMESPACE))
+    except ApiError as failed:
+        if failed.code == 404:
+            return None
+        raise
+    return found
+
+
+def condition(api: ApiServer, kind: str, name: str, type_: str = "Ready") -> tuple[str, str] | None:
+    status = (read(api, kind, name) or {}).get("status") or {}
+    for row in status.get("conditions") or ():
+        if (
+            row["type"] == type_
+            and row["observedGeneration"] == read(api, kind, name)["metadata"]["generation"]
+        ):  # type: ignore[index]
+            return row["status"], row["reason"]
+    return None
+
+
+def delete(api: ApiServer, kind: str, name: str) -> None:
+    body = {"apiVersion": "ottla.dev/v1alpha1", "kind": kind, "metadata": {"name": name}}
+    api.request("DELETE", path_of(body, NAMESPACE))
+
+
+def events(api: ApiServer, name: str) -> list[str]:
+    found = api.request("GET", f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
+    return [each["reason"] for each in found if each["involvedObject"]["name"] == name]
+
+
+# ------------------------------------------------------------------ what the API server refuses by itself
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (cluster("bad", brokers=0), "should be greater than or equal to 1"),
+        (cluster("bad", config={"log.dirs": "/x"}), "these are set by the operator"),
+        (cluster("bad", etcd={"managed": {"replicas": 2}}), "Unsupported value"),
+        (cluster("bad", etcd={"managed": {}, "endpoints": ["a:1"]}), "managed or endpoints"),
+        (cluster("x" * 41), "at most 40 letters"),
+        (topic("bad", topicName="a b"), "should match"),
+        (topic("bad", partitions=0), "greater than or equal to 1"),
+        (topic("bad", typo=1), "field not declared in schema"),
+        (group("bad", offsetReset={"id": "a", "to": "time"}), "time belongs to"),
+        (group("bad", assignor="random"), "Unsupported value"),
+    ],
+    ids=str,
+)
+def test_refused_at_once(api: ApiServer, body: dict[str, Any], message: str) -> None:
+    with pytest.raises(ApiError, match=message):
+        apply(api, body)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (cluster("fixed", brokers=3), cluster("fixed", brokers=1), "only become more"),
+        (cluster("fixed"), cluster("fixed", storage={"volumes": [{"size": "1Gi"}]}), "volumes of a Cluster"),
+        (cluster("fixed"), cluster("fixed", etcd={"endpoints": ["a:1"]}), "cannot move between"),
+        (topic("fixed"), topic("fixed", topicName="other"), "cannot be renamed"),
+        (topic("fixed"), topic("fixed", cluster={"name": "other"}), "another cluster"),
+        (group("fixed"), group("fixed", groupId="other"), "cannot be renamed"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_changed(
+    api: ApiServer, before: dict[str, Any], after: dict[str, Any], message: str
+) -> None:
+    apply(api, before)
+    try:
+        with pytest.raises(ApiError, match=message):
+            apply(api, after)
+    finally:
+        delete(api, before["kind"], "fixed")
+
+
+def test_samples_and_defaults(api: ApiServer) -> None:
+    for name in ("cluster", "topic", "consumergroup"):
+        body = sample(name)
+        body["metadata"]["name"] = "sample"
+        made = apply(api, body)
+        delete(api, made["kind"], "sample")
+    made = apply(api, cluster("defaults"))
+    delete(api, "Cluster", "defaults")
+    assert made["spec"]["brokers"] == 3
+    assert made["spec"]["storage"]["volumes"] == [{"size": "10Gi"}]
+
+
+# ------------------------------------------------------------------ the operator
+
+
+def test_a_cluster_gets_its_objects(api: ApiServer, operator: Operator) -> None:
+    until(lambda: condition(api, "Cluster", "main") == ("False", "Starting"))
+    found = api.request("GET", f"/apis/apps/v1/namespaces/{NAMESPACE}/statefulsets/main-broker")
+    uid = read(api, "Cluster", "main")["metadata"]["uid"]  # type: ignore[index]
+    assert found["metadata"]["ownerReferences"][0]["uid"] == uid
+    assert read(api, "Cluster", "main")["metadata"].get("finalizers") is None, "it can always be deleted"  # type: ignore[index]
+    # Somebody else's hand is noticed and undone.
+    path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/main-config"
+    api.request("PATCH", path, {"data": {"ottla.properties": "x=y"}}, kind="merge-patch+json")
+    until(lambda: "x=y" not in api.request("GET", path)["data"]["ottla.properties"])
+    until(lambda: "DriftRepaired" in events(api, "main"))
+
+
+def test_the_life_of_a_topic(api: ApiServer, operator: Operator, broker: LocalCluster) -> None:
+    apply(api, topic("life", partitions=2, config={"retention.ms": 60000}))
+    until(lambda: condition(api, "Topic", "life") == ("True", "AsWanted"))
+    status = read(api, "Topic", "life")["status"]  # type: ignore[index]
+    assert (status["partitionCount"], status["inSync"]) == (2, "2/2")
+    assert status["partitions"][0]["leader"] == 0
+    apply(api, topic("life", partitions=4, config={"retention.ms": 60000}))
+    until(lambda: read(api, "Topic", "life")["status"]["partitionCount"] == 4)  # type: ignore[index]
+    apply(api, topic("life", partitions=3, config={"retention.ms": 70000}))
+    until(lambda: condition(api, "Topic", "life") == ("False", "PartitionDecrease"))
+    with Admin(broker.grpc_bootstrap) as admin:
+        overrides = {
+            each.name: each.value for each in admin.describe_configs(topic="life") if each.source == "topic"
+        }
+        assert overrides == {"retention.ms": "60000"}, "nothing was changed"
+        apply(api, topic("life", partitions=4, config={"retention.ms": 70000}))
+        until(lambda: condition(api, "Topic", "life") == ("True", "AsWanted"))
+        admin.delete_topics(["life"])
+        until(lambda: "life" in admin.list_topics())
+        until(lambda: "DriftRepaired" in events(api, "life"))
+        delete(api, "Topic", "life")
+        until(lambda: read(api, "Topic", "life") is None)
+        until(lambda: "life" not in admin.list_topics())
+
+
+def test_two_topics_of_one_name(api: ApiServer, operator: Operator, broker: LocalCluster) -> None:
+    apply(api, topic("one", topicName="shared"))
+    until(lambda: condition(api, "Topic", "one") == ("True", "AsWanted"))
+    time.sleep(1.1)  # creation times have seconds
+    apply(api, topic("two", topicName="shared", partitions=3))
+    until(lambda: condition(api, "Topic", "two") == ("False", "Conflict"))
+    delete(api, "Topic", "two")
+    until(lambda: read(api, "Topic", "two") is None)
+    with Admin(broker.grpc_bootstrap) as admin:
+        assert "shared" in admin.list_topics()
+    delete(api, "Topic", "one")
+    until(lambda: read(api, "Topic", "one") is None)
+
+
+def test_a_topic_of_no_cluster_can_go(api: ApiServer, operator: Operator) -> None:
+    apply(api, topic("lost", cluster={"name": "nowhere"}))
+    until(lambda: condition(api, "Topic", "lost") == ("False", "NoCluster"))
+    until(lambda: read(api, "Topic", "lost")["metadata"].get("finalizers") == ["ottla.dev/topic"])  # type: ignore[index]
+    delete(api, "Topic", "lost")
+    until(lambda: read(api, "Topic", "lost") is None)
+
+
+def test_a_group_is_shown_and_reset_once(api: ApiServer, operator: Operator, broker: LocalCluster) -> None:
+    apply(api, topic("read", partitions=1))
+    until(lambda: condition(api, "Topic", "read") == ("True", "AsWanted"))
+    with Producer(broker.grpc_bootstrap) as producer:
+        for _ in range(7):
+            producer.send("read", value=b"x").result(10)
+    commit(broker.grpc_bootstrap, 5)
+    apply(api, group("readers"))
+    until(lambda: ((read(api, "ConsumerGroup", "readers") or {}).get("status") or {}).get("totalLag") == 2)
+    apply(api, group("readers", offsetReset={"id": "again", "to": "earliest"}))
+    until(lambda: condition(api, "ConsumerGroup", "readers", "OffsetsReset") == ("True", "Done"))
+    until(lambda: read(api, "ConsumerGroup", "readers")["status"]["totalLag"] == 7)  # type: ignore[index]
+    commit(broker.grpc_bootstrap, 6)
+    # A killed and restarted operator remembers by the status alone.
+    assert operator.end(signal.SIGKILL) == -signal.SIGKILL
+    operator.start()
+    until(lambda: read(api, "ConsumerGroup", "readers")["status"]["totalLag"] == 1)  # type: ignore[index]
+    delete(api, "ConsumerGroup", "readers")
+    until(lambda: read(api, "ConsumerGroup", "readers") is None)
+    delete(api, "Topic", "read")
+
+
+def commit(bootstrap: str, offset: int) -> None:
+    async def work() -> bool:
+        brokers = await Brokers.connect(bootstrap)
+        try:
+            await brokers.commit("readers", {("read", 0): offset})
+        except RequestError as refused:
+            assert refused.retriable
+            return False  # the coordinator of a new cluster needs a moment
+        finally:
+            await brokers.close()
+        return True
+
+    until(lambda: asyncio.run(work()))
+
+
+def test_release_lets_topics_go_without_an_operator(api: ApiServer, operator: Operator) -> None:
+    apply(api, topic("left", cluster={"name": "nowhere"}))
+    until(lambda: (read(api, "Topic", "left") or {})["metadata"].get("finalizers"))
+    assert operator.end() == 0
+    environ = {**os.environ, "KUBECONFIG": str(api.kubeconfig(OPERATOR))}
+    subprocess.run([sys.executable, "-m", "ottla_operator", "release"], env=environ, check=True, timeout=30)
+    delete(api, "Topic", "left")
+    assert read(api, "Topic", "left") is None
+    operator.start()

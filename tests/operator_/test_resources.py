@@ -1,0 +1,158 @@
+"""The objects of a Cluster. Goldens are rewritten with OTTLA_REWRITE=1; read the diff before committing it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operator_.bodies import cluster, pretty, sample
+from operator_.kube_models import judge
+from ottla_broker.config import resolve
+from ottla_operator.resources import CONFIG_HASH, Images, broker_settings, objects_of
+from ottla_operator.specs import RESERVED_SETTINGS, ClusterSpec, Meta
+
+GOLDEN = Path(__file__).parent / "golden"
+IMAGES = Images("ottla-broker:1", "etcd:1")
+
+CASES: dict[str, dict[str, Any]] = {
+    "smallest": {"brokers": 1, "storage": {"ephemeral": True, "volumes": [{"size": "1Gi"}]}},
+    "sample": sample("cluster")["spec"],
+    "everything": {
+        "brokers": 5,
+        "image": "mine:2",
+        "imagePullPolicy": "Never",
+        "storage": {
+            "volumes": [{"size": "1Gi", "storageClassName": "fast"}, {"size": "2Gi"}],
+            "deleteClaims": True,
+        },
+        "resources": {"limits": {"memory": "1Gi"}},
+        "config": {"num.partitions": 6},
+        "etcd": {"endpoints": ["etcd-0.etcd:2379", "etcd-1.etcd:2379"]},
+        "pod": {
+            "labels": {"team": "shop"},
+            "annotations": {"note": "x"},
+            "nodeSelector": {"disk": "nvme"},
+            "tolerations": [{"operator": "Exists"}],
+            "affinity": {"nodeAffinity": {}},
+            "priorityClassName": "high",
+        },
+        "podDisruptionBudget": {"maxUnavailable": 2},
+        "metrics": {"annotations": False},
+    },
+}
+
+
+def made(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    body = cluster(**spec)
+    return objects_of(Meta.of(body), ClusterSpec.of(body), IMAGES)
+
+
+def one(spec: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
+    return next(each for each in made(spec) if (each["kind"], each["metadata"]["name"]) == (kind, name))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_golden(case: str) -> None:
+    path = GOLDEN / f"cluster-{case}.json"
+    text = pretty(made(CASES[case]))
+    if os.environ.get("OTTLA_REWRITE"):
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_kubernetes_would_take_them(case: str) -> None:
+    for each in made(CASES[case]):
+        judge(each)
+        assert each["metadata"]["ownerReferences"][0]["uid"] == "uid-main"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_broker_would_take_its_settings(case: str) -> None:
+    """The file, with the variables that the pod adds, makes a whole configuration."""
+    text = one(CASES[case], "ConfigMap", "main-config")["data"]["ottla.properties"]
+    container = one(CASES[case], "StatefulSet", "main-broker")["spec"]["template"]["spec"]["containers"][0]
+    pod = {"POD_NAME": "main-broker-2", "POD_NAMESPACE": "shop", "OTTLA_BROKER_ID": "2"}
+    environ = dict(pod)
+    for each in container["env"]:
+        if "value" in each:
+            value = each["value"]
+            for name, known in pod.items():
+                value = value.replace(f"$({name})", known)
+            environ[each["name"]] = value
+    found = resolve({}, environ, text, file_name="ottla.properties")
+    assert found.warnings == ()
+    config = found.config
+    assert config.process.broker_id == 2
+    assert str(config.grpc.advertised) == "main-broker-2.main-brokers.shop.svc:9192"
+    assert str(config.kafka.advertised) == "main-broker-2.main-brokers.shop.svc:9092"
+    mounts = [each["mountPath"] for each in container["volumeMounts"]]
+    assert all(os.path.dirname(path) in mounts for path in config.log_dirs.dirs), (
+        "subfolders of their volumes"
+    )
+    # The broker must give up before Kubernetes kills it.
+    grace_s = one(CASES[case], "StatefulSet", "main-broker")["spec"]["template"]["spec"][
+        "terminationGracePeriodSeconds"
+    ]
+    assert config.process.stop_timeout_ms < grace_s * 1000
+
+
+def test_what_the_operator_sets_cannot_be_overridden() -> None:
+    body = cluster()
+    settings = broker_settings(Meta.of(body), ClusterSpec.of(body))
+    of_the_pod = {"broker.id", "kafka.advertised", "grpc.advertised"}
+    assert set(RESERVED_SETTINGS) - of_the_pod <= set(settings)
+
+
+@pytest.mark.parametrize(
+    ("brokers", "replicas", "min_isr"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (9, "3", "2")]
+)
+def test_replicas_follow_the_brokers(brokers: int, replicas: str, min_isr: str) -> None:
+    body = cluster(brokers=brokers)
+    settings = broker_settings(Meta.of(body), ClusterSpec.of(body))
+    assert (settings["default.replication.factor"], settings["min.insync.replicas"]) == (replicas, min_isr)
+
+
+def test_pods_have_no_rights_to_spare() -> None:
+    for case in CASES.values():
+        for each in made(case):
+            if each["kind"] != "StatefulSet":
+                continue
+            pod = each["spec"]["template"]["spec"]
+            assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0
+            assert pod["automountServiceAccountToken"] is False
+            for container in pod["containers"]:
+                held = container["securityContext"]
+                assert held["readOnlyRootFilesystem"] and not held["allowPrivilegeEscalation"]
+                assert held["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_a_changed_setting_changes_the_pods() -> None:
+    def digest(**config: int) -> str:
+        found = one({"config": config}, "StatefulSet", "main-broker")
+        return str(found["spec"]["template"]["metadata"]["annotations"][CONFIG_HASH])
+
+    assert digest() == digest() != digest(**{"num.partitions": 7})
+
+
+def test_selectors_find_exactly_their_own_pods() -> None:
+    objects = made(CASES["sample"])
+    pods = {
+        each["metadata"]["name"]: each["spec"]["template"]["metadata"]["labels"]
+        for each in objects
+        if each["kind"] == "StatefulSet"
+    }
+    for service, owner in (
+        ("main-brokers", "main-broker"),
+        ("main-bootstrap", "main-broker"),
+        ("main-etcd", "main-etcd"),
+    ):
+        selector = next(
+            each["spec"]["selector"]
+            for each in objects
+            if each["metadata"]["name"] == service and each["kind"] == "Service"
+        )
+        assert [name for name, labels in pods.items() if selector.items() <= labels.items()] == [owner]

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operator_.bodies import topic
+from ottla_operator.plan import (
+    AlterTopic,
+    Claim,
+    CreateTopic,
+    DeleteTopic,
+    GrowTopic,
+    Plan,
+    SeenPartition,
+    SeenTopic,
+    condition_of,
+    facts_of,
+    is_drift,
+    owner_of,
+    plan,
+    plan_removal,
+    words,
+)
+from ottla_operator.specs import Meta, TopicSpec
+
+
+def seen(partitions: int = 3, replicas: int = 2, **overrides: str) -> SeenTopic:
+    hosts = tuple(range(replicas))
+    made = tuple(SeenPartition(n, hosts[n % replicas], 4, hosts, hosts) for n in range(partitions))
+    return SeenTopic("orders", "id-1", False, made, overrides)
+
+
+def spec(**more: object) -> TopicSpec:
+    return TopicSpec.of(topic(**more))
+
+
+def test_a_missing_topic_is_created() -> None:
+    wanted = spec(partitions=3, replicas=2, config={"retention.ms": 5})
+    assert plan(wanted, None) == Plan((CreateTopic("orders", 3, 2, {"retention.ms": "5"}),))
+
+
+def test_without_replicas_the_brokers_decide() -> None:
+    assert plan(spec(), None).actions == (CreateTopic("orders", 1, None, {}),)
+    assert plan(spec(partitions=3), seen()).actions == ()
+
+
+def test_an_existing_topic_is_adopted() -> None:
+    assert plan(spec(partitions=3, replicas=2), seen()) == Plan()
+
+
+def test_growing_comes_before_configuring() -> None:
+    found = plan(spec(partitions=5, config={"retention.ms": 5}), seen(**{"segment.bytes": "7"}))
+    changes = {"retention.ms": "5", "segment.bytes": None}
+    assert found.actions == (GrowTopic("orders", 5), AlterTopic("orders", changes))
+
+
+def test_a_decrease_is_refused_and_nothing_else_happens() -> None:
+    found = plan(spec(partitions=2, config={"retention.ms": 5}), seen())
+    assert found.actions == ()
+    assert found.refusal is not None
+    assert (found.refusal.reason, found.refusal.holds) == ("PartitionDecrease", False)
+    assert "3 partitions and 2" in found.refusal.message
+
+
+def test_other_replicas_are_refused() -> None:
+    found = plan(spec(partitions=3, replicas=3), seen())
+    assert found.actions == ()
+    assert found.refusal is not None
+    assert found.refusal.reason == "ReplicasChange"
+
+
+def test_internal_topics_belong_to_the_brokers() -> None:
+    found = plan(spec(partitions=3), replace(seen(), internal=True))
+    assert found.refusal is not None
+    assert found.refusal.reason == "InternalTopic"
+    assert plan_removal(spec(), replace(seen(), internal=True)) == Plan()
+
+
+def test_removal() -> None:
+    assert plan_removal(spec(), seen()) == Plan((DeleteTopic("orders"),))
+    assert plan_removal(spec(), None) == Plan()
+    assert plan_removal(spec(deletionPolicy="Retain"), seen()) == Plan()
+
+
+keys = st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["1", "2"]))
+
+
+@given(st.integers(1, 5), keys, st.integers(0, 5), keys)
+def test_doing_a_plan_leaves_nothing_to_do(
+    wanted: int, config: dict[str, str], there: int, overrides: dict[str, str]
+) -> None:
+    """A twin that obeys: after its actions the plan is empty, and partitions never became fewer."""
+    goal = spec(partitions=wanted, config=config)
+    now = seen(there, **overrides) if there else None
+    first = plan(goal, now)
+    if first.refusal is not None:
+        assert there > wanted
+        return
+    for action in first.actions:
+        match action:
+            case CreateTopic(_, partitions, _, values):
+                now = seen(partitions, **values)
+            case GrowTopic(_, total):
+                assert now is not None and total > len(now.partitions)
+                now = seen(total, **now.overrides)
+            case AlterTopic(_, changes):
+                assert now is not None
+                merged: dict[str, str | None] = {**now.overrides, **changes}
+                now = replace(now, overrides={k: v for k, v in merged.items() if v is not None})
+        assert words(action)
+    assert plan(goal, now) == Plan()
+
+
+def test_the_oldest_owns() -> None:
+    old, young = Claim("2026-01-01T00:00:00Z", "b", "x"), Claim("2026-01-02T00:00:00Z", "a", "y")
+    assert owner_of([young, old]) == old
+    assert owner_of([young, replace(old, created=young.created)]) == young, "of the same second, by uid"
+    assert owner_of([]) is None
+
+
+def test_status_shows_leaders_and_who_is_in_sync() -> None:
+    lagging = replace(seen(2), partitions=(SeenPartition(0, 1, 4, (0, 1), (1,)), seen(2).partitions[1]))
+    facts = facts_of(lagging)
+    assert facts["partitions"][0] == {
+        "partition": 0,
+        "leader": 1,
+        "leaderEpoch": 4,
+        "replicas": [0, 1],
+        "isr": [1],
+    }
+    assert (facts["inSync"], facts["partitionCount"], facts["topicId"]) == ("1/2", 2, "id-1")
+    assert condition_of(lagging).holds
+
+
+def test_a_partition_without_a_leader_is_not_ready() -> None:
+    found = condition_of(replace(seen(), partitions=(SeenPartition(7, -1, 4, (0,), ()),)))
+    assert (found.holds, found.reason) == (False, "NoLeader")
+    assert "7" in found.message
+
+
+def test_a_status_stays_small() -> None:
+    assert len(facts_of(seen(2000))["partitions"]) == 500
+
+
+def test_drift_is_a_change_without_a_new_spec() -> None:
+    action = (GrowTopic("orders", 3),)
+    conditions = [{"type": "Ready", "status": "True", "reason": "AsWanted"}]
+    settled = {"observedGeneration": 1, "topicId": "id-1", "conditions": conditions}
+    meta = Meta.of(topic())
+    assert is_drift(meta, settled, action)
+    assert not is_drift(meta, settled, ())
+    assert not is_drift(meta, {**settled, "observedGeneration": 0}, action), "a new spec"
+    assert not is_drift(meta, None, action), "never seen before"

@@ -1,0 +1,213 @@
+"""An API server and brokers in memory, for the looks: enough of both to be contradicted by."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ottla_core.errors import InvalidReplicationFactor, UnknownMemberId
+from ottla_operator.apply import Applier
+from ottla_operator.brokers import BrokersAway, SeenCluster
+from ottla_operator.cast import Cast, Tools
+from ottla_operator.group_plan import Partition, SeenGroup
+from ottla_operator.kube import PLURALS, KubeError, path_of
+from ottla_operator.observe import Observer
+from ottla_operator.plan import (
+    Action,
+    AlterTopic,
+    CreateTopic,
+    DeleteTopic,
+    GrowTopic,
+    SeenPartition,
+    SeenTopic,
+)
+from ottla_operator.rolling import Hosted
+
+
+class MemoryKube:
+    """Objects by path. Apply merges the top level, replaces below, and only counts a version if something changed."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.events: list[tuple[str, str]] = []
+        self.deleted: list[str] = []
+        self._version = 10
+
+    async def get(self, path: str) -> dict[str, Any] | None:
+        return copy.deepcopy(self.objects.get(path))
+
+    async def list(self, path: str, *, label_selector: str | None = None) -> list[dict[str, Any]]:
+        wanted = dict(pair.split("=") for pair in (label_selector or "").split(",") if pair)
+        found = [each for at, each in self.objects.items() if at.startswith(f"{path}/")]
+        return [each for each in found if wanted.items() <= (each["metadata"].get("labels") or {}).items()]
+
+    async def request(
+        self, verb: str, path: str, body: Mapping[str, Any] | None = None, **options: Any
+    ) -> dict[str, Any]:
+        if verb == "post":
+            assert body is not None
+            self.events.append((body["reason"], body["message"]))
+            return dict(body)
+        if verb == "delete":
+            self.deleted.append(path.rsplit("/", 1)[1])
+            self.objects.pop(path, None)
+            return {}
+        assert verb == "patch" and body is not None
+        if path.endswith("/status"):
+            return self._status(path.removesuffix("/status"), body)
+        before = self.objects.get(path)
+        after = copy.deepcopy(dict(body))
+        after["metadata"] = {**(before or {}).get("metadata", {}), **after["metadata"]}
+        if before is not None:
+            after = {**before, **after}
+        if after != before:
+            after["metadata"]["resourceVersion"] = self._next()
+        self.objects[path] = after
+        return copy.deepcopy(after)
+
+    def _status(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        there = self.objects.get(path)
+        if there is None:
+            raise KubeError(404, "not found")
+        version = body["metadata"].get("resourceVersion")
+        if version is not None and version != there["metadata"]["resourceVersion"]:
+            raise KubeError(409, "conflict")
+        there["status"] = copy.deepcopy(body["status"])
+        there["metadata"]["resourceVersion"] = self._next()
+        return there
+
+    def _next(self) -> str:
+        self._version += 1
+        return str(self._version)
+
+    def put(self, body: dict[str, Any]) -> None:
+        meta = body["metadata"]
+        path = path_of(body["apiVersion"], body["kind"], meta["namespace"], meta["name"])
+        self.objects[path] = copy.deepcopy(body)
+
+    def find(self, kind: str, name: str) -> dict[str, Any]:
+        plural = next(plural for (_, each), plural in PLURALS.items() if each == kind)
+        return next(o for path, o in self.objects.items() if path.endswith(f"/{plural}/{name}"))
+
+
+class MemoryBrokers:
+    """Topics and one group, on three brokers."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, SeenTopic] = {}
+        self.seen_group = SeenGroup("billing", "Empty")
+        self.done: list[Action] = []
+        self.commits: list[dict[Partition, int]] = []
+        self.min_isr = 2
+
+    async def topic(self, name: str) -> SeenTopic | None:
+        return self.topics.get(name)
+
+    async def do(self, action: Action) -> None:
+        self.done.append(action)
+        match action:
+            case CreateTopic(name, partitions, replicas, config):
+                if (replicas or 1) > 3:
+                    raise InvalidReplicationFactor(f"{replicas} replicas, and 3 brokers.")
+                made = self._partitions(partitions, replicas or 3)
+                self.topics[name] = SeenTopic(name, f"id-{len(self.done)}", False, made, dict(config))
+            case GrowTopic(name, total):
+                there = self.topics[name]
+                self.topics[name] = replace(there, partitions=self._partitions(total, there.replicas))
+            case AlterTopic(name, changes):
+                there = self.topics[name]
+                merged = {**there.overrides, **changes}
+                kept = {key: value for key, value in merged.items() if value is not None}
+                self.topics[name] = replace(there, overrides=kept)
+            case DeleteTopic(name):
+                del self.topics[name]
+
+    @staticmethod
+    def _partitions(count: int, replicas: int) -> tuple[SeenPartition, ...]:
+        hosts = tuple(range(replicas))
+        return tuple(SeenPartition(n, hosts[n % replicas], 0, hosts, hosts) for n in range(count))
+
+    async def group(self, group: str, topics: Sequence[str]) -> SeenGroup:
+        return self.seen_group
+
+    async def offsets_at(self, partitions: Sequence[Partition], time_ms: int) -> dict[Partition, int]:
+        return dict.fromkeys(partitions, 2)
+
+    async def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
+        if self.seen_group.members:
+            raise UnknownMemberId("The group has members.")
+        self.commits.append(dict(offsets))
+        self.seen_group = replace(self.seen_group, committed={**self.seen_group.committed, **offsets})
+
+    async def cluster(self) -> SeenCluster:
+        return SeenCluster("cluster-id", 0, (0, 1, 2))
+
+    async def hosted(self) -> list[Hosted]:
+        return [
+            Hosted(f"{topic.name}-{each.partition}", each.replicas, each.isr, self.min_isr)
+            for topic in self.topics.values()
+            for each in topic.partitions
+        ]
+
+
+class MemoryLinks:
+    def __init__(self, brokers: MemoryBrokers) -> None:
+        self.brokers: MemoryBrokers | None = brokers
+        self.forgotten: list[tuple[str, str]] = []
+
+    async def ask(self, namespace: str, cluster: str, question: Callable[[Any], Awaitable[Any]]) -> Any:
+        if self.brokers is None:
+            raise BrokersAway("The brokers of main do not answer.")
+        return await question(self.brokers)
+
+    async def forget(self, key: tuple[str, str]) -> None:
+        self.forgotten.append(key)
+
+
+class HandClock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def wall_ms(self) -> int:
+        return int(self.now * 1000)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class World:
+    """All of it together; `put` is `kubectl apply` and the watch at once."""
+
+    def __init__(self) -> None:
+        self.kube = MemoryKube()
+        self.brokers = MemoryBrokers()
+        self.links = MemoryLinks(self.brokers)
+        self.clock = HandClock()
+        self.cast = Cast()
+        kube: Any = self.kube
+        links: Any = self.links
+        self.tools = Tools(self.cast, Observer(kube), Applier(kube, self.clock), links, self.clock)
+
+    def put(self, body: dict[str, Any]) -> tuple[str, str]:
+        self.kube.put(body)
+        self.sync(body["kind"], body["metadata"]["name"])
+        return body["metadata"]["namespace"], body["metadata"]["name"]
+
+    def sync(self, kind: str, name: str) -> dict[str, Any]:
+        """The watch catches up."""
+        found = self.kube.find(kind, name)
+        self.cast.put(kind, copy.deepcopy(found))
+        return found
+
+    def status(self, kind: str, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.sync(kind, name).get("status") or {}
+        return found
+
+    def condition(self, kind: str, name: str, type_: str = "Ready") -> tuple[str, str]:
+        row = next(each for each in self.status(kind, name)["conditions"] if each["type"] == type_)
+        return row["status"], row["reason"]

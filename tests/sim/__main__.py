@@ -1,0 +1,67 @@
+"""`python -m sim --seeds 500`, `python -m sim --seed 17`: worlds by the number, or one of them told in full.
+
+Exit code 1 at the first seed that breaks an invariant: what, when, the end of its trace, how to see it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Sequence
+
+from sim.campaign import FAULTS_S, Verdict, run_seed
+
+TRACE_LINES = 50
+
+
+def told(verdict: Verdict) -> str:
+    """A failure, for a person."""
+    cause = verdict.failure.__cause__ if verdict.failure is not None else None
+    lines = [
+        *verdict.trace[-TRACE_LINES:],
+        *(traceback.format_exception(cause) if cause is not None else ()),
+        f"seed {verdict.seed} failed at {verdict.virtual_s:.3f} virtual seconds: {verdict.failure}",
+        f"again: make sim SEED={verdict.seed}",
+    ]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="sim", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=100, help="how many worlds")
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
+    parser.add_argument("--seed", type=int, help="only this one, with the end of its trace")
+    parser.add_argument("--faults-s", type=float, default=FAULTS_S, help="virtual seconds of faults")
+    parser.add_argument("--digest", action="store_true", help="print the trace's digest of each seed")
+    options = parser.parse_args(arguments)
+    one = options.seed is not None
+    seeds = [options.seed] if one else range(options.first, options.first + options.seeds)
+    began, virtual_s, faults = time.monotonic(), 0.0, Counter[str]()
+    written = epochs = 0
+    for seed in seeds:
+        verdict = run_seed(seed, options.faults_s)
+        if verdict.failure is not None:
+            print(told(verdict))
+            return 1
+        if options.digest:
+            print(seed, verdict.digest)
+        elif one:
+            print("\n".join(verdict.trace))
+        virtual_s += verdict.virtual_s
+        written, epochs = written + verdict.acknowledged, epochs + verdict.epochs
+        faults.update(verdict.faults)
+    if not options.digest:
+        kinds = ", ".join(f"{count} {name}" for name, count in sorted(faults.items()))
+        took_s = time.monotonic() - began
+        print(
+            f"{len(seeds)} worlds, {virtual_s:.0f} virtual seconds in {took_s:.0f}: no invariant was broken"
+        )
+        print(f"{written} records acknowledged with acks=all, {epochs} leaderships; faults: {kinds}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

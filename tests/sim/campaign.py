@@ -1,0 +1,135 @@
+"""One run of a world: start, faults under load, healing, and the verdict. Used by the tests and by `python -m sim`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla_broker.partition.partition import ACKS_ALL
+from ottla_core.errors import RequestError
+from sim.checkers import POLL_S
+from sim.faults import Faults
+from sim.workload import PARTITIONS, Workload
+from sim.world import Unreachable, Violation, World
+
+FAULTS_S = 14.0
+#: After the last fault everything must be as it should be within so long.
+CONVERGE_S = 40.0
+_START_S = 30.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    seed: int
+    failure: Violation | None
+    virtual_s: float
+    digest: str
+    trace: tuple[str, ...]
+    #: How much has happened: a run in which nothing did proves nothing.
+    acknowledged: int
+    committed: int
+    epochs: int
+    faults: dict[str, int]
+
+
+class Campaign:
+    def __init__(self, seed: int, faults_s: float = FAULTS_S) -> None:
+        self.world = World(seed)
+        self.workload = Workload(self.world)
+        self.faults = Faults(self.world)
+        self._faults_s = faults_s
+
+    def run(self) -> Verdict:
+        world, failure = self.world, None
+        try:
+            world.run(self._main())
+        except Violation as violation:
+            failure = violation
+        checkers = world.checkers
+        return Verdict(
+            world.seed,
+            failure,
+            world.loop.time(),
+            world.digest,
+            tuple(world.trace),
+            len(checkers.acknowledged),
+            sum(checkers.committed_end.values()),
+            len(checkers._led),
+            dict(self.faults.counts),
+        )
+
+    async def _main(self) -> None:
+        world = self.world
+        for machine in world.machines.values():
+            machine.start()
+        world.loop.spawn(None, self._watch())
+        await self._until(lambda: len(world.serving) == len(world.machines), _START_S, "all brokers serve")
+        await self.workload.create_topics()
+        load = world.loop.spawn(None, self.workload.run())
+        await self.faults.run(world.clock.monotonic() + self._faults_s)
+        await self.faults.heal()
+        world.note("healed")
+        await self._until(self._is_converged, CONVERGE_S, "all replicas are in sync")
+        self.workload.is_over = True
+        await load
+        await self._last_words()
+
+    async def _watch(self) -> None:
+        while True:
+            await self.world.clock.sleep(POLL_S)
+            self.world.checkers.poll()
+
+    async def _last_words(self) -> None:
+        """I9: everything can be written and read again; then I5 and I8."""
+        world = self.world
+        waiting = dict.fromkeys(PARTITIONS)
+        deadline = world.clock.monotonic() + CONVERGE_S
+        while waiting:
+            for tp in list(waiting):
+                if await self.workload.write(tp, ACKS_ALL):
+                    del waiting[tp]
+            if world.clock.monotonic() > deadline:
+                raise Violation(
+                    f"I9 no write to {list(waiting)} in {CONVERGE_S:g} s after the faults; {self.picture()}"
+                )
+        await self._until(self._is_same, CONVERGE_S, "all replicas have the same")
+        world.checkers.poll()
+        try:
+            world.checkers.check_end(await self.workload.everything())
+        except (RequestError, Unreachable) as error:
+            raise Violation(f"I9 cannot be read after the faults: {error!r}") from error
+
+    async def _until(self, holds: object, limit_s: float, what: str) -> None:
+        clock = self.world.clock
+        deadline = clock.monotonic() + limit_s
+        while not holds():  # type: ignore[operator]
+            if clock.monotonic() > deadline:
+                raise Violation(f"I9 not within {limit_s:g} s: {what}; {self.picture()}")
+            await clock.sleep(0.1)
+
+    def _is_converged(self) -> bool:
+        states = self.world.states().values()
+        return all(set(s.isr) == set(s.replicas) and s.leader in s.isr and not s.elr for s in states)
+
+    def _is_same(self) -> bool:
+        for tp in PARTITIONS:
+            copies = [p for process in self.world.processes for p in process.partitions() if p.tp == tp]
+            if len({p.log.end_offset for p in copies} | {p.high_watermark for p in copies}) != 1:
+                return False
+        return self._is_converged()
+
+    def picture(self) -> str:
+        shown = [
+            f"{tp}: {s.leader}@{s.leader_epoch} isr={s.isr} elr={s.elr} torn={s.torn}"
+            for tp, s in self.world.states().items()
+        ]
+        for process in self.world.processes:
+            for p in process.partitions():
+                role = "leads" if p.is_leader else "follows" if p.following else "idle"
+                shown.append(
+                    f"{process.place} {p.tp} {role} {p.leader_epoch} end={p.log.end_offset} hw={p.high_watermark}"
+                )
+        return "; ".join(shown)
+
+
+def run_seed(seed: int, faults_s: float = FAULTS_S) -> Verdict:
+    return Campaign(seed, faults_s).run()

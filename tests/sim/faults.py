@@ -1,0 +1,264 @@
+"""What goes wrong in a world, drawn from the seed, and the budget: what the design claims to survive.
+
+Nothing that keeps the page cache is ever refused: kills, stops, cuts, delays and lost replies may hit any number of
+brokers at the same time, and the store's leases and history may go at any moment. Data loss has a budget:
+
+* B1: power may be lost on a broker (the unsynced tail of all its files goes) while, of every partition whose topic does
+  not ask for `flush.before.ack`, fewer than `min.insync.replicas` of ISR and ELR have lost something that the cluster
+  does not know of yet, this one counted, and another has lost nothing. (An ISR may shrink to that many before anybody
+  knows.) Topics that do ask survive the loss of power on all brokers at once.
+* B2: a disk may be lost (all of it) on the same condition, for every topic.
+* B3: the store itself forgets nothing that it has confirmed.
+
+That list is the durability claim (docs/durability.md); unclean election is off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from ottla_broker.controller import keys
+from sim.loop import chance_for
+from sim.workload import topics_of
+
+if TYPE_CHECKING:
+    from sim.world import Machine, World
+
+_AT_ONCE_MAX = 3
+
+
+class Budget:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def may_lose(self, machine: Machine, *, disk: bool) -> bool:
+        """B1, or B2 for the whole disk."""
+        self._forgive()
+        for tp, state in self._world.states().items():
+            config = topics_of(self._world)[tp.topic]
+            if config.get("flush.before.ack") == "true" and not disk:
+                continue
+            safe = dict.fromkeys((*state.isr, *state.elr))
+            if machine.id not in safe:
+                continue
+            others = [r for r in safe if r != machine.id]
+            torn = [r for r in others if r in state.torn or self._world.machines[r].is_torn]
+            if len(torn) == len(others) or len(torn) + 1 >= int(config["min.insync.replicas"]):
+                return False
+        return True
+
+    def _forgive(self) -> None:
+        """Once the controller has admitted a life after the loss, sets no longer count on what was lost."""
+        for machine in self._world.machines.values():
+            process = machine.process
+            member = self._world.etcd.entries.get(keys.member(machine.id))
+            if machine.is_torn and process is not None and process.is_serving and member is not None:
+                machine.is_torn = keys.decode_member(member).incarnation != process.incarnation
+
+
+class Faults:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._chance = chance_for(world.seed, "faults")
+        self._budget = Budget(world)
+        self._under_way = 0
+        self.counts: dict[str, int] = {}
+        self._kinds: list[tuple[str, Callable[[Machine, float], Coroutine[Any, Any, bool]]]] = [
+            ("kill", self._kill),
+            ("kill", self._kill),
+            ("double", self._double),
+            ("double", self._double),
+            ("blackout", self._blackout),
+            ("power", self._power),
+            ("disk", self._disk),
+            ("stop", self._stop),
+            ("pause", self._pause),
+            ("pause", self._pause),
+            ("isolate", self._isolate),
+            ("isolate", self._isolate),
+            ("one-way", self._one_way),
+            ("store", self._store),
+            ("replies", self._replies),
+            ("replies", self._replies),
+            ("lease", self._lease),
+            ("reset", self._reset),
+            ("clog", self._clog),
+            ("history", self._history),
+        ]
+
+    async def run(self, until: float) -> None:
+        world, chance = self._world, self._chance
+        while world.clock.monotonic() < until:
+            await world.clock.sleep(0.1 + chance.fraction() * 0.9)
+            name, fault = self._kinds[chance.below(len(self._kinds))]
+            machine = world.machines[1 + chance.below(len(world.machines))]
+            seconds = 0.05 + chance.fraction() ** 2 * 5
+            if self._under_way < _AT_ONCE_MAX:
+                world.loop.spawn(None, self._do(name, fault(machine, seconds), machine, seconds))
+
+    async def _do(self, name: str, work: Coroutine[Any, Any, bool], machine: Machine, seconds: float) -> None:
+        self._under_way += 1
+        self._world.note(f"fault {name} of {machine.id} for {seconds:.3f} s")
+        try:
+            if await work:
+                self.counts[name] = self.counts.get(name, 0) + 1
+        finally:
+            self._under_way -= 1
+
+    async def heal(self) -> None:
+        """All is well again: wait until every fault has undone itself, then start who is not there."""
+        while self._under_way:
+            await self._world.clock.sleep(0.1)
+        for machine in self._world.machines.values():
+            machine.power_on()
+            machine.start()
+
+    # ------------------------------------------------------------------ processes
+
+    async def _kill(self, machine: Machine, seconds: float) -> bool:
+        if machine.process is None:
+            return False
+        machine.kill()
+        # Half of them are back before anybody can have noticed.
+        await self._world.clock.sleep(seconds if self._chance.below(2) else seconds * 0.005)
+        machine.start()
+        return True
+
+    async def _double(self, machine: Machine, seconds: float) -> bool:
+        """A broker dies, and who would have to deal with it is hit in the middle of that."""
+        entry = self._world.etcd.entries.get(keys.CONTROLLER)
+        if machine.process is None or entry is None:
+            return False
+        other = self._world.machines[keys.decode_controller(entry)[0]]
+        machine.kill()
+        await self._world.clock.sleep(self._chance.fraction() * 0.15)
+        second = (self._pause, self._lease, self._isolate, self._store, self._paused_out)[
+            self._chance.below(5)
+        ]
+        await second(other, seconds)
+        machine.start()
+        return True
+
+    async def _paused_out(self, machine: Machine, seconds: float) -> bool:
+        """Stopped, and its lease gone meanwhile, so that another takes its place at once."""
+        await self._lease(machine, seconds)
+        return await self._pause(machine, 0.2 + seconds)
+
+    async def _blackout(self, machine: Machine, seconds: float) -> bool:
+        """Power is lost everywhere at once, where every topic asked for flushes (B1)."""
+        machines = list(self._world.machines.values())
+        if not self._world.is_flushed or not all(m.is_host_up for m in machines):
+            return False
+        for each in machines:
+            each.lose_power()
+        for each in machines:
+            await self._return(each, seconds * self._chance.fraction() * 0.3)
+        return True
+
+    async def _stop(self, machine: Machine, seconds: float) -> bool:
+        machine.stop_gracefully()
+        return True
+
+    async def _pause(self, machine: Machine, seconds: float) -> bool:
+        process = machine.process
+        if process is None or process.place.is_stopped:
+            return False
+        process.place.is_stopped = True
+        await self._world.clock.sleep(seconds)
+        if not process.place.is_dead:
+            self._world.note(f"{process.place} goes on")
+            self._world.loop.resume(process.place)
+        return True
+
+    async def _power(self, machine: Machine, seconds: float) -> bool:
+        if self._world.is_flushed and self._chance.below(2):
+            return await self._blackout(machine, seconds)
+        if not machine.is_host_up or not self._budget.may_lose(machine, disk=False):
+            return False
+        machine.lose_power()
+        await self._return(machine, seconds)
+        return True
+
+    async def _disk(self, machine: Machine, seconds: float) -> bool:
+        if not machine.is_host_up or not self._budget.may_lose(machine, disk=True):
+            return False
+        machine.lose_disk()
+        await self._return(machine, seconds)
+        return True
+
+    async def _return(self, machine: Machine, seconds: float) -> None:
+        await self._world.clock.sleep(seconds)
+        machine.power_on()
+        machine.start()
+
+    # ------------------------------------------------------------------ the network
+
+    async def _isolate(self, machine: Machine, seconds: float) -> bool:
+        """From all other brokers, and from the store too in half of the cases."""
+        net, others = self._world.net, [i for i in self._world.machines if i != machine.id]
+        with_store = self._chance.below(2) == 0 and not machine.is_store_cut
+        for other in others:
+            net.cut_way(machine.id, other)
+            net.cut_way(other, machine.id)
+        if with_store:
+            machine.cut_store(True)
+        await self._world.clock.sleep(seconds)
+        for other in others:
+            net.mend_way(machine.id, other)
+            net.mend_way(other, machine.id)
+        if with_store:
+            machine.cut_store(False)
+        return True
+
+    async def _one_way(self, machine: Machine, seconds: float) -> bool:
+        other = self._other(machine)
+        self._world.net.cut_way(machine.id, other)
+        await self._world.clock.sleep(seconds)
+        self._world.net.mend_way(machine.id, other)
+        return True
+
+    async def _reset(self, machine: Machine, seconds: float) -> bool:
+        self._world.net.reset(machine.id)
+        return True
+
+    async def _clog(self, machine: Machine, seconds: float) -> bool:
+        way = machine.id, self._other(machine)
+        self._world.clogs[way] = 0.05 + self._chance.fraction()
+        await self._world.clock.sleep(seconds)
+        self._world.clogs.pop(way, None)
+        return True
+
+    def _other(self, machine: Machine) -> int:
+        others = [i for i in self._world.machines if i != machine.id]
+        return others[self._chance.below(len(others))]
+
+    # ------------------------------------------------------------------ the store
+
+    async def _store(self, machine: Machine, seconds: float) -> bool:
+        if machine.is_store_cut:
+            return False
+        machine.cut_store(True)
+        await self._world.clock.sleep(seconds)
+        machine.cut_store(False)
+        return True
+
+    async def _replies(self, machine: Machine, seconds: float) -> bool:
+        self._world.store_losses[machine.id] = self._chance.fraction() * 0.3, self._chance.fraction() * 0.5
+        await self._world.clock.sleep(seconds)
+        self._world.store_losses.pop(machine.id, None)
+        return True
+
+    async def _lease(self, machine: Machine, seconds: float) -> bool:
+        entry = self._world.etcd.entries.get(keys.broker(machine.id))
+        if entry is None:
+            return False
+        self._world.etcd.end_lease(entry.lease)
+        return True
+
+    async def _history(self, machine: Machine, seconds: float) -> bool:
+        """Compacted under a watch that breaks: everything is to be read again."""
+        self._world.etcd.compact(self._world.etcd.revision)
+        if machine.process is not None:
+            machine.process.store.break_watches()
+        return True

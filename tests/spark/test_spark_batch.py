@@ -1,0 +1,225 @@
+"""Batch reads and writes of a real broker from a real Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.utils import CapturedException
+
+from ottla_cli.local_cluster import LocalCluster
+from ottla_client import TopicPartition
+from ottla_client.sync import Admin, Consumer, Producer
+
+pytestmark = pytest.mark.integration
+
+Read = Callable[..., DataFrame]
+
+
+@pytest.fixture
+def read(spark: SparkSession, local_cluster: LocalCluster) -> Read:
+    def load(**options: str) -> DataFrame:
+        given = {"bootstrap.servers": local_cluster.grpc_bootstrap, **options}
+        return spark.read.format("ottla").options(**given).load()
+
+    return load
+
+
+def fill(cluster: LocalCluster, topic: str, count: int, partitions: int = 1, **settings: Any) -> None:
+    with Producer(cluster.grpc_bootstrap, **settings) as producer:
+        for n in range(count):
+            producer.send(topic, b"%d" % n, key=b"k%d" % n, partition=n % partitions, timestamp_ms=10**12 + n)
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_rows_are_what_was_written(
+    read: Read, local_cluster: LocalCluster, make_topic: Callable[..., str], compression: str
+) -> None:
+    topic = make_topic(3)
+    sent = []
+    with Producer(local_cluster.grpc_bootstrap, compression=compression, batch_size=3000) as producer:
+        for n in range(1000):
+            key = None if n % 3 == 0 else b"key-%d" % n
+            value = None if n % 7 == 0 else bytes([n % 256]) * (n % 300)
+            headers = [("n", b"%d" % n), ("n", None)] if n % 5 == 0 else []
+            promise = producer.send(topic, value, key, headers=headers, timestamp_ms=1_700_000_000_000 + n)
+            sent.append((promise, key, value, headers or None, 1_700_000_000 + n / 1000))
+    rows = (
+        read(subscribe=topic, includeHeaders="true").selectExpr("*", "double(timestamp) as seconds").collect()
+    )
+    got = {
+        (row.topic, row.partition, row.offset): (
+            None if row.key is None else bytes(row.key),
+            None if row.value is None else bytes(row.value),
+            row.headers and [(h.key, None if h.value is None else bytes(h.value)) for h in row.headers],
+            row.seconds,
+        )
+        for row in rows
+    }
+    assert got == {
+        (topic, promise.result().partition, promise.result().offset): (
+            key,
+            value,
+            headers,
+            pytest.approx(seconds),
+        )
+        for promise, key, value, headers, seconds in sent
+    }
+    assert {row.timestampType for row in rows} == {0}
+
+
+def test_a_partition_is_cut_for_more_tasks(
+    read: Read, local_cluster: LocalCluster, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic(2)
+    fill(local_cluster, topic, 1000, 2, batch_size=500)
+    frame = read(subscribe=topic, minPartitions="8")
+    assert frame.rdd.getNumPartitions() == 8
+    assert sorted(int(row.value) for row in frame.select("value").collect()) == list(range(1000))
+
+
+def test_between_offsets_and_times(
+    read: Read, local_cluster: LocalCluster, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic(2)
+    fill(local_cluster, topic, 100, 2)
+
+    def numbers(**options: str) -> list[int]:
+        return sorted(int(row.value) for row in read(subscribe=topic, **options).select("value").collect())
+
+    start, end = {topic: {"0": 10, "1": -2}}, {topic: {"0": 12, "1": 3}}
+    assert numbers(startingOffsets=json.dumps(start), endingOffsets=json.dumps(end)) == [1, 3, 5, 20, 22]
+    assert numbers(startingTimestamp=str(10**12 + 95)) == [95, 96, 97, 98, 99]
+    assert numbers(endingTimestamp=str(10**12 + 3)) == [0, 1, 2]
+    assert read(assign=json.dumps({topic: [1]})).count() == 50
+    assert read(subscribePattern=topic[:-1] + ".").count() == 100
+
+
+def test_an_empty_topic_has_no_rows(read: Read, make_topic: Callable[..., str]) -> None:
+    assert read(subscribe=make_topic(2)).collect() == []
+
+
+def test_a_limit_ends_a_read_early(
+    read: Read, local_cluster: LocalCluster, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic(1)
+    fill(local_cluster, topic, 5000, batch_size=1000)
+    assert [int(row.value) for row in read(subscribe=topic).limit(3).collect()] == [0, 1, 2]
+
+
+def test_expired_offsets(
+    read: Read, local_cluster: LocalCluster, make_topic: Callable[..., str], admin: Admin
+) -> None:
+    topic = make_topic(1)
+    fill(local_cluster, topic, 100)
+    admin.delete_records({TopicPartition(topic, 0): 40})
+    start = json.dumps({topic: {"0": 5}})
+    with pytest.raises(AnalysisException, match=f"Offsets 5 to 39 of {topic}-0 have expired.*failOnDataLoss"):
+        read(subscribe=topic, startingOffsets=start).count()
+    assert read(subscribe=topic, startingOffsets=start, failOnDataLoss="false").count() == 60
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"subscribe": "no-such-topic"}, "Topic 'no-such-topic' does not exist at 127"),
+        ({"subscribe": "t", "startingOfset": "earliest"}, r"did you mean startingOffsets\?"),
+        ({"subscribe": "t", "bootstrap.servers": "nowhere"}, "'nowhere' is not an address"),
+        ({"subscribe": "t", "bootstrap.servers": "127.0.0.1:1"}, "Nothing listens at 127.0.0.1:1"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(read: Read, options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(AnalysisException, match=sentence):
+        read(**options).count()
+
+
+def test_the_kafka_port_is_told_apart(
+    read: Read, local_cluster: LocalCluster, make_topic: Callable[..., str]
+) -> None:
+    port = int(local_cluster.kafka_bootstrap.rsplit(":", 1)[1])
+    with pytest.raises(
+        AnalysisException, match=f"speaks the Kafka protocol.*gRPC: try 127.0.0.1:{port + 100}"
+    ):
+        read(subscribe=make_topic(), **{"bootstrap.servers": local_cluster.kafka_bootstrap}).count()
+
+
+# --- writing ---
+
+
+def test_what_is_written_comes_back(
+    spark: SparkSession, read: Read, local_cluster: LocalCluster, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic(2)
+    frame = spark.range(500).selectExpr(
+        "string(id) as key",
+        "case when id % 10 = 0 then null else string(id * 2) end as value",
+        "int(id % 2) as partition",
+        "case when id % 4 = 0 then array(struct('h' as key, binary(string(id)) as value)) end as headers",
+        "'ignored' as offset",
+    )
+    writing = frame.write.format("ottla").option("kafka.bootstrap.servers", local_cluster.grpc_bootstrap)
+    writing.option("topic", topic).option("compression", "lz4").mode("append").save()
+    got = {
+        (row.key, row.value, row.partition, None if row.headers is None else bytes(row.headers[0].value))
+        for row in read(subscribe=topic, includeHeaders="true")
+        .selectExpr("string(key) key", "string(value) value", "partition", "headers")
+        .collect()
+    }
+    assert got == {
+        (
+            str(n),
+            None if n % 10 == 0 else str(n * 2),
+            n % 2,
+            str(n).encode() if n % 4 == 0 else None,
+        )
+        for n in range(500)
+    }
+
+
+def test_keys_go_where_other_clients_put_them(
+    spark: SparkSession, local_cluster: LocalCluster, make_topic: Callable[..., str]
+) -> None:
+    """By a column for the topic, and the default partitioner."""
+    topic = make_topic(4)
+    frame = spark.range(100).selectExpr(f"'{topic}' as topic", "string(id) as key", "string(id) as value")
+    frame.write.format("ottla").option("bootstrap.servers", local_cluster.grpc_bootstrap).mode(
+        "append"
+    ).save()
+    fill(local_cluster, topic, 0)
+    with Producer(local_cluster.grpc_bootstrap) as producer:
+        placed = {n: producer.send(topic, None, b"%d" % n).result(10).partition for n in range(100)}
+    with Consumer(local_cluster.grpc_bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, n) for n in range(4)])
+        seen: list[tuple[bytes, int]] = []
+        while len(seen) < 200:
+            seen += [(record.key, record.partition) for record in consumer.poll(5000)]
+    assert sorted(seen) == sorted([(b"%d" % n, partition) for n, partition in placed.items()] * 2)
+
+
+@pytest.mark.parametrize(
+    ("columns", "mode", "options", "sentence"),
+    [
+        ("string(id) as words", "append", {"topic": "t"}, "There is no column value; the columns are words"),
+        ("id as value", "append", {"topic": "t"}, "Column value must be binary or string; it is bigint"),
+        ("string(id) as value", "append", {}, "Name a topic"),
+        ("string(id) as value", "overwrite", {"topic": "t"}, "not overwritten; write with mode"),
+        ("string(id) as value", "append", {"topic": "t", "compresion": "lz4"}, "did you mean compression"),
+        ("string(null) as topic, 'v' as value", "append", {}, "column topic is null"),
+    ],
+)
+def test_what_cannot_be_written_is_told(
+    spark: SparkSession,
+    local_cluster: LocalCluster,
+    columns: str,
+    mode: str,
+    options: dict[str, str],
+    sentence: str,
+) -> None:
+    frame = spark.range(1).selectExpr(*columns.split(", "))
+    writing = frame.write.format("ottla").option("bootstrap.servers", local_cluster.grpc_bootstrap)
+    with pytest.raises(CapturedException, match=sentence):
+        writing.options(**options).mode(mode).save()

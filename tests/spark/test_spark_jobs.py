@@ -1,0 +1,95 @@
+"""The activity pipeline counts what the generator made; the generator makes what it says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs import activity, generate
+from jobs.demo_activity import Count, results, table
+from ottla_cli.local_cluster import LocalCluster
+
+JOBS = Path(activity.__file__).parent
+
+
+def time_s(event: dict[str, str]) -> float:
+    return datetime.fromisoformat(event["time"]).timestamp()
+
+
+def test_the_same_seed_gives_the_same_events() -> None:
+    plan = generate.Plan(events=500)
+    assert list(generate.events(plan)) == list(generate.events(plan))
+    assert list(generate.events(plan)) != list(generate.events(generate.Plan(events=500, seed=2)))
+
+
+def test_events_are_skewed_late_and_doubled_as_asked() -> None:
+    plan = generate.Plan(events=10_000, late=0.1, duplicates=0.05, lateness_s=30, too_late=0.01)
+    made = list(generate.events(plan))
+    ids = Counter(event["event_id"] for event in made)
+    assert len(ids) == 10_001
+    assert 400 < sum(count - 1 for count in ids.values()) < 600
+    newest, behind = 0.0, []
+    for event in made[:-1]:
+        newest = max(newest, time_s(event))
+        behind.append(newest - time_s(event))
+    assert 1300 < sum(1 for seconds in behind if seconds > 0.1) < 1800
+    assert 60 < sum(1 for seconds in behind if seconds > 30.1) < 140
+    users = Counter(event["user"] for event in made).most_common()
+    assert users[0][1] > 20 * users[len(users) // 2][1]
+    assert made[-1]["page"] is None
+    assert time_s(made[-1]) > newest
+
+
+@pytest.mark.integration
+def test_windows_are_counted_once_and_without_copies(
+    spark: SparkSession, local_cluster: LocalCluster, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    plan = generate.Plan(events=3000, late=0.1, duplicates=0.1, lateness_s=60, span_s=240)
+    events, counts = make_topic(2), make_topic(1)
+    generate.send(local_cluster.grpc_bootstrap, events, plan)
+    job = activity.Job(
+        local_cluster.grpc_bootstrap,
+        events,
+        counts,
+        str(tmp_path / "parquet"),
+        str(tmp_path / "checkpoint"),
+        max_offsets=2000,
+    )
+    for _ in range(2):  # the second run finds nothing new, and writes nothing twice
+        query = activity.start(spark, job)
+        assert query.awaitTermination(120)
+    seen: dict[str, tuple[str, str]] = {}
+    for event in generate.events(plan):
+        if event["page"] is not None:
+            seen[event["event_id"]] = (event["time"][11:16], event["page"])
+    expected = Counter(seen.values())
+    got = results(spark, job)
+    assert {(each.window, each.page): each.events for each in got} == expected
+    rows = spark.read.parquet(job.parquet).selectExpr(
+        "date_format(window_start, 'HH:mm') w", "page", "events"
+    )
+    assert sorted(map(tuple, rows.collect())) == sorted((*key, count) for key, count in expected.items())
+
+
+def test_a_table_has_pages_down_and_windows_across() -> None:
+    counts = [Count("00:00", "/", 1500, 3), Count("00:01", "/", 2, 1), Count("00:01", "/help", 7, 2)]
+    assert table(counts).splitlines() == [
+        "page             00:00     00:01",
+        "/                1,500         2",
+        "/help                0         7",
+    ]
+
+
+@pytest.mark.parametrize("name", ["activity.py", "generate.py", "demo_activity.py"])
+def test_help_is_there(name: str) -> None:
+    made = subprocess.run(
+        [sys.executable, str(JOBS / name), "--help"], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert "--bootstrap-servers" in made.stdout

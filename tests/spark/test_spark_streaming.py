@@ -1,0 +1,195 @@
+"""Streaming queries against a real broker: checkpoints, limits, triggers, growth."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from ottla_cli.local_cluster import LocalCluster
+from ottla_client import TopicPartition
+from ottla_client.sync import Admin, Producer
+
+pytestmark = pytest.mark.integration
+
+_PATIENCE_S = 60
+
+
+@pytest.fixture
+def send(local_cluster: LocalCluster) -> Callable[..., None]:
+    def send(topic: str, numbers: Iterator[int] | range, partitions: int = 1) -> None:
+        with Producer(local_cluster.grpc_bootstrap) as producer:
+            for n in numbers:
+                producer.send(topic, b"%d" % n, partition=n % partitions)
+
+    return send
+
+
+class Collected:
+    """The numbers that each micro-batch brought."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, topic: str, checkpoint: Path) -> None:
+        self._spark = spark
+        self._options = {"bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+        self._checkpoint = checkpoint
+        #: By number: a batch that Spark had not marked as done before a stop comes once more, and is the same.
+        self.batches: dict[int, list[int]] = {}
+
+    @property
+    def numbers(self) -> list[int]:
+        return sorted(n for batch in list(self.batches.values()) for n in batch)
+
+    def _take(self, frame: DataFrame, batch_id: int) -> None:
+        self.batches[batch_id] = [int(row.value) for row in frame.select("value").collect()]
+
+    def start(self, trigger: dict[str, Any], **options: str) -> StreamingQuery:
+        loaded = self._spark.readStream.format("ottla").options(**self._options, **options).load()
+        writing = loaded.writeStream.foreachBatch(self._take).option(
+            "checkpointLocation", str(self._checkpoint)
+        )
+        return writing.trigger(**trigger).start()
+
+    @contextlib.contextmanager
+    def running(self, **options: str) -> Iterator[StreamingQuery]:
+        query = self.start({"processingTime": "100 milliseconds"}, **options)
+        try:
+            yield query
+        finally:
+            query.stop()
+
+    def all_there_is(self, **options: str) -> None:
+        query = self.start({"availableNow": True}, **options)
+        assert query.awaitTermination(_PATIENCE_S)
+
+    def wait_for(self, query: StreamingQuery, count: int) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while len(self.numbers) < count and query.isActive and time.monotonic() < deadline:
+            time.sleep(0.05)
+        error = query.exception()
+        if error is not None:
+            raise error
+
+
+@pytest.fixture
+def collect(spark: SparkSession, local_cluster: LocalCluster, tmp_path: Path) -> Callable[[str], Collected]:
+    return lambda topic: Collected(spark, local_cluster.grpc_bootstrap, topic, tmp_path / "checkpoint")
+
+
+def test_a_restarted_query_goes_on_where_it_stopped(
+    collect: Callable[[str], Collected],
+    send: Callable[..., None],
+    make_topic: Callable[..., str],
+    tmp_path: Path,
+) -> None:
+    topic = make_topic(2)
+    send(topic, range(100), 2)
+    collected = collect(topic)
+    with collected.running() as query:
+        collected.wait_for(query, 100)
+        send(topic, range(100, 150), 2)
+        collected.wait_for(query, 150)
+    send(topic, range(150, 200), 2)
+    with collected.running() as query:
+        collected.wait_for(query, 200)
+    assert collected.numbers == list(range(200))
+    written = sorted((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    assert json.loads(written[-1].read_text().splitlines()[-1]) == {topic: {"0": 100, "1": 100}}
+
+
+def test_available_now_reads_what_is_there_within_the_limit(
+    collect: Callable[[str], Collected], send: Callable[..., None], make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic(2)
+    send(topic, range(100), 2)
+    collected = collect(topic)
+    collected.all_there_is(maxOffsetsPerTrigger="30")
+    assert collected.numbers == list(range(100))
+    assert [len(batch) for batch in collected.batches.values()] == [30, 30, 30, 10]
+    send(topic, range(100, 110), 2)
+    collected.all_there_is(maxOffsetsPerTrigger="30")
+    assert collected.numbers == list(range(110))
+    assert len(collected.batches) == 5
+
+
+def test_a_partition_that_is_added_is_picked_up(
+    collect: Callable[[str], Collected],
+    send: Callable[..., None],
+    make_topic: Callable[..., str],
+    admin: Admin,
+) -> None:
+    topic = make_topic(1)
+    send(topic, range(10))
+    collected = collect(topic)
+    with collected.running() as query:
+        collected.wait_for(query, 10)
+        admin.create_partitions(topic, 3)
+        send(topic, range(10, 40), 3)
+        collected.wait_for(query, 40)
+        progress = query.lastProgress
+    assert collected.numbers == list(range(40))
+    assert progress is not None
+    assert topic in str(progress["sources"][0]["latestOffset"])
+
+
+def test_expired_offsets_stop_the_query_unless_told_to_go_on(
+    collect: Callable[[str], Collected],
+    send: Callable[..., None],
+    make_topic: Callable[..., str],
+    admin: Admin,
+) -> None:
+    topic = make_topic(1)
+    send(topic, range(10))
+    collected = collect(topic)
+    collected.all_there_is()
+    send(topic, range(10, 100))
+    admin.delete_records({TopicPartition(topic, 0): 60})
+    query = collected.start({"availableNow": True})
+    with pytest.raises(StreamingQueryException, match=f"Offsets 10 to 59 of {topic}-0 have expired"):
+        query.awaitTermination(_PATIENCE_S)
+    collected.all_there_is(failOnDataLoss="false")
+    assert collected.numbers == [*range(10), *range(60, 100)]
+
+
+def test_an_unknown_topic_stops_the_query_with_a_sentence(collect: Callable[[str], Collected]) -> None:
+    query = collect("no-such-topic").start({"availableNow": True})
+    with pytest.raises(StreamingQueryException, match="Topic 'no-such-topic' does not exist"):
+        query.awaitTermination(_PATIENCE_S)
+
+
+def test_from_topic_to_topic(
+    spark: SparkSession,
+    local_cluster: LocalCluster,
+    send: Callable[..., None],
+    make_topic: Callable[..., str],
+    tmp_path: Path,
+) -> None:
+    source, target = make_topic(2), make_topic(2)
+    send(source, range(100), 2)
+    bootstrap = {"bootstrap.servers": local_cluster.grpc_bootstrap}
+    loaded = (
+        spark.readStream.format("ottla")
+        .options(**bootstrap, subscribe=source, startingOffsets="earliest")
+        .load()
+    )
+    writing = loaded.selectExpr("value as key", "string(int(string(value)) * 2) as value").writeStream.format(
+        "ottla"
+    )
+    for numbers in (range(0), range(100, 150)):
+        send(source, numbers, 2)
+        query = (
+            writing.options(**bootstrap, topic=target, checkpointLocation=str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(_PATIENCE_S)
+    rows = spark.read.format("ottla").options(**bootstrap, subscribe=target).load()
+    got = sorted((int(row.key), int(row.value)) for row in rows.select("key", "value").collect())
+    assert got == [(n, n * 2) for n in range(150)]
