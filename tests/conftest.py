@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from ottla_cli.local_cluster import LocalCluster
+
+
+def pytest_configure() -> None:
+    """Jobs that a shell starts in the background ignore Ctrl-C, and so would the children that tests interrupt."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

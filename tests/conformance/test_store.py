@@ -341,7 +341,7 @@ class TestEtcdAway:
         await store.close()
 
     async def test_a_frozen_store_ends_the_watch_and_the_calls(self, etcd: EtcdProcess) -> None:
-        store = EtcdStore([etcd.endpoint], f"/ottla/{uuid4()}", timeout_s=0.5, progress_s=0.1, silence_s=0.5)
+        store = EtcdStore([etcd.endpoint], f"/ottla/{uuid4()}", timeout_s=2, progress_s=0.1, silence_s=1.5)
         start = await write(store, "a")
         async with aclosing(store.watch("", start)) as watch:  # type: ignore[type-var]
             assert (await anext(watch)).changes == ()
