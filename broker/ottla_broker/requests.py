@@ -101,7 +101,7 @@ class ConfigChange:
 class ConfigValue:
     name: str
     value: str | None
-    #: The first of these that sets it: "topic", "dynamic-broker" (at run time, for this broker),
+    #: The first of these that sets it: "topic", "group", "dynamic-broker" (at run time, for this broker),
     #: "dynamic-default-broker" (at run time, for all), "static-broker" (file, flags) or "default".
     source: str
     type: str  # "boolean", "string", "int", "long", "double", "list"

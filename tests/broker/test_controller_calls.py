@@ -16,6 +16,7 @@ from ottla_broker.service.controller_calls import UNFINISHED_MAX, ControllerCall
 from ottla_broker.service.topics import TopicService
 from ottla_core.errors import (
     InvalidConfig,
+    InvalidGroupId,
     InvalidReplicationFactor,
     NotController,
     RequestTimedOut,
@@ -119,6 +120,22 @@ async def test_two_edits_at_once_both_count(world: SimWorld, admins: list[Admin]
     ]
     await done(world, asyncio.gather(*both))
     assert admins[0].node.image.broker_configs[""] == {"log.retention.ms": "5", "log.roll.ms": "5"}
+    names = ("consumer.session.timeout.ms", "consumer.rebalance.timeout.ms", "consumer.assignor")
+    own = [
+        admin.configs.alter_group("g", [ConfigChange("set", name, "7000")], validate_only=False)
+        for admin, name in zip(admins, names, strict=True)
+    ]
+    await done(world, asyncio.gather(*own))
+    await world.until(lambda: len(admins[2].node.image.group_configs["g"]) == 3)
+    described = {each.name: (each.value, each.source) for each in admins[2].configs.describe_group("g")}
+    assert described == dict.fromkeys(names, ("7000", "group"))
+    await done(world, admins[1].configs.replace_group("g", {names[2]: "range"}, validate_only=False))
+    assert admins[1].node.image.group_configs == {"g": {"consumer.assignor": "range"}}
+    for values, said in (({names[0]: "5999"}, "brokers take 6000"), ({names[0]: "soon"}, "whole number")):
+        with pytest.raises(InvalidConfig, match=said):
+            await admins[1].configs.replace_group("g", values, validate_only=False)
+    with pytest.raises(InvalidGroupId):
+        await admins[1].configs.replace_group("", {}, validate_only=True)
     with pytest.raises(InvalidConfig):
         await admins[1].configs.alter_topic(
             "a", [ConfigChange("set", "retention.ms", "soon")], validate_only=False

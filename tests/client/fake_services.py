@@ -408,6 +408,22 @@ class FakeConfigs:
             else:
                 own[change.name] = change.value or ""
 
+    def describe_group(self, group: str) -> list[ConfigValue]:
+        own = self._cluster.configs.get(f"group {group}", {})
+        return [
+            ConfigValue(
+                "consumer.assignor", own.get("consumer.assignor"), "group" if own else "default", "string", ""
+            )
+        ]
+
+    async def alter_group(self, group: str, changes: Sequence[ConfigChange], *, validate_only: bool) -> None:
+        own = self._cluster.configs.setdefault(f"group {group}", {})
+        for change in changes:
+            if change.kind == "delete":
+                own.pop(change.name, None)
+            else:
+                own[change.name] = change.value or ""
+
     async def alter_broker(
         self, broker_id: int | None, changes: Sequence[ConfigChange], *, validate_only: bool
     ) -> None:

@@ -111,6 +111,8 @@ class ClusterImage:
     names_by_id: Mapping[UUID, str] = field(default_factory=lambda: MappingProxyType({}))
     #: Broker configuration set at run time; key "" holds what counts for all brokers.
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+    #: What is set for consumer groups, by group id; a group with settings need not exist.
+    group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
 
     members: Mapping[int, MemberImage] = field(default_factory=lambda: MappingProxyType({}))
     #: Which process is controller: its broker id alone would not tell it from its predecessor.

@@ -80,6 +80,8 @@ def _revisions(image: ClusterImage) -> Iterator[tuple[str, int | None]]:
         yield keys.member(broker_id), None
     for name in image.broker_configs:
         yield keys.broker_config(name), None
+    for group in image.group_configs:
+        yield keys.group_config(group), None
     if image.controller != NO_BROKER:
         yield keys.CONTROLLER, None
     if image.removals_revision:
@@ -106,6 +108,7 @@ class _Draft:
         self._brokers = _Overlay(image.brokers)
         self._members = _Overlay(image.members)
         self._configs = _Overlay(image.broker_configs)
+        self._group_configs = _Overlay(image.group_configs)
         #: By name: the new topic without partitions and their number, or None when removed.
         self._topics: dict[str, tuple[TopicImage, int] | None] = {}
         #: By topic id and number; None when removed.
@@ -124,6 +127,8 @@ class _Draft:
             self._members.put(keys.broker_id_of(key), keys.decode_member(entry))
         elif key.startswith(keys.BROKER_CONFIGS):
             self._configs.put(keys.broker_config_of(key), keys.decode_config(entry))
+        elif key.startswith(keys.GROUP_CONFIGS):
+            self._group_configs.put(keys.group_config_of(key), keys.decode_config(entry))
         elif key == keys.CONTROLLER:
             broker_id, incarnation = keys.decode_controller(entry)
             self._controller = (broker_id, entry.create_revision, incarnation)
@@ -144,6 +149,8 @@ class _Draft:
             self._members.remove(keys.broker_id_of(key))
         elif key.startswith(keys.BROKER_CONFIGS):
             self._configs.remove(keys.broker_config_of(key))
+        elif key.startswith(keys.GROUP_CONFIGS):
+            self._group_configs.remove(keys.group_config_of(key))
         elif key == keys.CONTROLLER:
             self._controller = (NO_BROKER, 0, None)
         elif key == keys.REMOVALS:
@@ -163,6 +170,7 @@ class _Draft:
             brokers=self._brokers.result,
             members=self._members.result,
             broker_configs=self._configs.result,
+            group_configs=self._group_configs.result,
             topics=topics,
             names_by_id=names,
             unnamed=unnamed,

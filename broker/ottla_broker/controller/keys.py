@@ -7,6 +7,7 @@
     topics/<name>                 {"v":1,"id":…,"partitions":3,"config":{…}}
     partitions/<topic id>/<n>     {"v":1,"replicas":[1],"leader":1,"epoch":4,"isr":[1]}
     config/broker/<id>|default    {"v":1,"config":{…}}
+    config/groups/<group id>      {"v":1,"config":{…}}
     removals                      {"v":1,"broker":2,"by":1}                       the last broker found dead
     ids/producer-block            {"v":1,"next":1000}                             the first id not given out
 
@@ -48,6 +49,7 @@ MEMBERS = "members/"
 TOPICS = "topics/"
 PARTITIONS = "partitions/"
 BROKER_CONFIGS = "config/broker/"
+GROUP_CONFIGS = "config/groups/"
 REMOVALS = "removals"
 PRODUCER_BLOCK = "ids/producer-block"
 
@@ -105,6 +107,10 @@ def broker_config(key: str) -> str:
     return BROKER_CONFIGS + (key or _ALL_BROKERS)
 
 
+def group_config(group: str) -> str:
+    return GROUP_CONFIGS + group
+
+
 def broker_id_of(key: str) -> int:
     """The id in `brokers/<id>` or `members/<id>`."""
     return _number(key, key.partition("/")[2])
@@ -126,6 +132,10 @@ def partition_of(key: str) -> tuple[UUID, int]:
 def broker_config_of(key: str) -> str:
     name = key.removeprefix(BROKER_CONFIGS)
     return "" if name == _ALL_BROKERS else name
+
+
+def group_config_of(key: str) -> str:
+    return key.removeprefix(GROUP_CONFIGS)
 
 
 def _number(key: str, text: str) -> int:

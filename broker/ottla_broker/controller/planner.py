@@ -100,6 +100,12 @@ class BrokerConfigChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupConfigChanged:
+    group: str
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class LeftoversFound:
     """Partitions that no topic names are to go: a creation, a growth or a deletion was cut off."""
 
@@ -115,6 +121,7 @@ Event = (
     | TopicDeleted
     | TopicConfigChanged
     | BrokerConfigChanged
+    | GroupConfigChanged
     | LeftoversFound
 )
 
@@ -306,10 +313,18 @@ def _(event: TopicConfigChanged, image: ClusterImage, defaults: Mapping[str, str
 
 @_plan.register
 def _(event: BrokerConfigChanged, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
-    key = keys.broker_config(event.key)
-    write = Put(key, keys.encode_config(event.config)) if event.config else Delete(key)
+    return _plan_of(_config_written(keys.broker_config(event.key), event.config))
+
+
+@_plan.register
+def _(event: GroupConfigChanged, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
+    return _plan_of(_config_written(keys.group_config(event.group), event.config))
+
+
+def _config_written(key: str, config: Mapping[str, str]) -> Stage:
+    write = Put(key, keys.encode_config(config)) if config else Delete(key)
     # The image keeps no revision of it, and needs none: the whole value is replaced, and the last one counts.
-    return _plan_of(Stage((Branch((), (write,)),)))
+    return Stage((Branch((), (write,)),))
 
 
 @_plan.register

@@ -32,6 +32,7 @@ from ottla_broker.controller.names import collision_key
 from ottla_broker.controller.planner import (
     NO_DEFAULTS,
     BrokerConfigChanged,
+    GroupConfigChanged,
     LeftoversFound,
     Plan,
     TopicConfigChanged,
@@ -55,6 +56,7 @@ from ottla_core.errors import (
     CoordinatorNotAvailable,
     InvalidRequest,
     NotController,
+    PolicyViolation,
     RequestError,
     TopicAlreadyExists,
 )
@@ -81,6 +83,8 @@ TURN_S = 1.0
 #: Topics of one request written at the same time: etcd takes several into one fsync.
 TOPICS_IN_FLIGHT_MAX = 8
 PRODUCER_ID_BLOCK = 1000
+#: Every broker keeps all of them in memory, and nothing deletes them but who has set them.
+GROUP_CONFIGS_MAX = 10_000
 #: Above etcd's own limit for a request that waits (7 s).
 LEFTOVERS_KEEP_S = 10.0
 #: etcd's history is kept for so long, and compacted in steps of a tenth of it.
@@ -353,6 +357,20 @@ class Controller:
                 now = dict(image.broker_configs.get(key, {}))
                 values = dict(edit(now))
                 return Plan() if values == now else plan(image, BrokerConfigChanged(key, values))
+
+            await self._changes.settle(make)
+
+    async def alter_group_config(self, group: str, edit: Edit) -> None:
+        """Change what is set for a consumer group, whether it exists or not."""
+        self._required_active()
+        async with self._changing:
+
+            def make(image: ClusterImage) -> Plan:
+                now = dict(image.group_configs.get(group, {}))
+                values = dict(edit(now))
+                if values and not now and len(image.group_configs) >= GROUP_CONFIGS_MAX:
+                    raise PolicyViolation(f"{GROUP_CONFIGS_MAX} groups have settings already; delete some.")
+                return Plan() if values == now else plan(image, GroupConfigChanged(group, values))
 
             await self._changes.settle(make)
 

@@ -22,6 +22,7 @@ from ottla_broker.group.member import Member
 from ottla_broker.group.messages import DescribedGroup, DescribedMember, JoinedMember, State
 from ottla_broker.group.records import GroupValue
 from ottla_broker.group.subscription import CONSUMER, subscribed_topics
+from ottla_broker.group_config import NO_SETTINGS, GroupSettings
 from ottla_core.errors import FencedInstanceId, UnknownMemberId, invariant
 
 
@@ -74,9 +75,10 @@ class Group:
     def is_consumers(self) -> bool:
         return self.protocol_type == CONSUMER
 
-    @property
-    def rebalance_timeout_ms(self) -> int:
-        """As long as the most patient member has it."""
+    def rebalance_timeout_ms(self, settings: GroupSettings) -> int:
+        """What is set for the group, else as long as the most patient member has it."""
+        if settings.rebalance_timeout_ms is not None:
+            return settings.rebalance_timeout_ms
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     @property
@@ -147,9 +149,12 @@ class Group:
         common = self._common_protocols()
         return protocol_type == self.protocol_type and any(name in common for name in names)
 
-    def vote(self) -> str:
-        """The protocol of the next generation: most votes among those that all know, first named wins ties."""
+    def vote(self, assignor: str | None = None) -> str:
+        """The protocol of the next generation, of those that all know: the assignor that is set for the group, else
+        the one with most votes; first named wins ties."""
         common = self._common_protocols()
+        if assignor in common:
+            return assignor
         votes = Counter(member.vote(common) for member in self.members.values())
         return max(votes, key=lambda name: votes[name])
 
@@ -202,7 +207,7 @@ class Group:
             JoinedMember(m.id, m.instance_id, m.metadata_for(self.protocol)) for m in self.members.values()
         )
 
-    def described(self) -> DescribedGroup:
+    def described(self, settings: GroupSettings = NO_SETTINGS) -> DescribedGroup:
         stable = self.state is State.STABLE
         return DescribedGroup(
             self.id,
@@ -219,8 +224,9 @@ class Group:
                     m.client_host,
                     m.metadata_for(self.protocol) if stable else b"",
                     m.assignment if stable else b"",
-                    m.session_timeout_ms,
-                    m.rebalance_timeout_ms,
+                    settings.session_timeout_ms or m.session_timeout_ms,
+                    settings.rebalance_timeout_ms or m.rebalance_timeout_ms,
+                    () if m.is_recalled else tuple(p.name for p in m.protocols),
                 )
                 for m in self.members.values()
             ),

@@ -18,10 +18,14 @@ What keeps members from doing harm: a generation that is not the current one is 
 is unknown, and a static member whose instance id was taken by another process is fenced. Everything that waits has a
 timer: a join the rebalance timeout, a sync the same, a session its own, an id that was handed out a session.
 
-The broker looks at protocols and metadata only to vote; what an assignment means is between the members.
+The broker looks at protocols and metadata only to vote; what an assignment means is between the members. What is set
+for a group (`group_config`) counts before what its members ask for: timeouts from the next time they are needed, an
+assignor as soon as all members know it, with a rebalance if need be (`review`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from ottla_broker.config import GroupsConfig
 from ottla_broker.coordination.shard import Decision, Now, Ticket
@@ -44,6 +48,7 @@ from ottla_broker.group.messages import (
 )
 from ottla_broker.group.records import group_record
 from ottla_broker.group.subscription import subscribed_topics
+from ottla_broker.group_config import GroupSettings
 from ottla_broker.metrics import GroupsProbe
 from ottla_core.errors import (
     FencedInstanceId,
@@ -68,9 +73,17 @@ NEW_MEMBER_TIMEOUT_MS = 300_000
 
 class Machine:
     def __init__(
-        self, settings: GroupsConfig, timers: Timers, probe: GroupsProbe, *, record_bytes_max: int
+        self,
+        settings: GroupsConfig,
+        settings_of: Callable[[str], GroupSettings],
+        timers: Timers,
+        probe: GroupsProbe,
+        *,
+        record_bytes_max: int,
     ) -> None:
+        """`settings_of` gives what is set for one group, by its id."""
         self._settings = settings
+        self._settings_of = settings_of
         self._timers = timers
         self._probe = probe
         #: A group's record has to fit into the topic.
@@ -179,13 +192,14 @@ class Machine:
 
     def _changes_nothing(self, group: Group, member: Member, before: bytes) -> bool:
         """Whether the generation can go on: same vote, same topics (Kafka looks at the vote alone)."""
-        if group.vote() != group.protocol:
+        if self._vote(group) != group.protocol:
             return False
         after = member.metadata_for(group.protocol)
         return not group.is_consumers or subscribed_topics((before,)) == subscribed_topics((after,))
 
     def _take_over(self, member: Member, request: JoinGroup) -> None:
         member.protocols = request.protocols
+        member.is_recalled = False
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.client_id, member.client_host = request.client_id, request.client_host
@@ -221,11 +235,11 @@ class Machine:
         delay_ms = self._settings.initial_rebalance_delay_ms
         if is_first and delay_ms:
             group.newcomers = False
-            group.delay_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+            group.delay_left_ms = max(self._rebalance_timeout_ms(group) - delay_ms, 0)
             self._timers.set((JOIN, group.id), now.monotonic_ms + delay_ms)
             return
         group.delay_left_ms = None
-        self._timers.set((JOIN, group.id), now.monotonic_ms + group.rebalance_timeout_ms)
+        self._timers.set((JOIN, group.id), now.monotonic_ms + self._rebalance_timeout_ms(group))
         self._complete_if_all_joined(group, now, out)
 
     def _complete_if_all_joined(self, group: Group, now: Now, out: Decision) -> None:
@@ -241,7 +255,7 @@ class Machine:
                 self._forget(group, member, out)
         if group.members and not group.elect_joined_leader():
             # Only static members are left, all away; their sessions will tell whether they come back.
-            self._timers.set((JOIN, group.id), now.monotonic_ms + group.rebalance_timeout_ms)
+            self._timers.set((JOIN, group.id), now.monotonic_ms + self._rebalance_timeout_ms(group))
             return
         group.generation += 1
         group.not_synced.clear()
@@ -250,7 +264,7 @@ class Machine:
             group.become(State.EMPTY, now.wall_ms)
             out.records.append(group_record(group.id, group.to_value({})))
             return
-        group.protocol = group.vote()
+        group.protocol = self._vote(group)
         group.become(State.COMPLETING, now.wall_ms)
         for member in group.members.values():
             group.not_synced[member.id] = None
@@ -259,7 +273,7 @@ class Machine:
                 member.joining = None
                 member.is_new = False
                 self._start_session(group, member, now)
-        self._timers.set((SYNC, group.id), now.monotonic_ms + group.rebalance_timeout_ms)
+        self._timers.set((SYNC, group.id), now.monotonic_ms + self._rebalance_timeout_ms(group))
 
     # ------------------------------------------------------------------ sync
 
@@ -414,8 +428,27 @@ class Machine:
 
     def _start_session(self, group: Group, member: Member, now: Now) -> None:
         if member.joining is None and member.syncing is None:
-            deadline_ms = now.monotonic_ms + member.session_timeout_ms
-            self._timers.set((SESSION, group.id, member.id), deadline_ms)
+            timeout_ms = self._settings_of(group.id).session_timeout_ms or member.session_timeout_ms
+            self._timers.set((SESSION, group.id, member.id), now.monotonic_ms + timeout_ms)
+
+    # ------------------------------------------------------------------ what is set for the group
+
+    def review(self, group: Group, now: Now, out: Decision) -> bool:
+        """What is set has changed. Whether that takes a rebalance: the members are to use another assignor."""
+        if group.state is not State.STABLE or self._settings_of(group.id).assignor in (None, group.protocol):
+            return False
+        # Of members known from a record only the protocol in use is known: a rebalance lets them name the others.
+        recalled = any(member.is_recalled for member in group.members.values())
+        if not recalled and self._vote(group) == group.protocol:
+            return False
+        self._prepare(group, now, out)
+        return True
+
+    def _vote(self, group: Group) -> str:
+        return group.vote(self._settings_of(group.id).assignor)
+
+    def _rebalance_timeout_ms(self, group: Group) -> int:
+        return group.rebalance_timeout_ms(self._settings_of(group.id))
 
 
 def _joined(group: Group, member: Member) -> JoinReply:

@@ -29,6 +29,8 @@ class Member:
     syncing: Ticket | None = None
     #: Has not been in a generation yet.
     is_new: bool = False
+    #: Known from a record, which holds only the protocol in use; it names the others when it joins again.
+    is_recalled: bool = False
 
     @property
     def is_static(self) -> bool:
@@ -65,4 +67,5 @@ class Member:
             rebalance_timeout_ms=value.rebalance_timeout_ms,
             protocols=(Protocol(protocol or "", value.subscription),),
             assignment=value.assignment,
+            is_recalled=True,
         )

@@ -261,8 +261,11 @@ class DescribedMember(NamedTuple):
     #: For the protocol in use; empty unless the group is stable.
     metadata: bytes
     assignment: bytes
+    #: In force: the group's setting, else what the member asked for.
     session_timeout_ms: int
     rebalance_timeout_ms: int
+    #: All that it knows, best first; empty while only the one in use is known.
+    protocols: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +293,21 @@ class DeleteReply:
     """The group and its offsets are gone."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReviewSettings:
+    """What is set for the group has changed. From the broker itself."""
+
+    writes: ClassVar[bool] = True
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewReply:
+    #: Whether a rebalance has begun, because the members are to use another assignor.
+    rebalances: bool
+
+
 Request: TypeAlias = (
     JoinGroup
     | SyncGroup
@@ -302,4 +320,5 @@ Request: TypeAlias = (
     | ListGroups
     | DescribeGroup
     | DeleteGroup
+    | ReviewSettings
 )

@@ -38,6 +38,8 @@ from ottla_broker.group.messages import (
     ListedGroup,
     ListGroups,
     ListReply,
+    ReviewReply,
+    ReviewSettings,
     State,
     SyncGroup,
 )
@@ -53,6 +55,7 @@ from ottla_broker.group.records import (
     read_key,
     read_offset,
 )
+from ottla_broker.group_config import NO_SETTINGS, GroupSettings
 from ottla_broker.metrics import GroupsProbe
 from ottla_core.errors import (
     GroupIdNotFound,
@@ -68,13 +71,22 @@ _EXPIRE_OFFSETS = ("expire-offsets",)
 
 
 class GroupShard:
-    def __init__(self, settings: GroupsConfig, probe: GroupsProbe, *, record_bytes_max: int) -> None:
+    def __init__(
+        self,
+        settings: GroupsConfig,
+        probe: GroupsProbe,
+        *,
+        record_bytes_max: int,
+        settings_of: Callable[[str], GroupSettings] = lambda group: NO_SETTINGS,
+    ) -> None:
+        """`settings_of` gives what is set for one group, by its id."""
         self._settings = settings
+        self._settings_of = settings_of
         self._probe = probe
         self.timers = Timers()
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
-        self._machine = Machine(settings, self.timers, probe, record_bytes_max=record_bytes_max)
+        self._machine = Machine(settings, settings_of, self.timers, probe, record_bytes_max=record_bytes_max)
         self._handlers: dict[type, Callable[[Any, Ticket, Now, Decision], None]] = {
             JoinGroup: self._join,
             SyncGroup: self._sync,
@@ -87,6 +99,7 @@ class GroupShard:
             ListGroups: self._list,
             DescribeGroup: self._describe,
             DeleteGroup: self._delete_group,
+            ReviewSettings: self._review,
         }
 
     # ------------------------------------------------------------------ the contract
@@ -258,7 +271,10 @@ class GroupShard:
 
     def _describe(self, request: DescribeGroup, ticket: Ticket, now: Now, out: Decision) -> None:
         group = self.groups.get(request.group)
-        out.reply(ticket, DescribedGroup(request.group) if group is None else group.described())
+        if group is None:
+            out.reply(ticket, DescribedGroup(request.group))
+        else:
+            out.reply(ticket, group.described(self._settings_of(group.id)))
 
     def _delete_group(self, request: DeleteGroup, ticket: Ticket, now: Now, out: Decision) -> None:
         group = self.groups.get(request.group)
@@ -269,6 +285,10 @@ class GroupShard:
         out.records += [offset_tombstone(group.id, tp) for tp in self.offsets.of(group.id)]
         out.records.append(group_tombstone(group.id))
         out.reply(ticket, DeleteReply())
+
+    def _review(self, request: ReviewSettings, ticket: Ticket, now: Now, out: Decision) -> None:
+        group = self.groups.get(request.group)
+        out.reply(ticket, ReviewReply(group is not None and self._machine.review(group, now, out)))
 
     # ------------------------------------------------------------------ time
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from ottla_broker.config import SETTINGS
+from ottla_broker.group_config import GroupSettings
+from ottla_broker.group_config import definition as group_definition
 from ottla_broker.requests import ConfigChange
 from ottla_broker.topic_config import Definition, definition, definitions
 from ottla_core.errors import InvalidConfig
@@ -32,6 +34,21 @@ def topic_edit(changes: Sequence[ConfigChange]) -> Edit:
 
 def broker_edit(changes: Sequence[ConfigChange]) -> Edit:
     return lambda old: changed(old, changes, server_definition)
+
+
+def group_edit(changes: Sequence[ConfigChange]) -> Edit:
+    return lambda old: changed(old, changes, group_definition)
+
+
+def group_checked(edit: Edit) -> Edit:
+    """The edit, unless what comes of it cannot be."""
+
+    def checked(old: Mapping[str, str]) -> dict[str, str]:
+        made = edit(old)
+        GroupSettings.of(made)
+        return made
+
+    return checked
 
 
 def server_definition(name: str) -> Definition:

@@ -1,29 +1,40 @@
-"""Describing and changing configuration of topics and brokers: what both edges call. [S]
+"""Describing and changing configuration of topics, brokers and groups: what both edges call. [S]
 
 A topic's effective value comes from the first of: the topic itself, what was set at run time for this broker, what was
 set at run time for all brokers, the broker's own file and flags, Kafka's default. Of broker settings only the
-defaults for topics can change at run time; the others take a restart, and are shown as read-only.
+defaults for topics can change at run time; the others take a restart, and are shown as read-only. A group has only
+what was set for it: see `group_config`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ottla_broker import group_config
 from ottla_broker.config import SETTINGS, BrokerConfig
 from ottla_broker.controller.caretaker import CareConfig
 from ottla_broker.controller.image import ClusterImage
 from ottla_broker.controller.metadata import Metadata
 from ottla_broker.requests import ConfigChange, ConfigValue
-from ottla_broker.service.config_edits import SERVER_NAMES, Edit, broker_edit, replacement, topic_edit
+from ottla_broker.service.config_edits import (
+    SERVER_NAMES,
+    Edit,
+    broker_edit,
+    group_edit,
+    replacement,
+    topic_edit,
+)
 from ottla_broker.service.controller_calls import ControllerCalls
 from ottla_broker.topic_config import Definition, TopicConfig, definitions
-from ottla_core.errors import InvalidRequest, UnknownTopicOrPartition
+from ottla_core.errors import InvalidGroupId, InvalidRequest, UnknownTopicOrPartition
 
 #: What was set at run time for every broker is kept under this name.
 ALL_BROKERS = ""
 
 #: Kafka's requests for configuration name no time; this is its clients' default.
 _ALTER_TIMEOUT_S = 30.0
+#: The name is part of a key that every broker keeps in memory.
+_GROUP_CHARACTERS_MAX = 1_000
 
 
 def broker_defaults(config: BrokerConfig, image: ClusterImage) -> dict[str, str]:
@@ -135,3 +146,47 @@ class ConfigService:
         TopicConfig.resolve({}, {**self._config.topic_defaults, **values})
         if not validate_only:
             await self._controller.alter_broker_config(key, changes=changes, timeout_s=_ALTER_TIMEOUT_S)
+
+    # ------------------------------------------------------------------ groups
+
+    def describe_group(self, group: str) -> list[ConfigValue]:
+        """All settings of a group, whether it exists or not; what is not set has no value."""
+        _check_group(group)
+        own = self._metadata.image.group_configs.get(group, {})
+        return [
+            ConfigValue(
+                setting.name,
+                own.get(setting.name),
+                source := "group" if setting.name in own else "default",
+                setting.type,
+                setting.documentation,
+                synonyms=((setting.name, own.get(setting.name), source),),
+            )
+            for setting in group_config.definitions()
+        ]
+
+    async def alter_group(self, group: str, changes: Sequence[ConfigChange], *, validate_only: bool) -> None:
+        self._check_group_settings(group, group_edit(changes))
+        if not validate_only:
+            await self._controller.alter_group_config(group, changes=changes, timeout_s=_ALTER_TIMEOUT_S)
+
+    async def replace_group(self, group: str, values: Mapping[str, str], *, validate_only: bool) -> None:
+        """Make these the group's settings, all of them."""
+        self._check_group_settings(group, replacement(values))
+        if not validate_only:
+            await self._controller.alter_group_config(group, values=values, timeout_s=_ALTER_TIMEOUT_S)
+
+    def _check_group_settings(self, group: str, edit: Edit) -> None:
+        _check_group(group)
+        made = edit(self._metadata.image.group_configs.get(group, {}))
+        groups = self._config.groups
+        group_config.GroupSettings.of(made).check_session(
+            groups.session_timeout_min_ms, groups.session_timeout_max_ms
+        )
+
+
+def _check_group(group: str) -> None:
+    if not 0 < len(group) <= _GROUP_CHARACTERS_MAX:
+        raise InvalidGroupId(
+            f"Name a group, with at most {_GROUP_CHARACTERS_MAX} characters: there are no settings for all groups."
+        )

@@ -24,7 +24,14 @@ from ottla_broker.controller.questions import Body, Questions
 from ottla_broker.controller.service import Controller
 from ottla_broker.requests import ConfigChange, NewTopic, TopicResult
 from ottla_broker.service import admin_wire as wire
-from ottla_broker.service.config_edits import Edit, broker_edit, replacement, topic_edit
+from ottla_broker.service.config_edits import (
+    Edit,
+    broker_edit,
+    group_checked,
+    group_edit,
+    replacement,
+    topic_edit,
+)
 from ottla_core.errors import (
     InvalidRequest,
     NotController,
@@ -74,6 +81,7 @@ class ControllerCalls:
             "grow_topic": self._grow_topic,
             "alter_topic_config": self._alter_topic_config,
             "alter_broker_config": self._alter_broker_config,
+            "alter_group_config": self._alter_group_config,
         }
         for name in self._work:
             questions.answered_by(name, self._answer(name))
@@ -140,6 +148,17 @@ class ControllerCalls:
     ) -> None:
         await self._call("alter_broker_config", {"key": key, **_edit_out(changes, None)}, timeout_s)
 
+    async def alter_group_config(
+        self,
+        group: str,
+        *,
+        changes: Sequence[ConfigChange] | None = None,
+        values: Mapping[str, str] | None = None,
+        timeout_s: float,
+    ) -> None:
+        """Either changes to what is set, or all that is to be set."""
+        await self._call("alter_group_config", {"group": group, **_edit_out(changes, values)}, timeout_s)
+
     def _made_before(self, result: TopicResult) -> TopicResult:
         """Asked for again, and it is there, but was not when we began: our first question made it."""
         topic = self._metadata.image.topics.get(result.name)
@@ -187,6 +206,10 @@ class ControllerCalls:
 
     async def _alter_broker_config(self, body: Body) -> Any:
         await self._controller.alter_broker_config(str(body["key"]), _edit_in(body, broker_edit))
+
+    async def _alter_group_config(self, body: Body) -> Any:
+        edit = group_checked(_edit_in(body, group_edit))
+        await self._controller.alter_group_config(str(body["group"]), edit)
 
     async def _finish_by(self, work: Awaitable[T], timeout_s: float) -> T:
         """Its result if it comes in time; else it goes on alone."""

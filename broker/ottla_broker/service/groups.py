@@ -44,11 +44,13 @@ from ottla_broker.group.messages import (
     ListGroups,
     OffsetToCommit,
     Protocol,
+    ReviewSettings,
     State,
     SyncGroup,
     SyncReply,
 )
 from ottla_broker.group.shard import GroupShard
+from ottla_broker.group_config import NO_SETTINGS, GroupSettings
 from ottla_broker.metrics import GroupsProbe
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.requests import Maybe, NewTopic
@@ -98,6 +100,9 @@ class GroupService:
         self._topics = topics
         self._chance = chance
         self._probe = probe
+        #: What is set for groups, by their ids.
+        self._settings: dict[str, GroupSettings] = {}
+        self._group_configs: Mapping[str, Mapping[str, str]] = {}
         #: One creation of the topic at a time.
         self._creating = asyncio.Lock()
         self._runtime = Runtime(
@@ -106,7 +111,9 @@ class GroupService:
             clock,
             offload,
             probe,
-            lambda: GroupShard(config, probe, record_bytes_max=_RECORD_BYTES_MAX),
+            lambda: GroupShard(
+                config, probe, record_bytes_max=_RECORD_BYTES_MAX, settings_of=self._settings_of
+            ),
             commit_timeout_s=config.commit_timeout_ms / 1000,
             on_ready=self._forget_topics,
         )
@@ -115,11 +122,44 @@ class GroupService:
 
     def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
         """Called after the partitions have followed the image."""
+        changed = self._take_over_settings(new)
         self._runtime.on_image(old, new)
+        topic = new.topics.get(OFFSETS_TOPIC)
+        if topic is not None:
+            for group in changed:
+                self._review(coordinator_partition(group, len(topic.partitions)), group)
         if old.topics is not new.topics and _lost_topics(old, new):
             existing = _topic_ids(new)
             for index, _ in self._runtime.ready():
                 self._forget_topics(index, existing)
+
+    def _settings_of(self, group: str) -> GroupSettings:
+        return self._settings.get(group, NO_SETTINGS)
+
+    def _take_over_settings(self, image: ClusterImage) -> list[str]:
+        """Groups whose settings are others now."""
+        if image.group_configs is self._group_configs:
+            return []
+        before, self._group_configs = self._group_configs, image.group_configs
+        changed = [
+            group
+            for group in {**before, **image.group_configs}
+            if before.get(group) != image.group_configs.get(group)
+        ]
+        for group in changed:
+            values = image.group_configs.get(group)
+            if values is None:
+                self._settings.pop(group, None)
+            else:
+                self._settings[group] = GroupSettings.understood(values)
+        return changed
+
+    def _review(self, index: int, group: str) -> None:
+        try:
+            self._runtime.ask(index, ReviewSettings(group))
+        except RequestError as error:
+            # Not ours, or not now: the next rebalance goes by what is set, whoever coordinates it.
+            _log.debug("settings of a group are not looked at here", group=group, reason=str(error))
 
     def close(self) -> None:
         self._runtime.close()

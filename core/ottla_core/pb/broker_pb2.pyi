@@ -12,9 +12,11 @@ class ConfigResourceType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CONFIG_RESOURCE_TYPE_UNSPECIFIED: _ClassVar[ConfigResourceType]
     CONFIG_RESOURCE_TYPE_TOPIC: _ClassVar[ConfigResourceType]
     CONFIG_RESOURCE_TYPE_BROKER: _ClassVar[ConfigResourceType]
+    CONFIG_RESOURCE_TYPE_GROUP: _ClassVar[ConfigResourceType]
 CONFIG_RESOURCE_TYPE_UNSPECIFIED: ConfigResourceType
 CONFIG_RESOURCE_TYPE_TOPIC: ConfigResourceType
 CONFIG_RESOURCE_TYPE_BROKER: ConfigResourceType
+CONFIG_RESOURCE_TYPE_GROUP: ConfigResourceType
 
 class Error(_message.Message):
     __slots__ = ("code", "name", "retriable", "message")

@@ -21,6 +21,7 @@ from ottla_core.errors import (
     InvalidRequest,
     InvalidTopicException,
     NotController,
+    PolicyViolation,
     RequestError,
     RequestTimedOut,
     TopicAlreadyExists,
@@ -312,7 +313,9 @@ async def test_growth_refusals(world: SimWorld, node: Node) -> None:
 # ---------------------------------------------------------------------- configuration and ids
 
 
-async def test_configuration_is_replaced_as_a_whole(world: SimWorld, node: Node) -> None:
+async def test_configuration_is_replaced_as_a_whole(
+    world: SimWorld, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await create(world, node, NewTopic("a", 2, 1, {"retention.ms": "7"}))
     partitions = node.image.topics["a"].partitions
     await node.controller.alter_topic_config("a", lambda old: {"segment.bytes": "1048576"})
@@ -329,6 +332,15 @@ async def test_configuration_is_replaced_as_a_whole(world: SimWorld, node: Node)
     assert list(node.image.broker_configs) == [""]
     with pytest.raises(InvalidRequest):
         await node.controller.alter_broker_config("one", lambda old: {})
+    await node.controller.alter_group_config("readers", lambda old: {"consumer.assignor": "range"})
+    assert node.image.group_configs == {"readers": {"consumer.assignor": "range"}}
+    with monkeypatch.context() as patch:
+        patch.setattr("ottla_broker.controller.service.GROUP_CONFIGS_MAX", 1)
+        await node.controller.alter_group_config("readers", lambda old: {"consumer.assignor": "sticky"})
+        with pytest.raises(PolicyViolation):
+            await node.controller.alter_group_config("writers", lambda old: {"consumer.assignor": "range"})
+    await node.controller.alter_group_config("readers", lambda old: {})
+    assert node.image.group_configs == {}
 
 
 async def test_setting_what_is_set_writes_nothing(world: SimWorld, node: Node) -> None:

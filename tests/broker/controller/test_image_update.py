@@ -90,17 +90,20 @@ def test_controller_brokers_members_and_configs() -> None:
         changed("brokers/1", keys.encode_broker(broker), 5, created=4),
         changed("members/1", keys.encode_member(member), 5),
         changed("config/broker/default", keys.encode_config({"a": "b"}), 5),
+        changed("config/groups/a/b c", keys.encode_config({"c": "d"}), 5),
         changed("cluster", keys.encode_cluster(keys.uuid_text(uid(1))), 5),
         changed("acls/unknown", b"not for us", 5),
     )
     assert (image.controller, image.controller_revision, image.controller_incarnation) == (1, 5, uid(8))
     assert image.brokers[1].revision == 4 and image.is_admitted(1) and image.is_admitted(1, uid(8))
     assert image.cluster_id == keys.uuid_text(uid(1)) and image.broker_configs == {"": {"a": "b"}}
+    assert image.group_configs == {"a/b c": {"c": "d"}}
     assert not image.is_admitted(1, uid(9)) and not image.is_admitted(2)
-    gone = [Removed(k) for k in ("controller", "brokers/1", "config/broker/default")]
+    gone = [Removed(k) for k in ("controller", "brokers/1", "config/broker/default", "config/groups/a/b c")]
     image = after(image, 6, *gone)
     assert (image.controller, image.controller_revision) == (NO_BROKER, 0)
     assert image.brokers == {} and image.broker_configs == {} and list(image.members) == [1]
+    assert image.group_configs == {}
 
 
 def test_what_cannot_be_read_is_reported_and_leaves_the_former_state() -> None:

@@ -16,6 +16,7 @@ from ottla_broker.controller.image import (
 from ottla_broker.controller.planner import (
     BrokerConfigChanged,
     BrokersArrived,
+    GroupConfigChanged,
     LeftoversFound,
     PartitionsChecked,
     Plan,
@@ -220,6 +221,10 @@ def test_configs() -> None:
     assert stage.branches[0].writes == (Put("config/broker/default", keys.encode_config({"x": "y"})),)
     (stage,) = plan(world, BrokerConfigChanged("3", {})).stages
     assert stage.branches[0].writes == (Delete("config/broker/3"),)
+    (stage,) = plan(world, GroupConfigChanged("g/1", {"x": "y"})).stages
+    assert stage.branches[0].writes == (Put("config/groups/g/1", keys.encode_config({"x": "y"})),)
+    (stage,) = plan(world, GroupConfigChanged("g/1", {})).stages
+    assert stage.branches[0].writes == (Delete("config/groups/g/1"),)
 
 
 def test_leftovers_go_if_they_are_as_they_were_read() -> None:

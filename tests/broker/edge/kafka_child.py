@@ -62,6 +62,9 @@ async def _main() -> None:
         alter_topic=_nothing,
         alter_broker=_nothing,
         replace_topic=_nothing,
+        describe_group=lambda group: [],
+        alter_group=_nothing,
+        replace_group=_nothing,
     )
     services.add_topic("t")
     async with broker:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -47,6 +48,7 @@ IMAGE = ClusterImage(
     },
     names_by_id={LETTERS: "letters", PARCELS: "parcels"},
     broker_configs={"": {"log.retention.ms": "7", "log.segment.bytes": "9"}},
+    group_configs={"readers": {"consumer.assignor": "range"}},
 )
 SETTING = ConfigValue(
     "retention.ms", "5", "topic", "long", "How long.", synonyms=(("retention.ms", "5", "topic"),)
@@ -102,6 +104,19 @@ class Notes:
 
     async def replace_topic(self, name: str, values: Mapping[str, str], *, validate_only: bool) -> None:
         self.asked.append((name, dict(values), validate_only))
+
+    def describe_group(self, group: str) -> list[ConfigValue]:
+        return [
+            replace(
+                SETTING, name="consumer.assignor", source="group", value=group, type="string", synonyms=()
+            )
+        ]
+
+    async def alter_group(self, group: str, changes: Sequence[ConfigChange], *, validate_only: bool) -> None:
+        self.asked.append((group, list(changes), validate_only))
+
+    async def replace_group(self, group: str, values: Mapping[str, str], *, validate_only: bool) -> None:
+        self.asked.append((group, dict(values), validate_only))
 
     def delete_records(self, tp: TopicPartition, offset: int, timeout_s: float) -> Any:
         if offset > 10:
@@ -247,11 +262,12 @@ async def test_describe_configs(version: int) -> None:
         resource(4, "zero"),
         resource(8, "0"),
         resource(77, "what"),
+        resource(32, "readers"),
     ]
     options = {"include_synonyms": True, "include_documentation": True}
     answer = await ask(32, version, notes, resources=resources, **options)
     shape = [(len(r["configs"]), r["error_code"]) for r in answer["results"]]
-    assert shape == [(1, 0), (0, 0), (1, 0), (0, 3), (1, 0), (1, 0), (0, 42), (0, 0), (0, 42)]
+    assert shape == [(1, 0), (0, 0), (1, 0), (0, 3), (1, 0), (1, 0), (0, 42), (0, 0), (0, 42), (1, 0)]
     assert notes.asked == [0, None]
     setting = answer["results"][0]["configs"][0]
     assert (setting["name"], setting["value"], setting["config_source"]) == ("retention.ms", "5", 1)
@@ -260,6 +276,8 @@ async def test_describe_configs(version: int) -> None:
         assert (setting["config_type"], setting["documentation"]) == (5, "How long.")
     secret = answer["results"][4]["configs"][0]
     assert (secret["value"], secret["is_sensitive"]) == (None, True)
+    own = answer["results"][-1]["configs"][0]
+    assert (own["name"], own["value"], own["config_source"]) == ("consumer.assignor", "readers", 8)
 
 
 @versions(33)
@@ -269,11 +287,16 @@ async def test_alter_configs_replaces(version: int) -> None:
         {"resource_type": 2, "resource_name": "letters", "configs": [{"name": "a", "value": "1"}]},
         {"resource_type": 4, "resource_name": "", "configs": [{"name": "log.retention.ms", "value": "8"}]},
         {"resource_type": 2, "resource_name": "parcels", "configs": [{"name": "a", "value": None}]},
+        {"resource_type": 32, "resource_name": "readers", "configs": [{"name": "a", "value": "1"}]},
     ]
     answer = await ask(33, version, notes, resources=resources, validate_only=False)
-    assert [r["error_code"] for r in answer["responses"]] == [0, 0, 42]
+    assert [r["error_code"] for r in answer["responses"]] == [0, 0, 42, 0]
     gone, kept = ConfigChange("delete", "log.segment.bytes"), ConfigChange("set", "log.retention.ms", "8")
-    assert notes.asked == [("letters", {"a": "1"}, False), (None, [gone, kept], False)]
+    assert notes.asked == [
+        ("letters", {"a": "1"}, False),
+        (None, [gone, kept], False),
+        ("readers", {"a": "1"}, False),
+    ]
 
 
 @versions(37)
@@ -307,14 +330,15 @@ async def test_incremental_alter_configs(version: int) -> None:
         resource(2, "t2", change("a", 4, "1")),
         resource(2, "t3", change("a", 0, "1"), change("a", 0, "2")),
         resource(8, "0", change("root", 0, "DEBUG")),
+        resource(32, "readers", change("a", 1, None)),
     ]
     answer = await ask(44, version, notes, resources=resources, validate_only=False)
-    assert [r["error_code"] for r in answer["responses"]] == [0, 0, 40, 42, 42, 42, 42]
+    assert [r["error_code"] for r in answer["responses"]] == [0, 0, 40, 42, 42, 42, 42, 0]
     assert answer["responses"][2]["error_message"] == "bad is not good"
     kinds = [change.kind for change in notes.asked[0][1]]
     assert kinds == ["set", "delete", "append", "subtract"]
     assert notes.asked[1] == (0, [ConfigChange("set", "a", "1")], False)
-    assert len(notes.asked) == 3
+    assert notes.asked[3:] == [("readers", [ConfigChange("delete", "a")], False)]
 
 
 async def test_list_partition_reassignments() -> None:
@@ -340,9 +364,9 @@ async def test_describe_cluster(version: int) -> None:
 
 @versions(74)
 async def test_list_config_resources(version: int) -> None:
-    answer = await ask(74, version, resource_types=[2, 4])
+    answer = await ask(74, version, resource_types=[2, 4, 32])
     found = [(r.get("resource_type", 16), r["resource_name"]) for r in answer["config_resources"]]
-    assert found == ([] if version == 0 else [(2, "letters"), (2, "parcels"), (4, "0")])
+    assert found == ([] if version == 0 else [(2, "letters"), (2, "parcels"), (4, "0"), (32, "readers")])
     if version >= 1:
         assert (await ask(74, version, resource_types=[99]))["error_code"] == 35
 

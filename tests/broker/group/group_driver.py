@@ -21,6 +21,7 @@ from ottla_broker.group.messages import (
     SyncGroup,
 )
 from ottla_broker.group.shard import GroupShard
+from ottla_broker.group_config import NO_SETTINGS, GroupSettings
 from ottla_broker.metrics import GroupsProbe
 from ottla_core.errors import RequestError
 from ottla_core.ids import TopicPartition
@@ -42,6 +43,8 @@ class GroupDriver:
         self.settings = GroupsConfig() if not named else _settings(named)
         self.settings = _with_delay(self.settings, delay_ms)
         self.probe = GroupsProbe()
+        #: What is set for groups, by id.
+        self.group_settings: dict[str, GroupSettings] = {}
         self.shard = self.new_shard()
         self.now_ms = 0
         self.log: list[StateRecord] = []
@@ -51,7 +54,12 @@ class GroupDriver:
         self._carry_out(self.shard.loaded(self.now))
 
     def new_shard(self) -> GroupShard:
-        return GroupShard(self.settings, self.probe, record_bytes_max=100_000)
+        return GroupShard(
+            self.settings,
+            self.probe,
+            record_bytes_max=100_000,
+            settings_of=lambda group: self.group_settings.get(group, NO_SETTINGS),
+        )
 
     @property
     def now(self) -> Now:

@@ -53,12 +53,18 @@ class Configs(Protocol):
 
     def describe_broker(self, broker_id: int | None) -> list[ConfigValue]: ...
 
+    def describe_group(self, group: str) -> list[ConfigValue]: ...
+
     def alter_topic(
         self, name: str, changes: Sequence[ConfigChange], *, validate_only: bool
     ) -> Awaitable[None]: ...
 
     def alter_broker(
         self, broker_id: int | None, changes: Sequence[ConfigChange], *, validate_only: bool
+    ) -> Awaitable[None]: ...
+
+    def alter_group(
+        self, group: str, changes: Sequence[ConfigChange], *, validate_only: bool
     ) -> Awaitable[None]: ...
 
 
@@ -158,7 +164,9 @@ class AdminService:
             return self._cluster.configs.describe_topic(resource.name)
         if resource.type == pb.CONFIG_RESOURCE_TYPE_BROKER:
             return self._cluster.configs.describe_broker(broker_of(resource))
-        raise InvalidRequest("Only topics and brokers have a configuration.")
+        if resource.type == pb.CONFIG_RESOURCE_TYPE_GROUP:
+            return self._cluster.configs.describe_group(resource.name)
+        raise InvalidRequest("Only topics, brokers and groups have a configuration.")
 
     @guarded
     async def alter_configs(self, request: pb.AlterConfigsRequest, context: Any) -> pb.AlterConfigsResponse:
@@ -173,8 +181,12 @@ class AdminService:
                 await self._cluster.configs.alter_broker(
                     broker_of(resource), changes, validate_only=request.validate_only
                 )
+            elif resource.type == pb.CONFIG_RESOURCE_TYPE_GROUP:
+                await self._cluster.configs.alter_group(
+                    resource.name, changes, validate_only=request.validate_only
+                )
             else:
-                raise InvalidRequest("Only topics and brokers have a configuration.")
+                raise InvalidRequest("Only topics, brokers and groups have a configuration.")
         except RequestError as error:
             return pb.AlterConfigsResponse(error=error_message(error))
         return pb.AlterConfigsResponse()

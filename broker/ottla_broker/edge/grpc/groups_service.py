@@ -291,6 +291,7 @@ def _described(found: messages.DescribedGroup) -> pb.DescribedGroup:
                 assignment=m.assignment,
                 session_timeout_ms=m.session_timeout_ms,
                 rebalance_timeout_ms=m.rebalance_timeout_ms,
+                protocols=m.protocols,
             )
             for m in found.members
         ],

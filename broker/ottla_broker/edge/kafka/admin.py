@@ -24,6 +24,7 @@ _SOURCES = {
     "dynamic-default-broker": 3,
     "static-broker": 4,
     "default": 5,
+    "group": 8,
 }
 #: Kafka's ConfigType, by our names.
 _TYPES = {

@@ -1,8 +1,8 @@
-"""DescribeConfigs (32), versions 1-4: settings of topics and of this broker, and where each comes from. [S]
+"""DescribeConfigs (32), versions 1-4: settings of topics, groups and this broker, and where each comes from. [S]
 
 Broker resources are named by number; the empty name stands for what was set at run time for all brokers.
-Loggers, client metrics and groups have no settings here, so they have an empty list: a tool that shows
-everything goes on.
+Loggers and client metrics have no settings here, so they have an empty list: a tool that shows everything
+goes on.
 
 Versions: 1 says the source and lists synonyms (KIP-226); 3 types and documentation (KIP-569).
 """
@@ -16,7 +16,7 @@ from ottla_broker.edge.kafka.request import Context, Reply, Request
 from ottla_broker.requests import ConfigValue
 from ottla_core.errors import InvalidRequest, RequestError
 
-_WITHOUT_SETTINGS = frozenset((admin.BROKER_LOGGER, admin.CLIENT_METRICS, admin.GROUP))
+_WITHOUT_SETTINGS = frozenset((admin.BROKER_LOGGER, admin.CLIENT_METRICS))
 
 
 def handle(context: Context, request: Request) -> Reply:
@@ -44,6 +44,8 @@ def _describe(context: Context, kind: int, name: str) -> list[ConfigValue]:
         return configs.describe_topic(name)
     if kind == admin.BROKER:
         return configs.describe_broker(admin.broker_id(name))
+    if kind == admin.GROUP:
+        return configs.describe_group(name)
     if kind in _WITHOUT_SETTINGS:
         return []
     raise InvalidRequest(f"Resources of type {kind} are not known here.")

@@ -1,4 +1,4 @@
-"""AlterConfigs (33), versions 0-2: replace the settings of a topic or a broker's at run time. [S]
+"""AlterConfigs (33), versions 0-2: replace the settings of a topic, of a group, or a broker's at run time. [S]
 
 What the request leaves out goes back to its default, which is why Kafka advises IncrementalAlterConfigs
 instead; librdkafka and older tools still send this.
@@ -60,5 +60,7 @@ async def _replace(
         changes = [ConfigChange("delete", gone) for gone in now if gone not in values]
         changes += [ConfigChange("set", key, value) for key, value in values.items()]
         await configs.alter_broker(broker_id, changes, validate_only=validate_only)
+    elif kind == admin.GROUP:
+        await configs.replace_group(name, values, validate_only=validate_only)
     else:
         raise InvalidRequest(f"Resources of type {kind} have no settings here.")

@@ -66,6 +66,8 @@ async def _change(
         await configs.alter_topic(name, changes, validate_only=validate_only)
     elif kind == admin.BROKER:
         await configs.alter_broker(admin.broker_id(name), changes, validate_only=validate_only)
+    elif kind == admin.GROUP:
+        await configs.alter_group(name, changes, validate_only=validate_only)
     elif kind == admin.BROKER_LOGGER:
         raise InvalidRequest(
             "Log levels are not changed through the protocol; set them in the broker's configuration."

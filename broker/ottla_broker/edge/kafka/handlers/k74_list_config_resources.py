@@ -19,7 +19,12 @@ def handle(context: Context, request: Request) -> Reply:
     if not set(types) <= set(_ALL_TYPES):
         return {"error_code": context.failed(UnsupportedVersion())}
     broker_names = [str(broker_id) for broker_id in image.brokers]
-    names = {admin.TOPIC: list(image.topics), admin.BROKER: broker_names, admin.BROKER_LOGGER: broker_names}
+    names = {
+        admin.TOPIC: list(image.topics),
+        admin.BROKER: broker_names,
+        admin.BROKER_LOGGER: broker_names,
+        admin.GROUP: list(image.group_configs),
+    }
     return {
         "error_code": 0,
         "config_resources": [

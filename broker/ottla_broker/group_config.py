@@ -1,0 +1,122 @@
+"""Configuration of consumer groups: one table for parsing, checking and DescribeConfigs. [P]
+
+Members of the classic protocol bring their assignor and their timeouts themselves; what is set for a group here counts
+instead of that, for all of its members. What is not set has no value: each member's own wish counts.
+
+Names are Kafka's where it has one. Kafka's settings for protocols that are not served here are refused with the reason:
+a setting that is silently ignored is worse than an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from types import MappingProxyType
+
+from ottla_broker.topic_config import Definition
+from ottla_core.errors import InvalidConfig
+
+ASSIGNOR = "consumer.assignor"
+SESSION_TIMEOUT = "consumer.session.timeout.ms"
+REBALANCE_TIMEOUT = "consumer.rebalance.timeout.ms"
+
+#: As long as the name of a topic; assignors have short names.
+_ASSIGNOR_CHARACTERS_MAX = 249
+
+_DEFINITIONS: tuple[Definition, ...] = (
+    Definition(
+        ASSIGNOR, "string", "",
+        "Ottla's own: the assignor that the group uses whenever all of its members know it, however they vote. If "
+        "one does not, their vote counts. Not set: the vote.",
+        (),
+    ),
+    Definition(
+        REBALANCE_TIMEOUT, "int", "",
+        "Ottla's own: how long a rebalance waits for members. Not set: as long as the most patient member asks for "
+        "(max.poll.interval.ms).",
+        (), at_least=1,
+    ),
+    Definition(
+        SESSION_TIMEOUT, "int", "",
+        "After which a member that was not heard of is out; within group.min.session.timeout.ms and "
+        "group.max.session.timeout.ms of the brokers. Not set: what each member asks for.",
+        (), at_least=1,
+    ),
+)  # fmt: skip
+
+_BY_NAME: Mapping[str, Definition] = MappingProxyType({d.name: d for d in _DEFINITIONS})
+
+#: Names that Kafka has, and why they are refused.
+_REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        "consumer.heartbeat.interval.ms": "members of the classic protocol choose their own",
+        "consumer.assignment.interval.ms": "members of the classic protocol assign partitions themselves",
+    }
+)
+_REFUSED_KINDS: Mapping[str, str] = MappingProxyType(
+    {"share.": "share groups are not served", "streams.": "groups of the streams protocol are not served"}
+)
+
+
+def definitions() -> tuple[Definition, ...]:
+    """All settings of a group, by name."""
+    return _DEFINITIONS
+
+
+def definition(name: str) -> Definition:
+    """One setting; `InvalidConfig` with a hint if there is none of this name."""
+    found = _BY_NAME.get(name)
+    if found is not None:
+        return found
+    reason = _REFUSED.get(name) or next(
+        (r for kind, r in _REFUSED_KINDS.items() if name.startswith(kind)), None
+    )
+    if reason is not None:
+        raise InvalidConfig(f"Group setting {name} is not supported: {reason}.")
+    near = get_close_matches(name, _BY_NAME, n=3, cutoff=0.6)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    raise InvalidConfig(f"There is no group setting {name}.{hint}")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """What is set for one group; None: its members decide."""
+
+    assignor: str | None = None
+    session_timeout_ms: int | None = None
+    rebalance_timeout_ms: int | None = None
+
+    @classmethod
+    def of(cls, values: Mapping[str, str]) -> GroupSettings:
+        """`InvalidConfig` for an unknown name or a value that cannot be."""
+        parsed = {name: definition(name).parse(text) for name, text in values.items()}
+        made = cls(parsed.get(ASSIGNOR), parsed.get(SESSION_TIMEOUT), parsed.get(REBALANCE_TIMEOUT))
+        if made.assignor is not None and not 0 < len(made.assignor) <= _ASSIGNOR_CHARACTERS_MAX:
+            raise InvalidConfig(
+                f"{ASSIGNOR} must have 1 to {_ASSIGNOR_CHARACTERS_MAX} characters; delete it to let members vote."
+            )
+        return made
+
+    @classmethod
+    def understood(cls, values: Mapping[str, str]) -> GroupSettings:
+        """As far as this version can use them: what a newer broker may have set besides is left out."""
+        known: dict[str, str] = {}
+        for name, text in values.items():
+            try:
+                cls.of({name: text})
+            except InvalidConfig:
+                continue
+            known[name] = text
+        return cls.of(known)
+
+    def check_session(self, low_ms: int, high_ms: int) -> None:
+        """`InvalidConfig` unless the session timeout is within the brokers' bounds."""
+        if self.session_timeout_ms is not None and not low_ms <= self.session_timeout_ms <= high_ms:
+            raise InvalidConfig(
+                f"{SESSION_TIMEOUT} cannot be {self.session_timeout_ms}: the brokers take {low_ms} "
+                f"(group.min.session.timeout.ms) to {high_ms} (group.max.session.timeout.ms)."
+            )
+
+
+NO_SETTINGS = GroupSettings()
