@@ -1,11 +1,11 @@
-"""`ottla configs`: settings of topics and of running brokers, with where each value comes from. [A]
+"""`ottla configs`: settings of topics, of consumer groups and of running brokers, with where each value comes from. [A]
 
 (`ottla config show`, without the s, is about a broker that is still to be started.)
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -26,6 +26,7 @@ from ottla_client import Admin, ConfigEntry
 app = typer.Typer(no_args_is_help=True)
 
 _TopicOption = Annotated[str | None, typer.Option("--topic", "-t", help="Settings of this topic.")]
+_GroupOption = Annotated[str | None, typer.Option("--group", "-g", help="Settings of this consumer group.")]
 _BrokerOption = Annotated[int | None, typer.Option("--broker", help="Settings of this broker, by its id.")]
 _AllBrokers = Annotated[bool, typer.Option("--all-brokers", help="The default for all brokers.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Only check whether it would be accepted.")]
@@ -33,12 +34,56 @@ _DryRun = Annotated[bool, typer.Option("--dry-run", help="Only check whether it 
 
 @app.callback()
 def _group() -> None:
-    """Look at settings of topics and brokers, and change them while they run.
+    """Look at settings of topics, groups and brokers, and change them while they run.
 
     $ ottla configs describe --topic orders
     $ ottla configs set --topic orders retention.ms=3600000
     $ ottla configs unset --topic orders retention.ms
+    $ ottla configs set --group billing consumer.assignor=cooperative-sticky
     """
+
+
+class _Whose(NamedTuple):
+    """Exactly one of these is named."""
+
+    topic: str | None = None
+    group: str | None = None
+    broker: int | None = None
+    all_brokers: bool = False
+
+    @classmethod
+    def of(
+        cls, topic: str | None, group: str | None, broker: int | None, *, all_brokers: bool = False
+    ) -> _Whose:
+        if (topic is not None) + (group is not None) + (broker is not None) + all_brokers != 1:
+            raise Failure("Say whose settings: --topic NAME, --group ID or --broker ID.", exit_code=2)
+        return cls(topic, group, broker, all_brokers)
+
+    def __str__(self) -> str:
+        if self.topic is not None:
+            return f"Topic {self.topic}"
+        if self.group is not None:
+            return f"Group {self.group}"
+        return "All brokers" if self.all_brokers else f"Broker {self.broker}"
+
+    @property
+    def document(self) -> dict[str, Any]:
+        if self.topic is not None:
+            return {"topic": self.topic}
+        return {"group": self.group} if self.group is not None else {"broker": self.broker}
+
+    async def check(self, client: Admin) -> None:
+        """A group with settings need not exist yet."""
+        if self.topic is not None:
+            await describe_topic(client, self.topic)
+        if self.broker is not None:
+            there = [each.id for each in (await client.describe_cluster()).brokers]
+            if self.broker not in there:
+                known = ", ".join(map(str, sorted(there)))
+                raise Failure(f"There is no broker {self.broker}; there are: {known}.")
+
+    async def settings(self, client: Admin) -> list[ConfigEntry]:
+        return await client.describe_configs(topic=self.topic, broker=self.broker, group=self.group)
 
 
 @app.command()
@@ -47,23 +92,25 @@ def describe(
         list[str] | None, typer.Argument(metavar="NAME", help="Only settings that contain this.")
     ] = None,
     topic: _TopicOption = None,
+    group: _GroupOption = None,
     broker: _BrokerOption = None,
     changed: Annotated[bool, typer.Option("--changed", help="Only what is not at its default.")] = False,
     docs: Annotated[bool, typer.Option("--docs", help="With what each setting does.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Show settings: value, and source (topic, dynamic-broker, static-broker, default).
+    """Show settings: value, and source (topic, group, dynamic-broker, static-broker, default).
 
     $ ottla configs describe --topic orders --changed
     $ ottla configs describe --broker 0 retention
+    $ ottla configs describe --group billing --docs
     """
-    _one_of(topic, broker, False)
+    whose = _Whose.of(topic, group, broker)
 
     async def work() -> list[ConfigEntry]:
         async with admin(bootstrap) as client:
-            await _check(client, topic, broker)
-            return await client.describe_configs(topic=topic, broker=broker)
+            await whose.check(client)
+            return await whose.settings(client)
 
     entries = [
         entry
@@ -107,6 +154,7 @@ def _document(entry: ConfigEntry) -> dict[str, Any]:
 def set_(
     values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE", help="Settings and their values.")],
     topic: _TopicOption = None,
+    group: _GroupOption = None,
     broker: _BrokerOption = None,
     all_brokers: _AllBrokers = False,
     append: Annotated[bool, typer.Option("--append", help="Add to a list, such as cleanup.policy.")] = False,
@@ -126,9 +174,7 @@ def set_(
     kind = "append" if append else "subtract" if subtract else "set"
     _change(
         {**pairs(values, "configs set")},
-        topic,
-        broker,
-        all_brokers,
+        _Whose.of(topic, group, broker, all_brokers=all_brokers),
         kind,
         dry_run,
         bootstrap,
@@ -140,6 +186,7 @@ def set_(
 def unset(
     names: Annotated[list[str], typer.Argument(metavar="NAME", help="Settings to put back.")],
     topic: _TopicOption = None,
+    group: _GroupOption = None,
     broker: _BrokerOption = None,
     all_brokers: _AllBrokers = False,
     dry_run: _DryRun = False,
@@ -150,63 +197,45 @@ def unset(
 
     $ ottla configs unset --topic orders retention.ms
     """
-    _change(dict.fromkeys(names), topic, broker, all_brokers, "set", dry_run, bootstrap, as_json=as_json)
+    whose = _Whose.of(topic, group, broker, all_brokers=all_brokers)
+    _change(dict.fromkeys(names), whose, "set", dry_run, bootstrap, as_json=as_json)
 
 
 def _change(
     changes: dict[str, str | None],
-    topic: str | None,
-    broker: int | None,
-    all_brokers: bool,
+    whose: _Whose,
     kind: str,
     dry_run: bool,
     bootstrap: str,
     *,
     as_json: bool,
 ) -> None:
-    _one_of(topic, broker, all_brokers)
-
     async def work() -> None:
         async with admin(bootstrap) as client:
-            await _check(client, topic, broker)
-            if not all_brokers:
-                there = await client.describe_configs(topic=topic, broker=broker)
+            await whose.check(client)
+            if not whose.all_brokers:
+                there = await whose.settings(client)
                 _check_names(list(changes), [entry.name for entry in there])
             await client.alter_configs(
                 changes,
-                topic=topic,
-                broker=broker,
-                all_brokers=all_brokers,
+                topic=whose.topic,
+                broker=whose.broker,
+                group=whose.group,
+                all_brokers=whose.all_brokers,
                 kind=kind,
                 validate_only=dry_run,
             )
 
     run(work())
     if as_json:
-        resource = {"topic": topic} if topic is not None else {"broker": broker}
-        print_json({**resource, "altered": not dry_run, "changes": changes})
+        print_json({**whose.document, "altered": not dry_run, "changes": changes})
         return
-    what = f"Topic {topic}" if topic is not None else "All brokers" if all_brokers else f"Broker {broker}"
     words = {"set": "=", "append": "+=", "subtract": "-="}
     done = [
         f"{name} is back to its default" if value is None else f"{name} {words[kind]} {value}"
         for name, value in changes.items()
     ]
-    say(f"{what}: {', '.join(done)}{' would be accepted' if dry_run else ''}.")
-
-
-def _one_of(topic: str | None, broker: int | None, all_brokers: bool) -> None:
-    if (topic is not None) + (broker is not None) + all_brokers != 1:
-        raise Failure("Say whose settings: --topic NAME or --broker ID.", exit_code=2)
-
-
-async def _check(client: Admin, topic: str | None, broker: int | None) -> None:
-    if topic is not None:
-        await describe_topic(client, topic)
-    if broker is not None:
-        there = [each.id for each in (await client.describe_cluster()).brokers]
-        if broker not in there:
-            raise Failure(f"There is no broker {broker}; there are: {', '.join(map(str, sorted(there)))}.")
+    say(f"{whose}: {', '.join(done)}{' would be accepted' if dry_run else ''}.")
 
 
 def _check_names(names: list[str], there: list[str]) -> None:

@@ -183,10 +183,10 @@ class Admin:
     # ------------------------------------------------------------------ configuration
 
     async def describe_configs(
-        self, *, topic: str | None = None, broker: int | None = None
+        self, *, topic: str | None = None, broker: int | None = None, group: str | None = None
     ) -> list[ConfigEntry]:
-        """All settings of a topic or of a broker, with where each value comes from."""
-        request = pb.DescribeConfigsRequest(resources=[_resource(topic, broker)])
+        """All settings of a topic, of a broker or of a consumer group, with where each value comes from."""
+        request = pb.DescribeConfigsRequest(resources=[_resource(topic, broker, group)])
         resource = (await self._ask("DescribeConfigs", request)).resources[0]
         if resource.HasField("error"):
             raise told(resource.error)
@@ -209,6 +209,7 @@ class Admin:
         *,
         topic: str | None = None,
         broker: int | None = None,
+        group: str | None = None,
         all_brokers: bool = False,
         kind: str = "set",
         validate_only: bool = False,
@@ -220,7 +221,7 @@ class Admin:
         if kind not in _KINDS:
             raise ValueError(f"kind={kind!r}: choose one of {', '.join(_KINDS)}.")
         request = pb.AlterConfigsRequest(
-            resource=_resource(topic, broker, all_brokers=all_brokers), validate_only=validate_only
+            resource=_resource(topic, broker, group, all_brokers=all_brokers), validate_only=validate_only
         )
         for name, value in configs.items():
             chosen = _KINDS["delete"] if value is None else _KINDS[kind]
@@ -352,9 +353,13 @@ def _raise_first(outcomes: Iterable[Any]) -> None:
             raise told(outcome.error)
 
 
-def _resource(topic: str | None, broker: int | None, *, all_brokers: bool = False) -> pb.ConfigResource:
-    if (topic is not None) + (broker is not None) + all_brokers != 1:
-        raise ValueError("Name one of: topic, broker, all_brokers.")
+def _resource(
+    topic: str | None, broker: int | None, group: str | None, *, all_brokers: bool = False
+) -> pb.ConfigResource:
+    if (topic is not None) + (broker is not None) + (group is not None) + all_brokers != 1:
+        raise ValueError("Name one of: topic, broker, group, all_brokers.")
+    if group is not None:
+        return pb.ConfigResource(type=pb.CONFIG_RESOURCE_TYPE_GROUP, name=group)
     if topic is not None:
         return pb.ConfigResource(type=pb.CONFIG_RESOURCE_TYPE_TOPIC, name=topic)
     return pb.ConfigResource(type=pb.CONFIG_RESOURCE_TYPE_BROKER, name="" if broker is None else str(broker))

@@ -44,8 +44,11 @@ class MemberDescription:
     #: What it reads, and what it wants to read; empty unless the group is stable and its members are consumers.
     partitions: tuple[TopicPartition, ...]
     topics: tuple[str, ...]
+    #: In force: the group's setting, else what the member asked for.
     session_timeout_ms: int
     rebalance_timeout_ms: int
+    #: Assignors that it knows, best first; empty while its coordinator has not heard.
+    protocols: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,4 +247,5 @@ def _member(member: pb.DescribedMember, protocol_type: str) -> MemberDescription
         topics,
         member.session_timeout_ms,
         member.rebalance_timeout_ms,
+        tuple(member.protocols),
     )

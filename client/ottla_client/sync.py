@@ -423,8 +423,10 @@ class Admin:
     def create_partitions(self, topic: str, total: int, *, validate_only: bool = False) -> None:
         self._thread.run(self._inner.create_partitions(topic, total, validate_only=validate_only))
 
-    def describe_configs(self, *, topic: str | None = None, broker: int | None = None) -> list[ConfigEntry]:
-        return self._thread.run(self._inner.describe_configs(topic=topic, broker=broker))
+    def describe_configs(
+        self, *, topic: str | None = None, broker: int | None = None, group: str | None = None
+    ) -> list[ConfigEntry]:
+        return self._thread.run(self._inner.describe_configs(topic=topic, broker=broker, group=group))
 
     def alter_configs(self, configs: Mapping[str, str | None], **which: Any) -> None:
         self._thread.run(self._inner.alter_configs(configs, **which))

@@ -66,6 +66,7 @@ def test_refusals_are_one_sentence_and_code_1(ottla: Ottla) -> None:
         (("offsets", "list", topic, "--partition", "4"), "has no partition 4; it has only 0"),
         (("configs", "describe", "--broker", "77"), "There is no broker 77"),
         (("configs", "set", "--topic", topic, "retention.mss=1"), "Did you mean retention.ms?"),
+        (("configs", "set", "--group", "g", "consumer.session.timeout.ms=1"), "the brokers take 6000"),
     ):
         err = ottla(*arguments, code=1).err
         assert err.startswith("ottla: ") and said in err and err.count("\n") == 1, err
@@ -130,6 +131,12 @@ def test_configs_name_their_source(ottla: Ottla) -> None:
     }
     ottla("configs", "unset", "--topic", topic, "retention.ms", "cleanup.policy")
     assert "default" in ottla("configs", "describe", "--topic", topic, "--changed").err
+    said = ottla("configs", "set", "--group", "readers", "consumer.assignor=range").out
+    assert said == "Group readers: consumer.assignor = range.\n"
+    (own,) = ottla("configs", "describe", "--group", "readers", "--changed", "--json").json
+    assert (own["name"], own["value"], own["source"]) == ("consumer.assignor", "range", "group")
+    ottla("configs", "unset", "--group", "readers", "consumer.assignor")
+    assert {e["value"] for e in ottla("configs", "describe", "--group", "readers", "--json").json} == {None}
     found = {e["name"]: e for e in ottla("configs", "describe", "--broker", "0", "partitions", "--json").json}
     assert found["num.partitions"]["source"] in ("default", "static-broker")
     assert all("partitions" in name for name in found)

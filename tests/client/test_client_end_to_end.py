@@ -343,6 +343,9 @@ async def test_configs_are_told_and_changed_and_secrets_are_not(cluster: FakeClu
         with pytest.raises(InvalidConfig, match="colour"):
             await admin.alter_configs({"colour": "blue"}, topic="t")
         assert (await admin.describe_configs(broker=0))[0].read_only
+        await admin.alter_configs({"consumer.assignor": "range"}, group="g")
+        (own,) = await admin.describe_configs(group="g")
+        assert (own.value, own.source) == ("range", "group")
         with pytest.raises(ValueError, match="one of"):
             await admin.describe_configs()
 
