@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ottla_broker.partition.partition import ACKS_ALL
 from ottla_core.errors import RequestError
@@ -15,6 +17,8 @@ FAULTS_S = 14.0
 #: After the last fault everything must be as it should be within so long.
 CONVERGE_S = 40.0
 _START_S = 30.0
+
+Script: TypeAlias = Callable[["Campaign"], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -32,11 +36,13 @@ class Verdict:
 
 
 class Campaign:
-    def __init__(self, seed: int, faults_s: float = FAULTS_S) -> None:
+    def __init__(self, seed: int, faults_s: float = FAULTS_S, script: Script | None = None) -> None:
+        """`script` is told instead of what the faults would draw."""
         self.world = World(seed)
         self.workload = Workload(self.world)
         self.faults = Faults(self.world)
         self._faults_s = faults_s
+        self._script = script
 
     def run(self) -> Verdict:
         world, failure = self.world, None
@@ -62,13 +68,16 @@ class Campaign:
         for machine in world.machines.values():
             machine.start()
         world.loop.spawn(None, self._watch())
-        await self._until(lambda: len(world.serving) == len(world.machines), _START_S, "all brokers serve")
+        await self.until(lambda: len(world.serving) == len(world.machines), _START_S, "all brokers serve")
         await self.workload.create_topics()
         load = world.loop.spawn(None, self.workload.run())
-        await self.faults.run(world.clock.monotonic() + self._faults_s)
+        if self._script is not None:
+            await self._script(self)
+        else:
+            await self.faults.run(world.clock.monotonic() + self._faults_s)
         await self.faults.heal()
         world.note("healed")
-        await self._until(self._is_converged, CONVERGE_S, "all replicas are in sync")
+        await self.until(self._is_converged, CONVERGE_S, "all replicas are in sync")
         self.workload.is_over = True
         await load
         await self._last_words()
@@ -91,20 +100,20 @@ class Campaign:
                 raise Violation(
                     f"I9 no write to {list(waiting)} in {CONVERGE_S:g} s after the faults; {self.picture()}"
                 )
-        await self._until(self._is_same, CONVERGE_S, "all replicas have the same")
+        await self.until(self._is_same, CONVERGE_S, "all replicas have the same")
         world.checkers.poll()
         try:
             world.checkers.check_end(await self.workload.everything())
         except (RequestError, Unreachable) as error:
             raise Violation(f"I9 cannot be read after the faults: {error!r}") from error
 
-    async def _until(self, holds: object, limit_s: float, what: str) -> None:
+    async def until(self, holds: Callable[[], bool], limit_s: float, what: str) -> None:
         clock = self.world.clock
         deadline = clock.monotonic() + limit_s
-        while not holds():  # type: ignore[operator]
+        while not holds():
             if clock.monotonic() > deadline:
                 raise Violation(f"I9 not within {limit_s:g} s: {what}; {self.picture()}")
-            await clock.sleep(0.1)
+            await clock.sleep(0.05)
 
     def _is_converged(self) -> bool:
         states = self.world.states().values()

@@ -3,11 +3,10 @@
 Nothing that keeps the page cache is ever refused: kills, stops, cuts, delays and lost replies may hit any number of
 brokers at the same time, and the store's leases and history may go at any moment. Data loss has a budget:
 
-* B1: power may be lost on a broker (the unsynced tail of all its files goes) while, of every partition whose topic does
-  not ask for `flush.before.ack`, fewer than `min.insync.replicas` of ISR and ELR have lost something that the cluster
-  does not know of yet, this one counted, and another has lost nothing. (An ISR may shrink to that many before anybody
-  knows.) Topics that do ask survive the loss of power on all brokers at once.
-* B2: a disk may be lost (all of it) on the same condition, for every topic.
+* B1: power may be lost on a broker (the unsynced tail of all its files goes) while, of every partition that counts on
+  it and whose topic does not ask for `flush.before.ack`, another of ISR and ELR has lost nothing. Topics that do ask
+  survive the loss of power on all brokers at once.
+* B2: a disk may be lost (all of it) on the same condition, for every topic; one that asks has lost nothing with power.
 * B3: the store itself forgets nothing that it has confirmed.
 
 That list is the durability claim (docs/durability.md); unclean election is off.
@@ -19,6 +18,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ottla_broker.controller import keys
+from ottla_broker.controller.election import on_record, safe_replicas
 from sim.loop import chance_for
 from sim.workload import topics_of
 
@@ -36,17 +36,21 @@ class Budget:
         """B1, or B2 for the whole disk."""
         self._forgive()
         for tp, state in self._world.states().items():
-            config = topics_of(self._world)[tp.topic]
-            if config.get("flush.before.ack") == "true" and not disk:
+            flushed = topics_of(self._world)[tp.topic].get("flush.before.ack") == "true"
+            if flushed and not disk:
                 continue
-            safe = dict.fromkeys((*state.isr, *state.elr))
-            if machine.id not in safe:
-                continue
-            others = [r for r in safe if r != machine.id]
-            torn = [r for r in others if r in state.torn or self._world.machines[r].is_torn]
-            if len(torn) == len(others) or len(torn) + 1 >= int(config["min.insync.replicas"]):
+            counted_on = machine.id in on_record(state)
+            if counted_on and not any(
+                self._is_good(r, flushed)
+                for r in safe_replicas(state)
+                if r != machine.id and r not in state.torn
+            ):
                 return False
         return True
+
+    def _is_good(self, broker_id: int, flushed: bool) -> bool:
+        machine = self._world.machines[broker_id]
+        return not (machine.is_emptied if flushed else machine.is_torn)
 
     def _forgive(self) -> None:
         """Once the controller has admitted a life after the loss, sets no longer count on what was lost."""
@@ -55,6 +59,7 @@ class Budget:
             member = self._world.etcd.entries.get(keys.member(machine.id))
             if machine.is_torn and process is not None and process.is_serving and member is not None:
                 machine.is_torn = keys.decode_member(member).incarnation != process.incarnation
+                machine.is_emptied = machine.is_emptied and machine.is_torn
 
 
 class Faults:

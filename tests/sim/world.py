@@ -185,6 +185,8 @@ class Machine:
         self.is_store_cut = False
         #: Lost its log's tail, and the cluster has not been told yet by a new life.
         self.is_torn = False
+        #: The same, and its disk is another.
+        self.is_emptied = False
         config = BrokerConfig()
         self.config = replace(
             config,
@@ -233,7 +235,7 @@ class Machine:
     def lose_disk(self) -> None:
         """Power and disk; an empty one takes its place."""
         self.world.net.host_down(self.id)
-        self.is_host_up, self.is_torn = False, True
+        self.is_host_up, self.is_torn, self.is_emptied = False, True, True
         self._vanish()
         self.disk = SimDisk()
 

@@ -7,6 +7,9 @@ the torn are not looked at; they stay in their lists, marked, until one that is 
 and ELR are torn, all must be here and known, and the greatest (last epoch, end offset) is taken. Every state
 made here has a new leader epoch, so no leadership is ever resumed.
 
+Who is elected may be dead already, with its lease still alive and its log torn. So whom an election drops stays on
+record (`dropped`) until the leader has written something itself, and is one of those "all" till then (decision 9).
+
 Called by `leaders.py` only; the planner turns the state into a compare-and-set.
 """
 
@@ -41,27 +44,39 @@ def elect(
     safe = safe_replicas(partition)
     marked = tuple(r for r in safe if r in torn or r in partition.torn)
     whole = [r for r in safe if r not in marked]
-    made = replace(partition, leader_epoch=partition.leader_epoch + 1)
     here = [r for r in partition.isr if r in alive and r in whole]
     if here:
         leader = _preferred(partition, here, reluctant)
         # Who leaves an ISR that is too small goes to the ELR; with enough in sync nobody outside is needed.
         elr = () if len(here) >= min_insync else tuple(r for r in whole if r not in here)
-        return replace(made, leader=leader, isr=tuple(here), elr=elr, torn=())
+        return _led(partition, leader, tuple(here), elr)
     # Rule 7: the first of the ELR stands in. All the others of ISR and ELR stay eligible.
     leader = _preferred(partition, [r for r in whole if r in alive], reluctant)
     if leader != NO_BROKER:
         elr = tuple(r for r in whole if r != leader)
-        return replace(made, leader=leader, isr=(leader,), elr=elr, torn=())
+        return _led(partition, leader, (leader,), elr)
     if not whole:
-        leader = _longest(safe, alive, positions or {})
+        leader = _longest(on_record(partition), alive, positions or {})
     if leader == NO_BROKER and unclean:
         leader = _preferred(partition, [r for r in safe if r in alive], reluctant)
         if leader == NO_BROKER:
             leader = _preferred(partition, [r for r in partition.replicas if r in alive], reluctant)
     if leader != NO_BROKER:
-        return replace(made, leader=leader, isr=(leader,), elr=(), torn=())
-    return replace(made, leader=NO_BROKER, torn=marked)
+        return _led(partition, leader, (leader,), ())
+    return replace(partition, leader_epoch=partition.leader_epoch + 1, leader=NO_BROKER, torn=marked)
+
+
+def _led(
+    partition: PartitionImage, leader: int, isr: tuple[int, ...], elr: tuple[int, ...]
+) -> PartitionImage:
+    made = replace(partition, leader_epoch=partition.leader_epoch + 1, leader=leader, torn=())
+    return with_sets(made, isr, elr)
+
+
+def with_sets(partition: PartitionImage, isr: tuple[int, ...], elr: tuple[int, ...]) -> PartitionImage:
+    """Other sets, with a record of whom they drop: their leader may be dead, and all the others torn."""
+    dropped = tuple(r for r in on_record(partition) if r not in isr and r not in elr)
+    return replace(partition, isr=isr, elr=elr, dropped=dropped)
 
 
 def safe_replicas(partition: PartitionImage) -> tuple[int, ...]:
@@ -69,12 +84,18 @@ def safe_replicas(partition: PartitionImage) -> tuple[int, ...]:
     return (*partition.isr, *(r for r in partition.elr if r not in partition.isr))
 
 
-def _longest(safe: tuple[int, ...], alive: Collection[int], positions: Mapping[int, Position]) -> int:
-    """Rule 2: all that could have it are torn. Wait for every one of them, then take the longest log."""
-    alone = len(safe) == 1
-    if not safe or any(r not in alive or not (alone or r in positions) for r in safe):
+def on_record(partition: PartitionImage) -> tuple[int, ...]:
+    """ISR, ELR, and who was dropped from them by no leader's word."""
+    safe = safe_replicas(partition)
+    return (*safe, *(r for r in partition.dropped if r not in safe))
+
+
+def _longest(known: tuple[int, ...], alive: Collection[int], positions: Mapping[int, Position]) -> int:
+    """Rule 2: all that should have it are torn. Wait for every one on record, then take the longest log."""
+    alone = len(known) == 1
+    if not known or any(r not in alive or not (alone or r in positions) for r in known):
         return NO_BROKER
-    return max(safe, key=lambda r: (positions.get(r, (0, 0)), -safe.index(r)))
+    return max(known, key=lambda r: (positions.get(r, (0, 0)), -known.index(r)))
 
 
 def _preferred(partition: PartitionImage, candidates: Collection[int], reluctant: Collection[int]) -> int:

@@ -81,6 +81,9 @@ class PartitionImage:
     extra: Extra = ()
     #: Of ISR and ELR, those that came back without the tail of their log, while nobody whole is here (rule 2).
     torn: tuple[int, ...] = ()
+    #: Whom the controller took out of ISR or ELR, until a leader has written after that: looked at only when all
+    #: of ISR and ELR are torn (decision 9).
+    dropped: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

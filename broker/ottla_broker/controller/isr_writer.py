@@ -8,6 +8,9 @@ so what is proposed within one turn of the loop travels together, as branches th
   at most one can win, and when one has lost, the key shows what holds.
 * W3 (rule 8): who is not admitted, or about to stop, is not added.
 
+* W4: whatever a leader writes proves that it was there after the controller's last word, so whom that dropped is
+  forgotten (decision 9).
+
 It must never decide who is in sync, nor propose anything else than what it was asked to.
 """
 
@@ -81,7 +84,7 @@ class IsrWriter:
         guard = [ModRevisionIs(key, expected.revision)]
         guard += [ModRevisionIs(keys.member(r), image.members[r].revision) for r in added]
         outcome = asyncio.get_running_loop().create_future()
-        wanted = replace(expected, isr=isr, elr=elr)
+        wanted = replace(expected, isr=isr, elr=elr, dropped=())
         self._waiting.append(_Proposal(key, wanted, tuple(guard), outcome))
         if len(self._workers) < _IN_FLIGHT_MAX:
             worker = asyncio.ensure_future(self._work())

@@ -226,16 +226,20 @@ def encode_partition(image: PartitionImage) -> bytes:
         fields["removing"] = image.removing
     if image.torn:
         fields["torn"] = image.torn
+    if image.dropped:
+        fields["dropped"] = image.dropped
     return _value(fields, image.extra)
 
 
 def decode_partition(entry: Entry) -> PartitionImage:
     try:
-        replicas, leader, epoch, isr, elr, adding, removing, torn, extra = _partition_fields(entry.value)
+        replicas, leader, epoch, isr, elr, adding, removing, torn, dropped, extra = _partition_fields(
+            entry.value
+        )
     except _MISTAKES as error:
         raise _misread(entry, error) from None
     return PartitionImage(
-        replicas, leader, epoch, isr, elr, adding, removing, entry.mod_revision, extra, torn
+        replicas, leader, epoch, isr, elr, adding, removing, entry.mod_revision, extra, torn, dropped
     )
 
 
@@ -243,7 +247,9 @@ _Ints: TypeAlias = tuple[int, ...]
 
 
 @lru_cache(maxsize=8192)  # Thousands of partitions share a few states: decoded once, and kept once.
-def _partition_fields(value: bytes) -> tuple[_Ints, int, int, _Ints, _Ints, _Ints, _Ints, _Ints, Extra]:
+def _partition_fields(
+    value: bytes,
+) -> tuple[_Ints, int, int, _Ints, _Ints, _Ints, _Ints, _Ints, _Ints, Extra]:
     fields = _fields(value)
     return (
         _ints(fields, "replicas"),
@@ -254,6 +260,7 @@ def _partition_fields(value: bytes) -> tuple[_Ints, int, int, _Ints, _Ints, _Int
         _ints(fields, "adding"),
         _ints(fields, "removing"),
         _ints(fields, "torn"),
+        _ints(fields, "dropped"),
         tuple(fields.items()),
     )
 

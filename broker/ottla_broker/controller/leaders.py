@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from ottla_broker.controller.election import Position, elect, safe_replicas
+from ottla_broker.controller.election import Position, elect, on_record, safe_replicas, with_sets
 from ottla_broker.controller.image import ClusterImage, PartitionImage, TopicImage
 from ottla_core.ids import NO_BROKER
 
@@ -97,7 +97,7 @@ def with_isr(
     elr: tuple[int, ...] = ()
     if len(isr) < min_insync:
         elr = tuple(r for r in safe_replicas(partition) if r not in isr and r not in lacking)
-    return replace(partition, isr=isr, elr=elr)
+    return with_sets(partition, isr, elr)
 
 
 def after_return(
@@ -114,10 +114,10 @@ def after_return(
         if not any(r in torn for r in safe):
             return None
         # Only their copies are no longer to be counted.
-        return replace(
+        return with_sets(
             partition,
-            isr=tuple(r for r in partition.isr if r not in torn),
-            elr=tuple(r for r in partition.elr if r not in torn),
+            tuple(r for r in partition.isr if r not in torn),
+            tuple(r for r in partition.elr if r not in torn),
         )
     if leader not in arriving and not any(r in arriving for r in partition.replicas):
         return None
@@ -144,11 +144,11 @@ def with_preferred(partition: PartitionImage, here: Here) -> PartitionImage | No
 
 def waits_for_positions(partition: PartitionImage, alive: Collection[int]) -> tuple[int, ...]:
     """Whose log ends must be known to elect a leader (rule 2), when all of them are here; else nobody's."""
-    safe = safe_replicas(partition)
-    if partition.leader != NO_BROKER or len(safe) < 2:
+    known = on_record(partition)
+    if partition.leader != NO_BROKER or len(known) < 2:
         return ()
-    known = all(r in partition.torn and r in alive for r in safe)
-    return safe if known else ()
+    torn = all(r in partition.torn for r in safe_replicas(partition))
+    return known if torn and all(r in alive for r in known) else ()
 
 
 def is_handed_over(image: ClusterImage, broker_id: int, defaults: Mapping[str, str]) -> bool:

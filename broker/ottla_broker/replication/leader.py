@@ -17,6 +17,8 @@ beginning of ours.
   reports less than the high watermark has lost something: it leaves at once, and not to the ELR.
 * M5 (rule 9): a position is unknown until it was reported in this epoch, on a stream that still lives, and agrees.
 * M6: the high watermark never goes back.
+* M7: whom the controller dropped stays on record until we write something. Nothing waits for that, so it is left to
+  the next change, or to a tick (decision 9).
 
 It must never assume that a proposal took effect because it was made.
 """
@@ -242,7 +244,7 @@ class Leader:
             if follower.position >= log_end:
                 follower.caught_up_at = now  # Nothing was asked of it, so it has nothing to say.
             follower.is_late = now - follower.caught_up_at > self._lag_max_s
-        return self._consider()
+        return self._consider(confirm=True)
 
     # ------------------------------------------------------------------ deciding
 
@@ -276,8 +278,11 @@ class Leader:
         self.high_watermark = reached
         return [AdvanceHighWatermark(reached)]
 
-    def _consider(self) -> list[LeaderEffect]:
-        """Propose the in-sync set as it should be, if it is not and nothing is under way."""
+    def _consider(self, *, confirm: bool = False) -> list[LeaderEffect]:
+        """Propose the in-sync set as it should be, if it is not and nothing is under way.
+
+        `confirm`: also if only a record of the dropped is to go (M7).
+        """
         if self.proposed is not None or self._is_refused:
             return []
         image, mark = self.image, self.high_watermark
@@ -301,7 +306,7 @@ class Leader:
             if enough
             else tuple(b for b in dict.fromkeys((*image.elr, *late)) if b not in isr and b not in lost)
         )
-        if set(isr) == set(image.isr) and elr == image.elr:
+        if set(isr) == set(image.isr) and elr == image.elr and not (confirm and image.dropped):
             return []
         self.proposed = ProposeIsr(isr, elr)
         return [self.proposed]

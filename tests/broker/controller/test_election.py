@@ -85,6 +85,26 @@ def test_when_all_are_torn_the_longest_log_of_all_wins() -> None:
     assert elect(both, alive={1, 2}, torn=torn, positions={1: (4, 1), 2: (4, 1)}).leader == 1
 
 
+def test_who_was_dropped_is_asked_when_all_the_others_are_torn() -> None:
+    # 1 was dead already when it was elected: power lost, its lease still alive.
+    elected = elect(partition((1, 3), leader=3), alive={1, 2})
+    assert outcome(elected) == (1, (1,), ()) and elected.dropped == (3,)
+    torn = elect(elected, alive={1, 2}, torn={1})
+    assert torn.leader == NO_BROKER and torn.isr == (1,) and torn.dropped == (3,)
+    assert elect(torn, alive={1, 2}, positions={1: (7, 4)}).leader == NO_BROKER
+    made = elect(torn, alive={1, 3}, positions={1: (7, 4), 3: (7, 9)})
+    assert outcome(made) == (3, (3,), ()) and made.dropped == (1,)
+    # What 1 wrote as a leader after all is newer than anything 3 has.
+    assert elect(torn, alive={1, 3}, positions={1: (8, 4), 3: (7, 9)}).leader == 1
+
+
+def test_who_is_dropped_is_not_elected_while_a_whole_one_may_come_back() -> None:
+    elected = elect(partition((1, 3), leader=3), alive={1, 2})
+    assert elect(elected, alive={2, 3}).leader == NO_BROKER
+    again = elect(elected, alive={1, 2, 3})
+    assert outcome(again) == (1, (1,), ()) and again.dropped == (3,)
+
+
 sets = st.sets(st.integers(1, 4))
 
 
@@ -97,6 +117,7 @@ def test_what_always_holds(
     safe = isr | elr
     assert made.leader_epoch == 8 and made.replicas == before.replicas
     assert set(made.isr) | set(made.elr) <= safe and not set(made.isr) & set(made.elr)
+    assert set(made.isr) | set(made.elr) | set(made.dropped) == safe
     if made.leader != NO_BROKER:
         assert made.leader in safe & alive and made.leader in made.isr
         assert made.leader not in torn or safe <= torn

@@ -66,6 +66,8 @@ def test_brokers_and_members_round_trip(one: UUID, two: UUID, rack: str | None, 
 def test_values_can_be_read_by_people() -> None:
     value = keys.encode_partition(PartitionImage((1, 2), 1, 4, (1,), elr=(2,)))
     assert value == b'{"v":1,"replicas":[1,2],"leader":1,"epoch":4,"isr":[1],"elr":[2]}'
+    dropped = keys.encode_partition(PartitionImage((1, 2), 1, 4, (1,), dropped=(2,)))
+    assert dropped == b'{"v":1,"replicas":[1,2],"leader":1,"epoch":4,"isr":[1],"dropped":[2]}'
     topic = keys.encode_topic(ID, 3, {"retention.ms": "5"})
     text = keys.uuid_text(ID)
     assert json.loads(topic) == {"v": 1, "id": text, "partitions": 3, "config": {"retention.ms": "5"}}

@@ -171,6 +171,7 @@ def test_what_always_holds(
             assert isr <= alive
         return
     assert set(made.isr) | set(made.elr) <= isr | elr
+    assert set(made.isr) | set(made.elr) | set(made.dropped) == isr | elr
     assert made.leader in alive or made.leader == NO_BROKER
     assert made.leader in made.isr or made.leader == NO_BROKER
     # One write is enough: what it makes is fine.

@@ -118,8 +118,8 @@ def test_a_torn_broker_leaves_every_isr_before_it_is_admitted() -> None:
     )
     stage = plan(world, BrokersArrived((1,))).stages[0]
     assert stage.branches == (
-        change(0, mine, 2, leader=2, leader_epoch=5, isr=(2,)),
-        change(1, other, 2, isr=(2,)),
+        change(0, mine, 2, leader=2, leader_epoch=5, isr=(2,), dropped=(1,)),
+        change(1, other, 2, isr=(2,), dropped=(1,)),
     )
 
 
@@ -128,7 +128,7 @@ def test_another_disk_under_the_same_id_is_torn() -> None:
     newcomer = broker(1, 2, directory=UUID(int=6, version=4))
     world = image(mine, brokers=[newcomer, broker(2, 1)], members=[member(1, 1), member(2, 1)])
     stage = plan(world, BrokersArrived((1,))).stages[0]
-    assert stage.branches == (change(0, mine, 2, leader=2, leader_epoch=5, isr=(2,)),)
+    assert stage.branches == (change(0, mine, 2, leader=2, leader_epoch=5, isr=(2,), dropped=(1,)),)
 
 
 def test_the_only_copy_is_led_on_even_from_a_torn_disk() -> None:
@@ -248,13 +248,15 @@ def test_lost_leaders_are_replaced_in_one_stage() -> None:
         (
             Stage(
                 (
-                    change(0, mine, 2, leader=2, leader_epoch=5, isr=(2,)),
-                    change(1, other, 2, isr=(2,)),
+                    change(0, mine, 2, leader=2, leader_epoch=5, isr=(2,), dropped=(1,)),
+                    change(1, other, 2, isr=(2,), dropped=(1,)),
                 )
             ),
         )
     )
-    assert plan(world, PartitionsChecked({"t": [1]})).stages[0].branches == (change(1, other, 2, isr=(2,)),)
+    assert plan(world, PartitionsChecked({"t": [1]})).stages[0].branches == (
+        change(1, other, 2, isr=(2,), dropped=(1,)),
+    )
 
 
 def test_the_brokers_default_decides_who_stays_eligible() -> None:
@@ -275,7 +277,7 @@ def test_log_ends_reach_the_election() -> None:
     world = image(torn, brokers=[broker(1, 1), broker(2, 1)], members=[member(1, 1), member(2, 1)])
     assert not plan(world, PartitionsChecked({"t": [0]}))
     made = plan(world, PartitionsChecked({"t": [0]}, {(T, 0): {1: (4, 10), 2: (4, 11)}}))
-    wanted = change(0, torn, 2, leader=2, leader_epoch=5, isr=(2,), torn=())
+    wanted = change(0, torn, 2, leader=2, leader_epoch=5, isr=(2,), dropped=(1,), torn=())
     assert made == Plan((Stage((wanted,)),))
 
 

@@ -197,6 +197,17 @@ def test_rule_7_a_lowered_min_insync_clears_the_elr_before_anything_is_committed
     assert settle(machine, replace(IMAGE, isr=(1,), revision=11), 2.0) == [AdvanceHighWatermark(20)]
 
 
+def test_a_record_of_the_dropped_goes_with_the_next_word_of_the_leader() -> None:
+    image = replace(IMAGE, isr=(1,), dropped=(2,))
+    machine = leader(image, min_insync=1)
+    # Nothing waits for it: neither what is committed nor the first moments after an election.
+    assert machine.begun() == [] and machine.appended(20) == [AdvanceHighWatermark(20)]
+    assert machine.tick(20, 2.0) == [ProposeIsr((1,), ())]
+    assert machine.appended(21) == [AdvanceHighWatermark(21)]
+    assert settle(machine, replace(image, dropped=(), revision=11), 2.0) == []
+    assert machine.tick(21, 4.0) == []
+
+
 # ---------------------------------------------------------------------- coming and going
 
 

@@ -1,0 +1,84 @@
+"""Worlds that are told, not drawn: the shortest stories of what a campaign has found, or could."""
+
+from __future__ import annotations
+
+from ottla_broker.controller import keys
+from ottla_broker.controller.image import PartitionImage
+from ottla_core.ids import NO_BROKER, TopicPartition
+from sim.__main__ import told
+from sim.campaign import Campaign, Script
+
+ONE = TopicPartition("one", 0)
+
+
+def play(script: Script, *, flushed: bool = False) -> None:
+    campaign = Campaign(1, script=script)
+    campaign.world.is_strict, campaign.world.is_flushed = False, flushed
+    verdict = campaign.run()
+    assert verdict.failure is None, told(verdict)
+    assert verdict.acknowledged > 10
+
+
+def state(campaign: Campaign) -> PartitionImage:
+    return campaign.world.states()[ONE]
+
+
+def end_lease(campaign: Campaign, broker_id: int) -> None:
+    entry = campaign.world.etcd.entries[keys.broker(broker_id)]
+    campaign.world.etcd.end_lease(entry.lease)
+
+
+async def _roles(campaign: Campaign) -> tuple[int, int, int]:
+    """Controller, leader and follower of the partition: three brokers, all in sync."""
+    world = campaign.world
+
+    def controller() -> int:
+        entry = world.etcd.entries.get(keys.CONTROLLER)
+        return NO_BROKER if entry is None else keys.decode_controller(entry)[0]
+
+    def is_settled() -> bool:
+        return controller() != NO_BROKER and len(state(campaign).isr) == len(world.machines)
+
+    await campaign.until(is_settled, 20, "all in sync")
+    while controller() == state(campaign).leader:
+        end_lease(campaign, controller())
+        await world.clock.sleep(0.5)
+        await campaign.until(is_settled, 20, "all in sync")
+    roles = controller(), state(campaign).leader
+    (follower,) = (i for i in world.machines if i not in roles)
+    return *roles, follower
+
+
+def _cut_off_from_the_other_two(campaign: Campaign, broker_id: int, is_cut: bool) -> None:
+    net = campaign.world.net
+    for other in campaign.world.machines:
+        if other != broker_id:
+            for way in ((broker_id, other), (other, broker_id)):
+                (net.cut_way if is_cut else net.mend_way)(*way)
+
+
+async def _in_sync_are(campaign: Campaign, *brokers: int) -> None:
+    await campaign.until(lambda: set(state(campaign).isr) == set(brokers), 20, f"{brokers} are in sync")
+
+
+def test_who_is_elected_when_it_is_dead_already_takes_nothing_along() -> None:
+    """Seed 67 of the first campaign: the last in-sync set is one broker that lost power before it was elected."""
+
+    async def script(campaign: Campaign) -> None:
+        world = campaign.world
+        controller, leader, follower = await _roles(campaign)
+        _cut_off_from_the_other_two(campaign, controller, True)
+        await _in_sync_are(campaign, leader, follower)
+        await world.clock.sleep(1.0)
+        world.machines[follower].lose_power()
+        world.machines[leader].kill()
+        end_lease(campaign, leader)
+        await _in_sync_are(campaign, follower)
+        assert state(campaign).leader == follower and not world.machines[follower].is_host_up
+        _cut_off_from_the_other_two(campaign, controller, False)
+        world.machines[follower].power_on()
+        world.machines[follower].start()
+        await world.clock.sleep(6.0)
+        world.machines[leader].start()
+
+    play(script)
