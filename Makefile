@@ -5,15 +5,16 @@ bin := .venv/bin
 
 # command:debian-package; scripts/setup.sh installs what is not there.
 RUNTIME := etcd:etcd-server
-TESTING := $(RUNTIME) kcat:kcat java:openjdk-17-jre-headless mvn:maven
+JAVA := java:openjdk-17-jre-headless
+TESTING := $(RUNTIME) $(JAVA) kcat:kcat mvn:maven
 
 .PHONY: help
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## a local cluster, a million records in and out through both protocols, then nothing left
-	@scripts/setup.sh $(RUNTIME)
+demo: ## three brokers, a million records through both protocols, a kill under load, a Spark job; then nothing left
+	@scripts/setup.sh $(RUNTIME) --optional $(JAVA)
 	@$(bin)/python -m ottla_cli.demo
 
 .PHONY: test

@@ -1,30 +1,42 @@
 #!/usr/bin/env bash
 # Makes everything that `make demo` and `make test` need: a virtual environment with the project in it, and the
 # system packages named as arguments (installed through apt when root; otherwise one sentence says what is missing).
-# Usage: scripts/setup.sh [command:package ...]
+# What follows --optional is installed if that can be done, and only mentioned otherwise.
+# Usage: scripts/setup.sh [command:package ...] [--optional command:package ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+by_apt() {
+    say "installing $* with apt"
+    # A failed look for updates of some unrelated source is no reason to stop; a failed install is.
+    apt-get update -qq || say "apt-get update failed; trying with the lists that are there"
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
 
 python=${PYTHON:-python3}
 command -v "$python" >/dev/null || die "python3 is missing; install Python 3.11 or newer"
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     die "$("$python" --version) is too old; Ottla needs Python 3.11 or newer (set PYTHON=/path/to/python3.11)"
 
-missing=()
+missing=() wanted=() optional=
 for pair in "$@"; do
-    command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
+    if [ "$pair" = --optional ]; then
+        optional=yes
+    elif ! command -v "${pair%%:*}" >/dev/null; then
+        if [ "$optional" ]; then wanted+=("${pair#*:}"); else missing+=("${pair#*:}"); fi
+    fi
 done
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 if ((${#missing[@]})); then
     command -v apt-get >/dev/null || die "missing: ${missing[*]}; install them with this system's package manager"
     [ "$(id -u)" = 0 ] || die "missing: ${missing[*]}; run: sudo apt-get install ${missing[*]}"
-    say "installing ${missing[*]} with apt"
-    # A failed look for updates of some unrelated source is no reason to stop; a failed install is.
-    apt-get update -qq || say "apt-get update failed; trying with the lists that are there"
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+    by_apt "${missing[@]}"
+fi
+if ((${#wanted[@]})); then
+    { command -v apt-get >/dev/null && [ "$(id -u)" = 0 ] && by_apt "${wanted[@]}"; } ||
+        say "going on without ${wanted[*]}: apt has to install it, as root"
 fi
 
 stamp=.venv/.ottla-installed

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 
+from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -34,16 +35,18 @@ class _Count(MofNCompleteColumn):
         return Text(f"{show_count(task.completed)}{total}", style="green")
 
 
-def progress(*, shown: bool | None = None, transient: bool = False) -> Progress:
-    """A bar with counts, rate and time on standard error; nothing if that is no terminal."""
+def progress(*, on: Console | None = None, shown: bool | None = None, transient: bool = False) -> Progress:
+    """A bar with counts, rate and time, on standard error unless told. Only a terminal sees it, unless told."""
+    if shown is None:
+        shown = sys.stderr.isatty()
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
         _Count(),
         _Rate(),
         TimeRemainingColumn(),
-        console=console(stderr=True),
+        console=on or console(stderr=True),
         transient=transient,
-        disable=not sys.stderr.isatty() if shown is None else not shown,
+        disable=not shown,
         refresh_per_second=8,
     )

@@ -3,7 +3,7 @@
     python spark/jobs/demo_activity.py                     # starts a broker of its own
     python spark/jobs/demo_activity.py --bootstrap-servers 127.0.0.1:9192
 
-`run` is what `make demo` calls. Needs Java 17 or later for Spark.
+`make demo` runs the same pipeline with spark-submit, on three brokers. Needs Java 17 or later for Spark.
 """
 
 from __future__ import annotations

@@ -1,19 +1,13 @@
-"""bench and the demo, small, against a real broker."""
+"""bench, small, against a real broker."""
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 import pytest
 
 from cli.ottla_command import Ottla, folder_of
-from ottla_cli import demo as the_demo
-from ottla_cli.child import identity
 from ottla_cli.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
@@ -58,30 +52,3 @@ def test_log_dump_beside_a_running_broker(ottla: Ottla, local_cluster: LocalClus
     rows = [line.split() for line in done.stdout.splitlines()[1:]]
     assert len(rows) > 2 and {(row[0], row[-1]) for row in rows} == {(f"{topic}-0", "ok")}
     assert sum(int(row[6].replace(",", "")) for row in rows) == 30_000
-
-
-def test_the_demo_checks_all_and_leaves_nothing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    pids: list[int] = []
-    started = LocalCluster.start
-
-    def start(cluster: LocalCluster) -> None:
-        started(cluster)
-        pids.extend(cluster.pids.values())
-
-    monkeypatch.setattr(LocalCluster, "start", start)
-    assert the_demo.demo(20_000) == 0
-    out = capsys.readouterr().out
-    assert len(set(re.findall(r"[\d,]+ +\S+ m?s +[\d,]+ +[\d.]+ +([0-9a-f]{8,})", out))) == 1, out
-    assert out.count("20,000") >= 3
-    assert pids and all(identity(pid) is None for pid in pids)
-    assert os.listdir(tmp_path) == []
-
-
-def test_the_demo_notices_what_is_missing() -> None:
-    whole = the_demo.Leg("write", 10, 100, 1.0, 7)
-    for wrong in (the_demo.Leg("read", 9, 90, 1.0, 7), the_demo.Leg("read", 10, 100, 1.0, 8)):
-        with pytest.raises(the_demo.Failure, match="not what was written"):
-            the_demo._check([whole, wrong])

@@ -1,33 +1,29 @@
-"""`make demo`: a local cluster, a million records in, and out again through both protocols. [A]
+"""Chapter 1: a million records in, and out again through both protocols, with rates. [A]
 
-Run as `python -m ottla_cli.demo`. Leaves nothing: no process, no file. Every record is checked: how many came
-back, and a checksum over all of them, which does not depend on the order between partitions.
+Every record is checked: how many came back, and a checksum over all of them, which does not depend on the order
+between partitions.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
-import sys
 import time
 from dataclasses import dataclass
 from zlib import crc32
 
 from rich.console import Console
-from rich.panel import Panel
 from rich.progress import Progress
 
 from ottla_cli.bars import progress
-from ottla_cli.child import identity
+from ottla_cli.connecting import run
 from ottla_cli.failure import Failure
 from ottla_cli.local_cluster import LocalCluster
 from ottla_cli.quantities import show_count, show_duration, show_size
 from ottla_cli.screen import table
 
-RECORDS = 1_000_000
 TOPIC = "postcards"
-PARTITIONS = 4
+PARTITIONS = 6
+REPLICAS = 3
 VALUE_BYTES = 100
 _STRIDE = 5_000
 _QUIET_S = 20.0
@@ -49,48 +45,13 @@ def postcard(number: int) -> bytes:
     return b"%012d " % number + _TEXT[: VALUE_BYTES - 13]
 
 
-def demo(records: int = RECORDS) -> int:
-    """All of it; the exit code."""
-    console = Console(highlight=False)
-    console.print(
-        Panel.fit(
-            f"[bold]Ottla[/] in a minute: etcd, one broker, {show_count(records)} records\n"
-            "written through gRPC, read back through gRPC and through the Kafka protocol",
-            border_style="cyan",
-        )
-    )
-    began = time.monotonic()
-    cluster = LocalCluster(say=lambda sentence: console.print(sentence, markup=False))
-    with console.status("Starting etcd and a broker …"):
-        cluster.start()
-    processes = [*cluster.pids.values(), *([cluster.etcd.child.pid] if cluster.etcd else [])]
-    try:
-        console.print(
-            f"Started in {show_duration(time.monotonic() - began)}: {cluster.etcd_name} and a broker,"
-        )
-        console.print(f"gRPC {cluster.grpc_bootstrap}, Kafka {cluster.kafka_bootstrap}.\n")
-        with progress(shown=True) as bar:
-            legs = asyncio.run(_native(cluster.grpc_bootstrap, records, bar))
-            legs.append(_kafka(cluster.kafka_bootstrap, records, bar))
-        size = _folder_bytes(cluster.data_dir)
-    finally:
-        # An impatient second Ctrl-C must not leave half of it behind.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with console.status("Stopping …"):
-            cluster.stop()
-    _show(console, legs, size)
-    _check(legs)
-    left = [pid for pid in processes if identity(pid) is not None]
-    if left or os.path.exists(cluster.data_dir):
-        raise Failure(f"Something is left: processes {left}, folder {cluster.data_dir}.")
-    console.print(
-        f"[bold green]✓[/] Every record came back both ways, checksums agree. Stopped; no process and no file "
-        f"is left. {show_duration(time.monotonic() - began)} in all."
-    )
-    console.print(
-        "\nNext: [cyan]ottla up[/] runs a cluster until Ctrl-C, [cyan]ottla --help[/] shows the rest."
-    )
-    return 0
+def show(console: Console, cluster: LocalCluster, records: int) -> None:
+    with progress(on=console, shown=True) as bar:
+        legs = run(_native(cluster.grpc_bootstrap, records, bar))
+        legs.append(_kafka(cluster.kafka_bootstrap, records, bar))
+    _show(console, legs, _folder_bytes(cluster.data_dir))
+    check(legs)
+    console.print("[green]✓[/] Every postcard came back both ways; checksums agree.")
 
 
 # --- gRPC, with Ottla's own client ---
@@ -100,7 +61,7 @@ async def _native(bootstrap: str, records: int, bar: Progress) -> list[Leg]:
     from ottla_client import Admin, NewTopic
 
     async with Admin(bootstrap) as admin:
-        await admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS)])
+        await admin.create_topics([NewTopic(TOPIC, PARTITIONS, REPLICAS)])
     return [await _write(bootstrap, records, bar), await _read(bootstrap, records, bar)]
 
 
@@ -159,7 +120,7 @@ def _kafka(bootstrap: str, records: int, bar: Progress) -> Leg:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": "demo",  # librdkafka wants one; partitions are assigned by hand
+            "group.id": "postcards",  # librdkafka wants one; partitions are assigned by hand
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
         }
@@ -215,31 +176,13 @@ def _show(console: Console, legs: list[Leg], size_bytes: int) -> None:
             ),
         )
     )
-    console.print(f"[dim]{show_size(size_bytes)} on disk, {PARTITIONS} partitions.[/dim]\n")
+    console.print(
+        f"[dim]{PARTITIONS} partitions with {REPLICAS} copies each, {show_size(size_bytes)} on disk.[/dim]"
+    )
 
 
-def _check(legs: list[Leg]) -> None:
+def check(legs: list[Leg]) -> None:
     written = legs[0]
     for leg in legs[1:]:
         if (leg.records, leg.checksum) != (written.records, written.checksum):
             raise Failure(f"{leg.name}: {leg.records} records came back, and they are not what was written.")
-
-
-def main() -> int:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    # A terminated demo cleans up like an interrupted one.
-    signal.signal(signal.SIGTERM, interrupt)
-    try:
-        return demo()
-    except Failure as failed:
-        sys.stderr.write(f"demo: {failed}\n")
-        return failed.exit_code
-    except KeyboardInterrupt:
-        sys.stderr.write("demo: interrupted; everything was stopped and removed.\n")
-        return 130
-
-
-if __name__ == "__main__":
-    sys.exit(main())
