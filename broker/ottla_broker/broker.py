@@ -47,6 +47,7 @@ from ottla_broker.service.services import Services
 from ottla_broker.service.topics import TopicService
 from ottla_broker.setting import Address
 from ottla_broker.topic_config import TopicConfig
+from ottla_core.errors import InvariantViolation
 from ottla_core.ids import NO_BROKER
 from ottla_core.ports.chance import Chance
 from ottla_core.ports.clock import Clock
@@ -229,8 +230,12 @@ class Broker:
             ConfigService(config, self._metadata, self._calls),
             self._groups,
         )
-        self._kafka = KafkaEdge(services, config.kafka, metrics.kafka, clock=self._clock)
-        self._grpc = GrpcEdge(services, config.grpc, metrics.grpc, self._neighbours)
+        self._kafka = KafkaEdge(
+            services, config.kafka, metrics.kafka, clock=self._clock, on_violation=self.on_violation
+        )
+        self._grpc = GrpcEdge(
+            services, config.grpc, metrics.grpc, self._neighbours, on_violation=self.on_violation
+        )
         self._housekeeping = Housekeeping(
             self._host, dirs, config.log_dirs, self._clock, self._offload, metrics.log
         )
@@ -315,6 +320,13 @@ class Broker:
             self._failure = self._failure or error or RuntimeError(f"{task.get_name()} ended")
             self._failed.set()
 
+    def on_violation(self, violation: InvariantViolation) -> None:
+        """A promise of ours does not hold, so nothing that this broker would do next can be trusted: it stops."""
+        if self._failure is None:
+            self._log.error("a promise is broken, the broker stops", promise=str(violation))
+            self._failure = violation
+            self._failed.set()
+
     # ------------------------------------------------------------------ run and stop
 
     async def run_until(self, stop: asyncio.Event) -> None:
@@ -330,12 +342,18 @@ class Broker:
             raise self._failure
 
     async def stop(self) -> None:
-        """Graceful: hand leaderships over, answer what is in hand, leave the cluster, flush, mark the logs clean."""
+        """Graceful: hand leaderships over, answer what is in hand, leave the cluster, flush, mark the logs clean.
+
+        After a broken promise it is as if killed: nobody gets another answer, and the next start scans the logs.
+        """
         serves, self._waiting_for = self._waiting_for is None, "the broker is stopping"
         if serves and self._failure is None:
             await self._hand_over()
-        if self._dirs is not None:
-            await self._stop_parts()
+        if self._dirs is not None and isinstance(self._failure, InvariantViolation):
+            await self._stop_parts(grace_s=0.0)
+            self._dirs.abandon()
+        elif self._dirs is not None:
+            await self._stop_parts(grace_s=_STOP_GRACE_S)
             watermarks, close = self._host.high_watermarks(), self._dirs.close
             await self._offload.run(lambda: close(watermarks))
         await self._exporter.stop()
@@ -354,12 +372,12 @@ class Broker:
         except (StoreError, TimeoutError) as error:
             self._log.warning("stopping without handing over", reason=str(error))
 
-    async def _stop_parts(self) -> None:
+    async def _stop_parts(self, *, grace_s: float) -> None:
         self._detector.end()
         self._groups.close()
         self._host.close()
         await self._neighbours.stop()
-        await asyncio.gather(self._kafka.stop(_STOP_GRACE_S), self._grpc.stop(_STOP_GRACE_S))
+        await asyncio.gather(self._kafka.stop(grace_s), self._grpc.stop(grace_s))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

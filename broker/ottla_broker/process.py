@@ -32,6 +32,7 @@ from ottla_broker.controller.registration import BrokerIdTaken
 from ottla_broker.exit_codes import ExitCode
 from ottla_broker.log.dir_files import ForeignDirectory
 from ottla_broker.setting import Address
+from ottla_core.errors import InvariantViolation
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.store import StoreError
 from ottla_core.real.chance import RealChance
@@ -74,6 +75,9 @@ def run(
     except _Refused as refused:
         say(str(refused))
         return refused.code
+    except InvariantViolation as violation:
+        say(f"This broker broke a promise of its own and stopped: {violation}.")
+        return ExitCode.FAILED
     except Exception:
         _log.exception("failed")
         say("This broker met a failure that it has no answer to; its log has the traceback.")
@@ -123,6 +127,7 @@ async def _live(
         store=store,
         log=structlog.get_logger("ottla.broker"),
     )
+    _watch_callbacks(broker)
     try:
         if not await _until(stop, _start(broker, config, clock)):
             _log.info("stopped_while_starting")
@@ -155,6 +160,18 @@ def _watch_signals(stop: asyncio.Event) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
+
+
+def _watch_callbacks(broker: Broker) -> None:
+    """What a timer or a forgotten task raises has no caller; a broken promise must not end there."""
+
+    def on_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        loop.default_exception_handler(context)
+        error = context.get("exception")
+        if isinstance(error, InvariantViolation):
+            broker.on_violation(error)
+
+    asyncio.get_running_loop().set_exception_handler(on_exception)
 
 
 def _on_stdin(stop: asyncio.Event) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from ottla_broker.controller.image import ClusterImage
 from ottla_broker.edge.grpc.probe import GrpcProbe
-from ottla_broker.edge.grpc.refusal import guarded
+from ottla_broker.edge.grpc.refusal import Refusals, guarded
 from ottla_broker.edge.grpc.translation import (
     TopicInfoCache,
     assignments_of,
@@ -82,10 +82,11 @@ class Cluster(Protocol):
 
 
 class AdminService:
-    def __init__(self, cluster: Cluster, probe: GrpcProbe) -> None:
+    def __init__(self, cluster: Cluster, probe: GrpcProbe, refusals: Refusals) -> None:
         self._cluster = cluster
         self._cache = TopicInfoCache()
         self.probe = probe
+        self.refusals = refusals
 
     @guarded
     async def metadata(self, request: pb.MetadataRequest, context: Any) -> pb.MetadataResponse:

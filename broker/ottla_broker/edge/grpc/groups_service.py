@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla_broker.edge.grpc.probe import GrpcProbe
-from ottla_broker.edge.grpc.refusal import guarded
+from ottla_broker.edge.grpc.refusal import Refusals, guarded
 from ottla_broker.edge.grpc.translation import broker_info, error_message
 from ottla_broker.group import messages
 from ottla_broker.requests import Maybe
@@ -44,11 +44,16 @@ T = TypeVar("T")
 
 class GroupsService:
     def __init__(
-        self, groups: Callable[[], GroupService], broker_id: Callable[[], int], probe: GrpcProbe
+        self,
+        groups: Callable[[], GroupService],
+        broker_id: Callable[[], int],
+        probe: GrpcProbe,
+        refusals: Refusals,
     ) -> None:
         self._groups = groups
         self._broker_id = broker_id
         self.probe = probe
+        self.refusals = refusals
 
     @guarded
     async def find_coordinator(

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from ottla_broker.config import GrpcEdgeConfig
 from ottla_broker.edge.grpc.answered_stream import AnsweredStream
 from ottla_broker.edge.grpc.probe import GrpcProbe
-from ottla_broker.edge.grpc.refusal import abort, guarded, refusal_of
+from ottla_broker.edge.grpc.refusal import Refusals, abort, guarded
 from ottla_broker.edge.grpc.translation import error_message, fetched_partition
 from ottla_broker.requests import Appended, Fetched, FetchWant, FoundOffset, Maybe, ProducerIdentity
 from ottla_core.errors import InvalidRequest, InvalidRequiredAcks, RequestError
@@ -61,10 +61,13 @@ class Records(Protocol):
 
 
 class LogService:
-    def __init__(self, records: Records, config: GrpcEdgeConfig, probe: GrpcProbe) -> None:
+    def __init__(
+        self, records: Records, config: GrpcEdgeConfig, probe: GrpcProbe, refusals: Refusals
+    ) -> None:
         self._records = records
         self._config = config
         self.probe = probe
+        self.refusals = refusals
         self._fetch_max_bytes = max(1, config.message_max_bytes - _ANSWER_ROOM_BYTES)
         #: Streams being served, in order of opening.
         self._streams: dict[int, AnsweredStream[Any, Any]] = {}
@@ -112,7 +115,7 @@ class LogService:
             # A message that its deserializer would not touch: nothing after it can be trusted to line up.
             refusal = next(error for error in _leaves(group) if isinstance(error, RequestError))
         except* Exception as group:
-            refusal = refusal_of(next(iter(_leaves(group))), f"a {method} stream")
+            refusal = self.refusals.of(next(iter(_leaves(group))), f"a {method} stream")
         finally:
             del self._streams[id(stream)]
             self.probe.stream_closed(method)
@@ -168,7 +171,7 @@ class LogService:
         return answer
 
     def _refuse(self, told: pb.PartitionProduced, error: Exception) -> None:
-        refusal = refusal_of(error, f"a write to {told.topic}-{told.partition}")
+        refusal = self.refusals.of(error, f"a write to {told.topic}-{told.partition}")
         told.error.CopyFrom(error_message(refusal))
         told.base_offset = -1
 
@@ -217,7 +220,7 @@ class LogService:
         )
 
     def _fetch_refused(self, request: pb.FetchRequest, error: Exception) -> pb.FetchResponse:
-        refusal = refusal_of(error, "a fetch")
+        refusal = self.refusals.of(error, "a fetch")
         self.probe.answered("fetch", refusal.name)
         return pb.FetchResponse(correlation=request.correlation, error=error_message(refusal))
 

@@ -1,8 +1,9 @@
 """What becomes of an exception: a message with a code and a sentence, never a traceback. [S]
 
 `RequestError`s are answers. Anything else is our bug: it goes to the log in full, and to the client as
-UNKNOWN_SERVER_ERROR. Where a response has no place for an error, the call is aborted with the nearest gRPC
-status and the same `Error` message in the trailer `ottla-error-bin`.
+UNKNOWN_SERVER_ERROR; a broken promise is also told to whoever can stop the broker. Where a response has no
+place for an error, the call is aborted with the nearest gRPC status and the same `Error` message in the
+trailer `ottla-error-bin`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 
 from ottla_broker.edge.grpc.translation import error_message
-from ottla_core.errors import RequestError
+from ottla_core.errors import InvariantViolation, RequestError
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +33,20 @@ _STATUS_BY_NAME = {
 }
 
 
-def refusal_of(error: Exception, doing: str) -> RequestError:
-    """The error to tell the client; what is not meant for it is logged here."""
-    if isinstance(error, RequestError):
-        return error
-    log.error("%s failed unexpectedly", doing, exc_info=error)
-    return RequestError()
+class Refusals:
+    """One per listener: what is answered instead, when a handler raised."""
+
+    def __init__(self, on_violation: Callable[[InvariantViolation], None] | None = None) -> None:
+        self._on_violation = on_violation
+
+    def of(self, error: Exception, doing: str) -> RequestError:
+        """The error to tell the client; what is not meant for it is logged here."""
+        if isinstance(error, RequestError):
+            return error
+        log.error("%s failed unexpectedly", doing, exc_info=error)
+        if isinstance(error, InvariantViolation) and self._on_violation is not None:
+            self._on_violation(error)
+        return RequestError()
 
 
 async def abort(context: Any, error: RequestError) -> NoReturn:
@@ -60,7 +69,7 @@ def guarded(method: Method[Answer]) -> Method[Answer]:
                 raise request
             answer = await method(self, request, context)
         except Exception as error:
-            refusal = refusal_of(error, name)
+            refusal = self.refusals.of(error, name)
             self.probe.answered(name, refusal.name)
             await abort(context, refusal)
         self.probe.answered(name, None)

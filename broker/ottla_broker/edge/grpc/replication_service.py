@@ -12,8 +12,9 @@ import grpc
 
 from ottla_broker.edge.grpc.bounds import bounded
 from ottla_broker.edge.grpc.probe import GrpcProbe
+from ottla_broker.edge.grpc.refusal import Refusals
 from ottla_broker.replication.grpc_peers import SERVICE, ServerLink
-from ottla_core.errors import RequestError
+from ottla_core.errors import InvariantViolation, RequestError
 from ottla_core.pb import replication_pb2 as pb
 from ottla_core.ports.peers import FollowLink
 
@@ -35,14 +36,18 @@ class Neighbour(Protocol):
 
 
 class ReplicationService:
-    def __init__(self, neighbour: Neighbour, probe: GrpcProbe) -> None:
+    def __init__(self, neighbour: Neighbour, probe: GrpcProbe, refusals: Refusals) -> None:
         self._neighbour = neighbour
         self._probe = probe
+        self._refusals = refusals
 
     async def follow(self, request_iterator: Any, context: Any) -> None:
         self._probe.stream_opened("Follow")
         try:
             await self._neighbour.serve(ServerLink(context))
+        except InvariantViolation as violation:
+            self._refusals.of(violation, "a Follow stream")
+            raise
         finally:
             self._probe.stream_closed("Follow")
 
@@ -52,7 +57,11 @@ class ReplicationService:
     async def ask(self, request: Any, context: Any) -> pb.AskResponse:
         if isinstance(request, RequestError):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, request.message)
-        return pb.AskResponse(answer=await self._neighbour.answer(request.question))
+        try:
+            return pb.AskResponse(answer=await self._neighbour.answer(request.question))
+        except InvariantViolation as violation:
+            self._refusals.of(violation, "a question of another broker")
+            raise
 
     def handlers(self) -> dict[str, Any]:
         return {

@@ -7,6 +7,7 @@ services behind them decide.
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
@@ -23,7 +24,9 @@ from ottla_broker.edge.grpc.bounds import bounded
 from ottla_broker.edge.grpc.groups_service import GROUPS_CALLS, GROUPS_SERVICE, GroupsService
 from ottla_broker.edge.grpc.log_service import LogService, Records
 from ottla_broker.edge.grpc.probe import GrpcProbe
+from ottla_broker.edge.grpc.refusal import Refusals
 from ottla_broker.edge.grpc.replication_service import REPLICATION_SERVICE, Neighbour, ReplicationService
+from ottla_core.errors import InvariantViolation
 from ottla_core.pb import broker_pb2 as pb
 
 if TYPE_CHECKING:
@@ -88,14 +91,17 @@ class GrpcEdge:
         config: GrpcEdgeConfig,
         probe: GrpcProbe,
         neighbour: Neighbour | None = None,
+        *,
+        on_violation: Callable[[InvariantViolation], None] | None = None,
     ) -> None:
         """`neighbour` answers other brokers; without it this is a listener for clients only."""
         self._config = config
-        self._replication = None if neighbour is None else ReplicationService(neighbour, probe)
-        self._log = LogService(services.records, config, probe)
-        self._admin = AdminService(services, probe)
+        refusals = Refusals(on_violation)
+        self._replication = None if neighbour is None else ReplicationService(neighbour, probe, refusals)
+        self._log = LogService(services.records, config, probe, refusals)
+        self._admin = AdminService(services, probe, refusals)
         # Looked up when first used: a listener without groups can do without them.
-        self._groups = GroupsService(lambda: services.groups, lambda: services.broker_id, probe)
+        self._groups = GroupsService(lambda: services.groups, lambda: services.broker_id, probe, refusals)
         self._health = health.HealthServicer()
         self._server: Any = None
 

@@ -179,9 +179,10 @@ class Connection(asyncio.BufferedProtocol):
             self.drop("malformed", str(error))
         except Disconnect as error:
             self.drop("refused", str(error))
-        except Exception:
+        except Exception as error:
             # I4. A handler's own errors are dealt with closer to it; this one is in our plumbing.
             _log.exception("kafka request failed", peer=self._context.peer, client=self._context.software)
+            self._shared.met(error)
             self.drop("internal error", "see the log")
         finally:
             self._is_pumping = False
@@ -350,6 +351,7 @@ class Connection(asyncio.BufferedProtocol):
                 client=self._context.software,
                 exc_info=error,
             )
+            self._shared.met(error)
             error = RequestError()
         self._context.failed(error)
         reply = codec.error_response(request.api, request.version, error)

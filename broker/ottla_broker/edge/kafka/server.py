@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from ottla_broker.config import KafkaEdgeConfig
 from ottla_broker.edge.kafka.connection import Connection
 from ottla_broker.edge.kafka.shared import Shared
 from ottla_broker.metrics import KafkaEdgeProbe
-from ottla_core.errors import invariant
+from ottla_core.errors import InvariantViolation, invariant
 from ottla_core.ports.clock import Clock
 from ottla_core.real.clock import RealClock
 
@@ -35,8 +36,9 @@ class KafkaEdge:
         *,
         clock: Clock | None = None,
         stall_s: float = STALL_S,
+        on_violation: Callable[[InvariantViolation], None] | None = None,
     ) -> None:
-        self._shared = Shared(services, config, probe, clock or RealClock())
+        self._shared = Shared(services, config, probe, clock or RealClock(), on_violation)
         self._config = config
         self._server: asyncio.Server | None = None
         idle_s = config.idle_max_ms / 1000

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla_broker.config import KafkaEdgeConfig
@@ -17,6 +17,7 @@ from ottla_broker.edge.kafka.metadata_cache import MetadataCache
 from ottla_broker.edge.kafka.request import Handler, Reply
 from ottla_broker.edge.kafka.versions import APIS
 from ottla_broker.metrics import Cell, Histogram, KafkaEdgeProbe
+from ottla_core.errors import InvariantViolation
 from ottla_core.ports.clock import Clock
 
 if TYPE_CHECKING:
@@ -35,7 +36,12 @@ class Route(NamedTuple):
 
 class Shared:
     def __init__(
-        self, services: Services, config: KafkaEdgeConfig, probe: KafkaEdgeProbe, clock: Clock
+        self,
+        services: Services,
+        config: KafkaEdgeConfig,
+        probe: KafkaEdgeProbe,
+        clock: Clock,
+        on_violation: Callable[[InvariantViolation], None] | None = None,
     ) -> None:
         self.services = services
         self.config = config
@@ -53,6 +59,7 @@ class Shared:
         self.connections: dict[Connection, None] = {}
         self._answers: dict[asyncio.Future[Reply], None] = {}
         self._routes: dict[int, Route] = {}
+        self._on_violation = on_violation
         self._seconds = {0: probe.produce_seconds, 1: probe.fetch_seconds}
 
     def route(self, key: int) -> Route:
@@ -72,6 +79,11 @@ class Shared:
         self._answers[future] = None
         future.add_done_callback(self._answers.pop)
         return future
+
+    def met(self, error: BaseException) -> None:
+        """A bug of ours, already logged; a broken promise is for whoever can stop the broker."""
+        if isinstance(error, InvariantViolation) and self._on_violation is not None:
+            self._on_violation(error)
 
     def admit(self, connection: Connection) -> bool:
         if len(self.connections) >= self.config.connections_max:
