@@ -10,7 +10,7 @@ TESTING := $(RUNTIME) $(JAVA) kcat:kcat mvn:maven
 
 .PHONY: help
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## three brokers, a million records through both protocols, a kill under load, a Spark job; then nothing left
@@ -53,9 +53,17 @@ gen: ## regenerate core/ottla_core/pb from proto/, and CRDs and manifests from t
 	$(bin)/python manifests/generate.py
 
 .PHONY: bench
-bench: ## side by side with Apache Kafka on this machine (RUNS=5); prints ratios
+bench: bench-broker bench-cluster ## side by side with Apache Kafka on this machine (RUNS=5): one broker, then three
+
+.PHONY: bench-broker
+bench-broker: ## one broker each: rates, CPU, latency, start-up, memory
 	@scripts/setup.sh $(TESTING)
 	$(bin)/python -m ottla_bench.side_by_side --runs $(or $(RUNS),5) $(BENCH)
+
+.PHONY: bench-cluster
+bench-cluster: ## three brokers each: replication, a thousand partitions, killed and paused leaders
+	@scripts/setup.sh $(TESTING)
+	$(bin)/python -m ottla_bench.three_brokers --runs $(or $(RUNS),5) $(BENCH)
 
 .PHONY: bench-partitions
 bench-partitions: ## one broker with ten thousand partitions (RUNS=5): rates, idle CPU, start-up, memory

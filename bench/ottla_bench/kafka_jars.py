@@ -32,6 +32,7 @@ KAFKA_DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
 KAFKA_LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 KAFKA_CLUSTER = "org.apache.kafka.tools.ClusterTool"
 KAFKA_BROKER_API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
+KAFKA_METADATA_QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 KAFKA_STORAGE = "kafka.tools.StorageTool"
 KAFKA_SERVER = "kafka.Kafka"
 

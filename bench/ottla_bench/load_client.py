@@ -43,8 +43,15 @@ class Job:
     records: int = 0
     #: librdkafka's batch.size.
     batch_bytes: int = 1_000_000
+    #: Exactly so many records to a partition at a time, and to a batch; 0: as many as fit.
+    batch_records: int = 0
+    #: `create` only.
+    replicas: int = 1
+    acks: str = "1"
     #: `create` only: this many topics, named `<topic>-000` and so on.
     topics: int = 1
+    #: `create` only: settings of the topic.
+    config: dict[str, str] = field(default_factory=dict)
     extra: dict[str, str] = field(default_factory=dict)
 
 
@@ -84,9 +91,22 @@ def _create(job: Job) -> dict[str, float]:
     names = [job.topic] if job.topics == 1 else [f"{job.topic}-{i:03}" for i in range(job.topics)]
     began = time.perf_counter()
     admin = AdminClient(_settings(job))
-    wanted = [NewTopic(name, num_partitions=job.partitions, replication_factor=1) for name in names]
+    wanted = [
+        NewTopic(name, num_partitions=job.partitions, replication_factor=job.replicas, config=job.config)
+        for name in names
+    ]
     for future in admin.create_topics(wanted, operation_timeout=120, request_timeout=150).values():
         future.result(180)
+    return {"seconds": time.perf_counter() - began}
+
+
+def _delete(job: Job) -> dict[str, float]:
+    from confluent_kafka.admin import AdminClient
+
+    began = time.perf_counter()
+    admin = AdminClient(_settings(job))
+    for future in admin.delete_topics([job.topic], operation_timeout=60).values():
+        future.result(90)
     return {"seconds": time.perf_counter() - began}
 
 
@@ -109,11 +129,12 @@ def _produce(job: Job) -> dict[str, float]:
     producer = Producer(
         _settings(
             job,
-            acks=1,
+            acks=job.acks,
             **{
-                "linger.ms": 5,
+                # A batch of a fixed number of records is sent because it is full, not because time is up.
+                "linger.ms": 1000 if job.batch_records else 5,
                 "batch.size": job.batch_bytes,
-                "batch.num.messages": 100_000,
+                "batch.num.messages": job.batch_records or 100_000,
                 "queue.buffering.max.messages": _QUEUE_RECORDS,
                 "queue.buffering.max.kbytes": _QUEUE_KB,
                 # Only failures are told one by one: a Python callback per record would measure the callback.
@@ -124,19 +145,28 @@ def _produce(job: Job) -> dict[str, float]:
     )
     _connect(producer, job)
     value, send, topic, partitions = bytes(job.record_bytes), producer.produce, job.topic, job.partitions
+    in_a_row = job.batch_records or 1
     began, cpu_began = time.perf_counter(), time.process_time()
     for number in range(job.records):
         while True:
             try:
-                send(topic, value, None, number % partitions)
+                send(topic, value, None, number // in_a_row % partitions)
                 break
             except BufferError:
                 producer.poll(0.01)
-    left = producer.flush(_STALL_S)
+    left = _drain(producer)
     seconds = time.perf_counter() - began
     if left or failures.error is not None:
         raise LoadFailed(f"{left} records were not acknowledged; {failures.error}")
     return _rate(job, job.records, seconds, time.process_time() - cpu_began)
+
+
+def _drain(producer: Any) -> int:
+    """Wait until all is acknowledged, or nothing was for `_STALL_S`; gives how many are left."""
+    left = len(producer)
+    while left and (now := producer.flush(_STALL_S)) < left:
+        left = now
+    return left
 
 
 def _connect(producer: Any, job: Job) -> None:
@@ -199,7 +229,7 @@ def _latency(job: Job) -> dict[str, float]:
     from confluent_kafka import Producer
 
     settings = {"linger.ms": 0, "max.in.flight.requests.per.connection": 1}
-    producer = Producer(_settings(job, acks=1, **settings))
+    producer = Producer(_settings(job, acks=job.acks, **settings))
     _connect(producer, job)
     value, delivered = bytes(job.record_bytes), _Deliveries()
     taken_ms: list[float] = []
@@ -226,6 +256,7 @@ def _quantile(ordered: list[float], q: float) -> float:
 
 _JOBS: dict[str, Callable[[Job], dict[str, float]]] = {
     "create": _create,
+    "delete": _delete,
     "produce": _produce,
     "consume": _consume,
     "latency": _latency,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla_bench.report import markdown, write_between
-from ottla_bench.rows import NOTES, ROWS, Row, figures, number, spread
+from ottla_bench.rows import NOTES, ROWS, TRIO_NOTES, TRIO_ROWS, Row, figures, number, spread
 
 
 def test_a_ratio_is_of_medians_not_of_single_runs() -> None:
@@ -42,8 +42,22 @@ def test_rows_that_nobody_measured_are_left_out_and_one_sided_ones_have_no_ratio
     assert found[0].ratio is None
 
 
-def test_keys_are_told_once() -> None:
-    keys = [row.key for row in (*ROWS, *NOTES)]
+def test_a_ceiling_is_for_our_side_alone() -> None:
+    row = Row("gap", "gap", "s", ceiling=1.0)
+    (figure,) = figures([row], kafka=[], ottla=[{"gap": 0.3}, {"gap": 5.0}, {"gap": 0.4}])
+    assert figure.reached is True
+    assert row.goal == "< 1 s"
+
+
+def test_a_ceiling_may_hold_for_the_worst_run() -> None:
+    row = Row("lost", "lost", "records", ceiling=1.0, always=True)
+    (figure,) = figures([row], kafka=[{"lost": 7.0}], ottla=[{"lost": 0.0}, {"lost": 1.0}, {"lost": 0.0}])
+    assert figure.reached is False
+
+
+@pytest.mark.parametrize("rows", [(*ROWS, *NOTES), (*TRIO_ROWS, *TRIO_NOTES)])
+def test_keys_are_told_once(rows: tuple[Row, ...]) -> None:
+    keys = [row.key for row in rows]
     assert len(keys) == len(set(keys))
 
 
