@@ -134,7 +134,7 @@ class Broker:
         dirs.join_cluster(cluster_id)
         self._dirs = dirs
         self._wire_cluster(dirs, Seen(cluster_id, dirs.revision))
-        self._wire_edges(dirs)
+        self._wire_services(dirs)
         self._metrics.describe({"broker": str(config.process.broker_id), "cluster_id": cluster_id})
 
     def _wire_cluster(self, dirs: LogDirs, seen: Seen) -> None:
@@ -210,7 +210,7 @@ class Broker:
             probe=metrics.replication,
         )
 
-    def _wire_edges(self, dirs: LogDirs) -> None:
+    def _wire_services(self, dirs: LogDirs) -> None:
         """What serves clients, on top of what `_wire_cluster` has made."""
         config, metrics = self._config, self._metrics
         records = RecordService(
@@ -230,16 +230,20 @@ class Broker:
             ConfigService(config, self._metadata, self._calls),
             self._groups,
         )
+        self._make_edges(services)
+        self._housekeeping = Housekeeping(
+            self._host, dirs, config.log_dirs, self._clock, self._offload, metrics.log
+        )
+        metrics.before_scrape(self._refresh_metrics)
+
+    def _make_edges(self, services: Services) -> None:
+        config, metrics = self._config, self._metrics
         self._kafka = KafkaEdge(
             services, config.kafka, metrics.kafka, clock=self._clock, on_violation=self.on_violation
         )
         self._grpc = GrpcEdge(
             services, config.grpc, metrics.grpc, self._neighbours, on_violation=self.on_violation
         )
-        self._housekeeping = Housekeeping(
-            self._host, dirs, config.log_dirs, self._clock, self._offload, metrics.log
-        )
-        metrics.before_scrape(self._refresh_metrics)
 
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:
         """Where another broker listens for us."""

@@ -119,7 +119,7 @@ class Workload:
         self, process: Process, tp: TopicPartition, batch: bytes, acks: int, timeout_s: float
     ) -> Appended:
         """In the broker's place, as an edge does it."""
-        records = process.broker.records
+        records = process.broker.services.records
         appended = records.append(tp, batch, acks)
         wait = records.acknowledged(tp, appended, acks, timeout_s)
         if wait is not None:
@@ -154,7 +154,7 @@ class Workload:
 
         async def work() -> list[Fetched]:
             assert process is not None
-            found = process.broker.records.fetch(
+            found = process.broker.services.records.fetch(
                 [want], max_wait_s=wait_s, min_bytes=1, max_bytes=_FETCH_BYTES
             )
             return found if isinstance(found, list) else await found

@@ -25,14 +25,8 @@ from ottla_broker.controller import keys
 from ottla_broker.controller.image import PartitionImage
 from ottla_broker.controller.metadata import LostHistory
 from ottla_broker.controller.registration import BrokerIdTaken
-from ottla_broker.log.dirs import LogDirs
-from ottla_broker.partition.housekeeping import Housekeeping
 from ottla_broker.partition.partition import Partition
-from ottla_broker.service.configs import ConfigService
-from ottla_broker.service.producer_ids import ProducerIds
-from ottla_broker.service.records import RecordService
 from ottla_broker.service.services import Services
-from ottla_broker.service.topics import TopicService
 from ottla_core.ids import TopicPartition
 from ottla_core.ports.store import Branch, Compare, Entry, Outcome, StoreError
 from sim.disk import SimDisk
@@ -83,23 +77,14 @@ class _NoEdge:
 class SimBroker(Broker):
     """The shipped broker without its edges."""
 
-    records: RecordService
+    services: Services
     on_bound: Callable[[], None]
     on_serving: Callable[[], None]
 
-    def _wire_edges(self, dirs: LogDirs) -> None:
-        config, metrics = self._config, self._metrics
-        ids = ProducerIds(self._controller.allocate_producer_ids)
-        self.records = RecordService(self._host, ids, self._clock, self._offload, metrics)
-        topics = TopicService(config.topics, self._metadata, self._calls)
-        self._groups = self._make_groups(topics)
-        configs = ConfigService(config, self._metadata, self._calls)
-        Services(config, self._metadata, self.records, topics, configs, self._groups)
+    def _make_edges(self, services: Services) -> None:
+        self.services = services
         self._kafka = _NoEdge()  # type: ignore[assignment]
         self._grpc = _NoEdge(self.on_bound, self.on_serving)  # type: ignore[assignment]
-        self._housekeeping = Housekeeping(
-            self._host, dirs, config.log_dirs, self._clock, self._offload, metrics.log
-        )
 
 
 class Process:
