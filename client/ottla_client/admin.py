@@ -10,7 +10,7 @@ from ottla_client.cluster import Cluster
 from ottla_client.connection import told
 from ottla_client.group_admin import GroupAdmin, GroupDescription, GroupListing, PartitionLag
 from ottla_client.offsets import list_offsets
-from ottla_client.record import OffsetAndMetadata, OffsetAndTimestamp
+from ottla_client.record import CommittedOffset, OffsetAndMetadata, OffsetAndTimestamp
 from ottla_core.errors import NotLeaderOrFollower, RequestError, UnknownTopicOrPartition
 from ottla_core.ids import TopicPartition
 from ottla_core.pb import broker_pb2 as pb
@@ -293,7 +293,7 @@ class Admin:
 
     async def group_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
+    ) -> dict[TopicPartition, CommittedOffset]:
         """What the group has committed, of these partitions or of all; what has nothing is left out."""
         return await self._groups.offsets(group, partitions)
 

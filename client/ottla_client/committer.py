@@ -17,7 +17,7 @@ from ottla_client.connection import told
 from ottla_client.coordinator import Coordinator, passes, refusal
 from ottla_client.errors import BufferExhausted, CannotConnect, ClientError, CommitFailed
 from ottla_client.group_effects import Identity
-from ottla_client.record import OffsetAndMetadata
+from ottla_client.record import CommittedOffset, OffsetAndMetadata
 from ottla_core.errors import (
     FencedInstanceId,
     IllegalGeneration,
@@ -196,17 +196,27 @@ class Committer:
 async def fetch_offsets(
     coordinator: Coordinator, partitions: Iterable[TopicPartition] | None, timeout_s: float
 ) -> Offsets:
-    """What the coordinator has for these partitions, or for all; what has nothing is left out."""
+    """What is committed for these partitions, or for all; what has nothing is left out."""
+    found = await fetch_committed(coordinator, partitions, timeout_s)
+    return {
+        tp: OffsetAndMetadata(each.offset, each.metadata, each.leader_epoch) for tp, each in found.items()
+    }
+
+
+async def fetch_committed(
+    coordinator: Coordinator, partitions: Iterable[TopicPartition] | None, timeout_s: float
+) -> dict[TopicPartition, CommittedOffset]:
+    """The same with all that the coordinator keeps."""
     request = pb.FetchOffsetsRequest(group=coordinator.group, require_stable=True, generation=-1)
     for tp in partitions or ():
         request.partitions.add(topic=tp.topic, partition=tp.partition)
     answer = await coordinator.ask("FetchOffsets", request, timeout_s)
-    found: Offsets = {}
+    found: dict[TopicPartition, CommittedOffset] = {}
     for each in answer.offsets:
         if each.HasField("error"):
             raise told(each.error)
         if each.offset >= 0:
-            found[TopicPartition(each.topic, each.partition)] = OffsetAndMetadata(
-                each.offset, each.metadata, each.leader_epoch
+            found[TopicPartition(each.topic, each.partition)] = CommittedOffset(
+                each.offset, each.metadata, each.leader_epoch, each.commit_timestamp_ms
             )
     return found

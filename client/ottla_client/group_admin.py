@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla_client.cluster import Cluster
-from ottla_client.committer import Offsets, fetch_offsets
+from ottla_client.committer import fetch_committed
 from ottla_client.connection import told
 from ottla_client.coordinator import Coordinator, first_refusal, passes, refusal
 from ottla_client.errors import CannotConnect
 from ottla_client.group_protocol import Undecodable, decode_assignment, decode_subscription
 from ottla_client.offsets import list_offsets
-from ottla_client.record import OffsetAndMetadata
+from ottla_client.record import CommittedOffset, OffsetAndMetadata
 from ottla_core.errors import NonEmptyGroup, RequestError, UnknownMemberId, UnknownTopicOrPartition
 from ottla_core.ids import TopicPartition
 from ottla_core.pb import groups_pb2 as pb
@@ -127,11 +127,13 @@ class GroupAdmin:
             made.append(_description(answer.groups[0]))
         return made
 
-    async def offsets(self, group: str, partitions: Iterable[TopicPartition] | None) -> Offsets:
+    async def offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, CommittedOffset]:
         wanted = None if partitions is None else [TopicPartition(*tp) for tp in partitions]
         if wanted is not None and not wanted:
             return {}
-        return await fetch_offsets(self._coordinator(group), wanted, self._timeout_s)
+        return await fetch_committed(self._coordinator(group), wanted, self._timeout_s)
 
     async def lag(self, group: str) -> dict[TopicPartition, PartitionLag]:
         """Of all partitions that the group has committed offsets of, or that members read."""

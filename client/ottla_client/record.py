@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from ottla_core.ids import TopicPartition
 
 __all__ = [
+    "CommittedOffset",
     "ConsumerRecord",
     "Headers",
     "OffsetAndMetadata",
@@ -51,6 +52,16 @@ class OffsetAndMetadata(NamedTuple):
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
+
+
+class CommittedOffset(NamedTuple):
+    """An offset as the coordinator keeps it."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+    #: When it was committed, by the coordinator's clock; -1: not told.
+    commit_timestamp_ms: int = -1
 
 
 class OffsetAndTimestamp(NamedTuple):

@@ -11,11 +11,12 @@ Must not be carried across a fork: gRPC in the child would hang. Make a new one 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from ottla_client import admin, consumer, producer
 from ottla_client.admin import ClusterDescription, ConfigEntry, NewTopic, TopicDescription
@@ -24,7 +25,9 @@ from ottla_client.delivery import Delivery as AsyncDelivery
 from ottla_client.errors import BufferExhausted, ClientClosed
 from ottla_client.group_admin import GroupDescription, GroupListing, PartitionLag
 from ottla_client.listener import OnPartitions, RebalanceListener
+from ottla_client.loop_thread import Blocking
 from ottla_client.record import (
+    CommittedOffset,
     ConsumerRecord,
     Headers,
     OffsetAndMetadata,
@@ -33,48 +36,13 @@ from ottla_client.record import (
     TopicPartition,
 )
 
-T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 #: Records that wait to be moved over, beside those in `buffer_memory`; then `send` waits.
 _QUEUED_MAX = 10_000
-_SETTLE_TIMEOUT_S = 1.0
 
 
-class _LoopThread:
-    """An event loop in a thread; `run` brings a coroutine there and its result back."""
-
-    def __init__(self, name: str) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        if not self._thread.is_alive():
-            work.close()
-            raise ClientClosed("The client is closed.")
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
-        try:
-            return future.result(timeout_s)
-        except (KeyboardInterrupt, TimeoutError):
-            future.cancel()
-            raise
-
-    def close(self) -> None:
-        if self._thread.is_alive():
-            self.run(self._settle())
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join()
-            self.loop.close()
-
-    async def _settle(self) -> None:
-        """grpc keeps tasks of its own that end just after their calls; none should be left when the loop stops."""
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        if others:
-            _, stuck = await asyncio.wait(others, timeout=_SETTLE_TIMEOUT_S)
-            for task in stuck:
-                task.cancel()
-            if stuck:
-                await asyncio.wait(stuck, timeout=_SETTLE_TIMEOUT_S)
+_CLOSED_BEFORE_SENT = "The producer was closed before the record could be sent."
 
 
 class Delivery:
@@ -98,7 +66,7 @@ class Delivery:
         if self._error is not None:
             raise self._error
         if self._inner is None:
-            raise ClientClosed("The producer was closed before the record could be sent.")
+            raise ClientClosed(_CLOSED_BEFORE_SENT)
         return self._inner.result()
 
     async def _wait(self) -> None:
@@ -109,7 +77,18 @@ class Delivery:
             await settled.wait()
 
 
-class Producer:
+#: A promise, the record, and what goes with it.
+_Queued: TypeAlias = tuple[Delivery, tuple[Any, ...], dict[str, Any]]
+
+
+def _fail(queued: _Queued, error: Exception) -> None:
+    delivery, _record, extra = queued
+    delivery._error = error
+    if extra["on_delivery"] is not None:
+        extra["on_delivery"](None, error)
+
+
+class Producer(Blocking[producer.Producer]):
     """`ottla_client.Producer`, blocking; the same arguments.
 
     >>> with Producer("127.0.0.1:9192") as p:
@@ -117,44 +96,33 @@ class Producer:
     ...     print(p.send("greetings", b"again").result().offset)
     """
 
+    kind = producer.Producer
+
     def __init__(self, *arguments: Any, **settings: Any) -> None:
-        self._arguments = (arguments, settings)
-        self._inner: producer.Producer
-        self._thread: _LoopThread
-        self._queue: deque[tuple[Delivery, tuple[Any, ...], dict[str, Any]]] = deque()
+        super().__init__(*arguments, **settings)
+        #: Records on their way to the loop's thread, and those the mover has taken and not put into batches yet.
+        self._queue: deque[_Queued] = deque()
+        self._taken: deque[_Queued] = deque()
         self._moving = False
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
-        self._open = False
 
-    def start(self) -> None:
-        self._thread = _LoopThread("ottla-producer")
-        try:
-            self._inner = self._thread.run(_started(producer.Producer, self._arguments))
-        except BaseException:
-            self._thread.close()
-            raise
-        self._open = True
-
-    def stop(self) -> None:
+    async def _stopped(self) -> None:
         """Wait until all is acknowledged or has failed, then disconnect."""
-        if self._open:
-            try:
-                self._thread.run(self._stop())
-            finally:
-                self._open = False
-                self._thread.close()
-
-    async def _stop(self) -> None:
-        await self._drained()
-        await self._inner.stop()
-
-    def __enter__(self) -> Producer:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+        try:
+            async with asyncio.timeout(self._inner.stop_timeout_s):
+                await self._drained()
+        except TimeoutError:
+            log.error("Not all records got into batches before the producer was closed.")
+        finally:
+            await super()._stopped()
+            with self._lock:
+                left = [*self._taken, *self._queue]
+                self._taken.clear()
+                self._queue.clear()
+                self._room.notify_all()
+            for each in left:
+                _fail(each, ClientClosed(_CLOSED_BEFORE_SENT))
 
     def send(
         self,
@@ -168,8 +136,6 @@ class Producer:
         on_delivery: producer.OnDelivery | None = None,
     ) -> Delivery:
         """Queue a record. What it returns knows its fate; `on_delivery` is called from the client's thread."""
-        if not self._open:
-            raise ClientClosed("The producer is not running; use `with Producer(...)`, or call start().")
         delivery = Delivery(self)
         extra = {
             "headers": headers,
@@ -178,9 +144,11 @@ class Producer:
             "on_delivery": on_delivery,
         }
         with self._lock:
-            while len(self._queue) >= _QUEUED_MAX:
+            while self._open and len(self._queue) >= _QUEUED_MAX:
                 # The mover itself is bounded by max_block_ms, so this ends.
                 self._room.wait(1.0)
+            if not self._open:
+                raise ClientClosed("The producer is not running; use `with Producer(...)`, or call start().")
             self._queue.append((delivery, (topic, value, key), extra))
             wake, self._moving = not self._moving, True
         if wake:
@@ -219,14 +187,14 @@ class Producer:
                 self._room.notify_all()
             if not taken:
                 return
-            for delivery, record, extra in taken:
+            self._taken = taken
+            while taken:
+                delivery, record, extra = taken[0]
                 try:
                     delivery._inner = await self._inner.send(*record, **extra)
                 except Exception as error:
-                    delivery._error = error
-                    on_delivery = extra["on_delivery"]
-                    if on_delivery is not None:
-                        on_delivery(None, error)
+                    _fail(taken[0], error)
+                taken.popleft()
 
     async def _drained(self) -> None:
         """Wait until everything queued so far is in a batch."""
@@ -238,7 +206,7 @@ class Producer:
                 await asyncio.wait((mover,))
 
 
-class Consumer:
+class Consumer(Blocking[consumer.Consumer]):
     """`ottla_client.Consumer`, blocking; the same arguments.
 
     >>> with Consumer("127.0.0.1:9192", group_id="greeters") as c:
@@ -249,41 +217,7 @@ class Consumer:
     Rebalance listeners are called from another thread, while `poll` waits for them: they may call this consumer.
     """
 
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        self._arguments = (arguments, settings)
-        self._inner: consumer.Consumer
-        self._thread: _LoopThread
-        self._open = False
-
-    def start(self) -> None:
-        self._thread = _LoopThread("ottla-consumer")
-        try:
-            self._inner = self._thread.run(_started(consumer.Consumer, self._arguments))
-        except BaseException:
-            self._thread.close()
-            raise
-        self._open = True
-
-    def stop(self) -> None:
-        if self._open:
-            self._open = False
-            try:
-                self._thread.run(self._inner.stop())
-            finally:
-                self._thread.close()
-
-    def __enter__(self) -> Consumer:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def _call(self, function: Callable[..., T], *arguments: Any) -> T:
-        async def call() -> T:
-            return function(*arguments)
-
-        return self._thread.run(call())
+    kind = consumer.Consumer
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         self._call(self._inner.assign, list(partitions))
@@ -369,42 +303,14 @@ class Consumer:
             yield record
 
 
-class Admin:
+class Admin(Blocking[admin.Admin]):
     """`ottla_client.Admin`, blocking; the same arguments.
 
     >>> with Admin("127.0.0.1:9192") as a:
     ...     a.create_topics(["greetings"])
     """
 
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        self._arguments = (arguments, settings)
-        self._inner: admin.Admin
-        self._thread: _LoopThread
-        self._open = False
-
-    def start(self) -> None:
-        self._thread = _LoopThread("ottla-admin")
-        try:
-            self._inner = self._thread.run(_started(admin.Admin, self._arguments))
-        except BaseException:
-            self._thread.close()
-            raise
-        self._open = True
-
-    def stop(self) -> None:
-        if self._open:
-            self._open = False
-            try:
-                self._thread.run(self._inner.stop())
-            finally:
-                self._thread.close()
-
-    def __enter__(self) -> Admin:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    kind = admin.Admin
 
     def create_topics(
         self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
@@ -450,7 +356,7 @@ class Admin:
 
     def group_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
+    ) -> dict[TopicPartition, CommittedOffset]:
         return self._thread.run(self._inner.group_offsets(group, partitions))
 
     def group_lag(self, group: str) -> dict[TopicPartition, PartitionLag]:
@@ -481,17 +387,6 @@ def _in_threads(listener: RebalanceListener) -> RebalanceListener:
         return call
 
     return RebalanceListener(moved(listener.on_assigned), moved(listener.on_revoked), moved(listener.on_lost))
-
-
-async def _started(kind: Callable[..., T], arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> T:
-    """Made and started in the loop's thread, where all of it will live."""
-    made: Any = kind(*arguments[0], **arguments[1])
-    try:
-        await made.start()
-    except BaseException:
-        await made.stop()
-        raise
-    return made  # type: ignore[no-any-return]
 
 
 __all__ = ["Admin", "BufferExhausted", "Consumer", "Delivery", "Producer"]

@@ -15,7 +15,7 @@ from prometheus_client import start_http_server
 from ottla_core.real.clock import RealClock
 from ottla_operator import handlers
 from ottla_operator.apply import Applier
-from ottla_operator.cast import TOPIC
+from ottla_operator.cast import GROUP, TOPIC
 from ottla_operator.control import Control
 from ottla_operator.crds import all_crds
 from ottla_operator.kube import Kube, KubeError
@@ -66,10 +66,11 @@ async def release(settings: Settings) -> None:
     kube = await Kube.connect()
     try:
         applier = Applier(kube, RealClock())
-        for body in await Observer(kube).resources(TOPIC, settings.namespaces):
-            finalizers = body["metadata"].get("finalizers") or []
-            if handlers.FINALIZER in finalizers:
-                await applier.release(Meta.of(body), handlers.FINALIZER, finalizers)
+        for kind in (TOPIC, GROUP):
+            for body in await Observer(kube).resources(kind, settings.namespaces):
+                finalizers = body["metadata"].get("finalizers") or []
+                if handlers.FINALIZER in finalizers:
+                    await applier.release(Meta.of(body), handlers.FINALIZER, finalizers)
     finally:
         await kube.close()
 

@@ -1,6 +1,6 @@
 """Writing to the API server: server-side apply of what we own, deletes of pods, events. [A]
 
-The only module that writes there (kopf itself adds and removes finalizers of Topics). Server-side apply takes the
+The only module that writes there (kopf itself adds and removes finalizers). Server-side apply takes the
 fields that we name and leaves all others alone: what a sidecar injector or an autoscaler adds stays.
 """
 

@@ -15,9 +15,9 @@ from typing import Protocol, TypeVar
 from ottla_client import Admin, NewTopic, TopicPartition
 from ottla_client.admin import TopicDescription
 from ottla_client.errors import ClientError
+from ottla_client.group_admin import GroupDescription
 from ottla_core.errors import RequestTimedOut, TopicAlreadyExists, UnknownTopicOrPartition
-from ottla_operator.group_calls import GroupCalls
-from ottla_operator.group_plan import Partition, SeenGroup
+from ottla_operator.group_plan import Partition, SeenGroup, SeenMember
 from ottla_operator.metrics import ACTIONS
 from ottla_operator.plan import (
     Action,
@@ -62,6 +62,11 @@ class GroupAdmin(Protocol):
 
     async def commit(self, group: str, offsets: Mapping[Partition, int]) -> None: ...
 
+    async def group_settings(self, group: str) -> dict[str, str]: ...
+
+    async def set_group(self, group: str, changes: Mapping[str, str | None]) -> None:
+        """None: unset."""
+
 
 class ClusterAdmin(Protocol):
     async def cluster(self) -> SeenCluster: ...
@@ -72,9 +77,8 @@ class ClusterAdmin(Protocol):
 class Brokers(TopicAdmin, GroupAdmin, ClusterAdmin):
     """The real ones."""
 
-    def __init__(self, admin: Admin, groups: GroupCalls) -> None:
+    def __init__(self, admin: Admin) -> None:
         self._admin = admin
-        self._groups = groups
 
     @classmethod
     async def connect(cls, bootstrap: str) -> Brokers:
@@ -84,10 +88,9 @@ class Brokers(TopicAdmin, GroupAdmin, ClusterAdmin):
         except BaseException:
             await admin.stop()
             raise
-        return cls(admin, GroupCalls(bootstrap.split(","), _TIMEOUT_S))
+        return cls(admin)
 
     async def close(self) -> None:
-        await self._groups.close()
         await self._admin.stop()
 
     # ------------------------------------------------------------------ topics
@@ -129,18 +132,21 @@ class Brokers(TopicAdmin, GroupAdmin, ClusterAdmin):
     # ------------------------------------------------------------------ groups
 
     async def group(self, group: str, topics: Sequence[str]) -> SeenGroup:
-        seen = await self._groups.describe(group)
-        committed, committed_ms = await self._groups.committed(group)
-        read = [tp for member in seen.members for tp in member.partitions]
-        partitions = await self._existing(sorted({*topics, *(topic for topic, _ in [*committed, *read])}))
+        (found,) = await self._admin.describe_groups([group])
+        committed = await self._admin.group_offsets(group)
+        read = [tp for member in found.members for tp in member.partitions]
+        partitions = await self._existing(sorted({*topics, *(tp.topic for tp in [*committed, *read])}))
         ends = await self._admin.list_offsets(dict.fromkeys(partitions, "latest"))
         starts = await self._admin.list_offsets(dict.fromkeys(partitions, "earliest"))
         return replace(
-            seen,
-            committed=committed,
-            committed_ms=committed_ms,
+            _seen_group(found),
+            committed={(tp.topic, tp.partition): each.offset for tp, each in committed.items()},
+            committed_ms={
+                (tp.topic, tp.partition): each.commit_timestamp_ms for tp, each in committed.items()
+            },
             ends={(tp.topic, tp.partition): at.offset for tp, at in ends.items()},
             starts={(tp.topic, tp.partition): at.offset for tp, at in starts.items()},
+            settings=await self.group_settings(group),
         )
 
     async def offsets_at(self, partitions: Sequence[Partition], time_ms: int) -> dict[Partition, int]:
@@ -150,7 +156,15 @@ class Brokers(TopicAdmin, GroupAdmin, ClusterAdmin):
 
     async def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         ACTIONS.labels("ConsumerGroup", "reset").inc()
-        await self._groups.commit(group, offsets)
+        await self._admin.alter_group_offsets(group, {TopicPartition(*tp): at for tp, at in offsets.items()})
+
+    async def group_settings(self, group: str) -> dict[str, str]:
+        entries = await self._admin.describe_configs(group=group)
+        return {each.name: each.value or "" for each in entries if each.source == "group"}
+
+    async def set_group(self, group: str, changes: Mapping[str, str | None]) -> None:
+        ACTIONS.labels("ConsumerGroup", "settings").inc()
+        await self._admin.alter_configs(changes, group=group)
 
     async def _existing(self, topics: Sequence[str]) -> list[TopicPartition]:
         """Of topics that are there: a group may have committed offsets for one that was deleted since."""
@@ -186,6 +200,25 @@ def _seen(found: TopicDescription) -> SeenTopic:
         for each in found.partitions
     )
     return SeenTopic(found.name, found.topic_id, found.internal, partitions)
+
+
+def _seen_group(found: GroupDescription) -> SeenGroup:
+    members = tuple(
+        SeenMember(
+            each.member_id,
+            each.group_instance_id or "",
+            each.client_id,
+            each.client_host,
+            each.session_timeout_ms,
+            each.rebalance_timeout_ms,
+            tuple((tp.topic, tp.partition) for tp in each.partitions),
+            each.protocols,
+        )
+        for each in found.members
+    )
+    return SeenGroup(
+        found.group, found.state, found.protocol, found.generation, found.coordinator_id, members
+    )
 
 
 class Links:

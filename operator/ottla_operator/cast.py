@@ -11,7 +11,7 @@ from ottla_operator.apply import Applier
 from ottla_operator.brokers import Links
 from ottla_operator.observe import Observer
 from ottla_operator.plan import Claim, owner_of
-from ottla_operator.specs import InvalidSpec, Meta, TopicSpec
+from ottla_operator.specs import GroupSpec, InvalidSpec, Meta, TopicSpec
 from ottla_operator.status import READY, Condition, with_conditions
 from ottla_operator.times import rfc3339
 
@@ -26,8 +26,8 @@ class Cast:
         default_factory=lambda: {CLUSTER: {}, TOPIC: {}, GROUP: {}}
     )
 
-    #: (namespace, cluster, topic) -> the Topics that name it, by uid.
-    _claims: dict[tuple[str, str, str], dict[str, Claim]] = field(default_factory=dict)
+    #: (kind, namespace, cluster, topic or group) -> the resources that name it, by uid.
+    _claims: dict[tuple[str, str, str, str], dict[str, Claim]] = field(default_factory=dict)
 
     def put(self, kind: str, body: Mapping[str, Any]) -> bool:
         """Whether this needs a look: it is new, or more than its status changed."""
@@ -35,21 +35,22 @@ class Cast:
         before = self.bodies[kind].get(meta.key)
         self.remove(kind, meta.key)
         self.bodies[kind][meta.key] = body
-        if kind == TOPIC and (claimed := _claimed(body)) is not None:
+        if (claimed := _claimed(kind, body)) is not None:
             self._claims.setdefault(claimed, {})[meta.uid] = Claim(meta.created, meta.uid, meta.name)
         return before is None or _essence(Meta.of(before)) != _essence(meta)
 
     def remove(self, kind: str, key: tuple[str, str]) -> None:
         body = self.bodies[kind].pop(key, None)
-        if kind == TOPIC and body is not None and (claimed := _claimed(body)) is not None:
+        if body is not None and (claimed := _claimed(kind, body)) is not None:
             claims = self._claims[claimed]
             del claims[Meta.of(body).uid]
             if not claims:
                 del self._claims[claimed]
 
-    def owner(self, namespace: str, spec: TopicSpec) -> Claim | None:
-        """The Topic that a topic belongs to: the oldest that names it."""
-        return owner_of(self._claims.get((namespace, spec.cluster, spec.topic), {}).values())
+    def owner(self, namespace: str, spec: TopicSpec | GroupSpec) -> Claim | None:
+        """The resource that a topic or group belongs to: the oldest that names it."""
+        claims = self._claims.get(_claim_of(namespace, spec), {}).values()
+        return owner_of(claims)
 
     def get(self, kind: str, key: tuple[str, str]) -> Mapping[str, Any] | None:
         return self.bodies[kind].get(key)
@@ -58,12 +59,20 @@ class Cast:
         yield from list(self.bodies[kind].values())
 
 
-def _claimed(body: Mapping[str, Any]) -> tuple[str, str, str] | None:
+def _claimed(kind: str, body: Mapping[str, Any]) -> tuple[str, str, str, str] | None:
+    if kind == CLUSTER:
+        return None
     try:
-        spec = TopicSpec.of(body)
+        spec = TopicSpec.of(body) if kind == TOPIC else GroupSpec.of(body)
     except InvalidSpec:
         return None
-    return Meta.of(body).namespace, spec.cluster, spec.topic
+    return _claim_of(Meta.of(body).namespace, spec)
+
+
+def _claim_of(namespace: str, spec: TopicSpec | GroupSpec) -> tuple[str, str, str, str]:
+    if isinstance(spec, TopicSpec):
+        return TOPIC, namespace, spec.cluster, spec.topic
+    return GROUP, namespace, spec.cluster, spec.group
 
 
 def _essence(meta: Meta) -> tuple[object, ...]:

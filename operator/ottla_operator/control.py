@@ -37,9 +37,9 @@ class Control:
         tools = Tools(self._cast, Observer(kube), Applier(kube, clock), links, clock)
         self._tools = tools
         self.topics = TopicLook(tools, settled_s=settings.resync_s)
-        groups = GroupLook(tools, settled_s=settings.group_resync_s)
+        self.groups = GroupLook(tools, settled_s=settings.group_resync_s)
         clusters = ClusterLook(tools, settings.images, settled_s=settings.resync_s)
-        self._looks = {CLUSTER: clusters.look, TOPIC: self.topics.look, GROUP: groups.look}
+        self._looks = {CLUSTER: clusters.look, TOPIC: self.topics.look, GROUP: self.groups.look}
         self._schedule = Schedule(self._look, self._clock)
         self._running: asyncio.Task[None] | None = None
 

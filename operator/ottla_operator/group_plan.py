@@ -1,4 +1,4 @@
-"""Consumer groups: what the resource shows, which settings are in force, and the one-time offset reset. [P]
+"""Consumer groups: what the resource shows, and the one-time offset reset. [P]
 
 The offset reset is done at most once, even if the operator dies in the middle of it. It is a small state machine
 whose memory is `status.offsetReset`, because nothing else survives:
@@ -37,6 +37,8 @@ class SeenMember:
     session_timeout_ms: int
     rebalance_timeout_ms: int
     partitions: tuple[Partition, ...]
+    #: Assignors that it knows; empty while its coordinator has not heard.
+    protocols: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class SeenGroup:
     #: Of every partition that is committed, assigned, or of a topic in the spec.
     ends: Mapping[Partition, int] = field(default_factory=dict)
     starts: Mapping[Partition, int] = field(default_factory=dict)
+    #: What is set for the group at the brokers.
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 # ------------------------------------------------------------------ status
@@ -111,45 +115,6 @@ def condition_of(seen: SeenGroup) -> Condition:
     if not seen.members:
         return ready("The group has no members.", "NoMembers")
     return ready(f"{len(seen.members)} members read in generation {seen.generation}.", "Stable")
-
-
-# ------------------------------------------------------------------ assignor and timeouts
-
-
-def settings_condition(spec: GroupSpec, seen: SeenGroup) -> Condition | None:
-    """Whether what is declared is in force.
-
-    Members of the classic protocol bring assignor and timeouts themselves and brokers hold no settings of groups,
-    so this is all that can honestly be said: who does not do as declared, and what to change there.
-    """
-    if spec.assignor is None and spec.session_timeout_ms is None and spec.rebalance_timeout_ms is None:
-        return None
-    if not seen.members:
-        return Condition(
-            "SettingsApplied",
-            None,
-            "NoMembers",
-            "Members bring assignor and timeouts themselves, and there are none to look at.",
-        )
-    differ = _differences(spec, seen)
-    if not differ:
-        return Condition("SettingsApplied", True, "MembersAgree", "All members use what is declared.")
-    advice = " The brokers do not hold settings of groups yet: set them in the consumers."
-    return Condition("SettingsApplied", False, "MembersDiffer", " ".join(differ) + advice)
-
-
-def _differences(spec: GroupSpec, seen: SeenGroup) -> list[str]:
-    said = []
-    if spec.assignor is not None and seen.protocol and seen.protocol != spec.assignor:
-        said.append(f"The members agreed on {seen.protocol}, declared is {spec.assignor}.")
-    for wanted, attribute, name in (
-        (spec.session_timeout_ms, "session_timeout_ms", "session timeout"),
-        (spec.rebalance_timeout_ms, "rebalance_timeout_ms", "rebalance timeout"),
-    ):
-        others = sorted({getattr(m, attribute) for m in seen.members} - {wanted})
-        if wanted is not None and others:
-            said.append(f"Members have a {name} of {', '.join(map(str, others))} ms, declared is {wanted}.")
-    return said
 
 
 # ------------------------------------------------------------------ the offset reset

@@ -12,6 +12,7 @@ from ottla_operator.schemas import (
     listed,
     long,
     text,
+    texts,
     thing,
     whole,
 )
@@ -55,9 +56,15 @@ def group_spec() -> Schema:
             "cluster": cluster_reference(),
             "groupId": text("The name on the brokers; else the resource's own.", minLength=1, maxLength=255),
             "topics": listed("Topics whose lag counts even before the first commit.", topic, 100),
-            "assignor": choice("The assignor that the members should agree on.", ASSIGNORS),
-            "sessionTimeoutMs": whole("After which a silent member is out.", 1, 3_600_000),
-            "rebalanceTimeoutMs": whole("How long a rebalance waits for members.", 1, 86_400_000),
+            "assignor": choice(
+                "The assignor of the group, if all members know it; else they vote.", ASSIGNORS
+            ),
+            "sessionTimeoutMs": whole(
+                "After which a silent member is out, whatever it asks for.", 1, 3_600_000
+            ),
+            "rebalanceTimeoutMs": whole(
+                "How long a rebalance waits for members, whatever they ask for.", 1, 86_400_000
+            ),
             "offsetReset": reset,
         },
         required=("cluster",),
@@ -120,6 +127,7 @@ def group_status() -> Schema:
             "members": listed(f"The first {ROWS_MAX} members.", member, ROWS_MAX),
             "totalLag": long("Of all partitions.", 0),
             "lag": listed(f"The {ROWS_MAX} partitions with the greatest lag.", lag, ROWS_MAX),
+            "settings": texts("What this resource has set for the group at the brokers."),
             "offsetReset": thing(
                 "The last reset.",
                 {

@@ -1,12 +1,13 @@
-"""One look at a ConsumerGroup: its state and lag into the status, and the offset reset that was asked for. [S]"""
+"""One look at a ConsumerGroup: its settings, the offset reset that was asked for, state and lag. And its end. [S]"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ottla_core.errors import RequestError
-from ottla_operator.brokers import BrokersAway
+from ottla_core.errors import InvalidConfig, RequestError
+from ottla_operator import group_settings as settings
+from ottla_operator.brokers import Brokers, BrokersAway
 from ottla_operator.cast import CLUSTER, GROUP, Tools
 from ottla_operator.group_plan import (
     Record,
@@ -19,9 +20,10 @@ from ottla_operator.group_plan import (
     reset_topics,
     resume_reset,
     row_of,
-    settings_condition,
     targets_from,
 )
+from ottla_operator.metrics import DRIFT
+from ottla_operator.plan import Claim
 from ottla_operator.specs import GroupSpec, InvalidSpec, Meta, OffsetReset
 from ottla_operator.status import kept, not_ready, reason_of, with_conditions
 
@@ -59,6 +61,13 @@ class GroupLook:
     async def _reconcile(self, meta: Meta, spec: GroupSpec, body: Mapping[str, Any]) -> float:
         topics = sorted({*spec.topics, *_topics_of(spec.reset)})
         seen: SeenGroup = await self._ask(meta, spec, lambda brokers: brokers.group(spec.group, topics))
+        owner = self._older(meta, spec)
+        refusal = None
+        if owner is None and not meta.paused:
+            try:
+                seen = await self._apply_settings(meta, spec, body, seen)
+            except InvalidConfig as refused:
+                refusal = refused.message
         row = (body.get("status") or {}).get("offsetReset")
         if spec.reset is not None and must_act(spec.reset, row) in ("begin", "resume") and not meta.paused:
             # What the cache holds may be older than our own last write, and this must not be done twice.
@@ -71,9 +80,68 @@ class GroupLook:
             seen = await self._ask(meta, spec, lambda brokers: brokers.group(spec.group, topics))
         todo = must_act(spec.reset, row)
         ready = condition_of(seen)
-        others = settings_condition(spec, seen), reset_condition(spec.reset, row, todo)
-        await self._tools.report(meta, body, [ready, *others], {**facts_of(seen), "offsetReset": row})
-        return SOON_S if todo in ("begin", "resume") or not ready.holds else self._settled_s
+        applied = settings.condition_of(spec, seen, owner, refusal)
+        facts = {**facts_of(seen), "offsetReset": row, "settings": self._set(meta, spec, body, seen, owner)}
+        conditions = [ready, applied, reset_condition(spec.reset, row, todo)]
+        await self._tools.report(meta, body, conditions, facts)
+        unsettled = todo in ("begin", "resume") or not ready.holds or (applied and applied.holds is None)
+        return SOON_S if unsettled else self._settled_s
+
+    # ------------------------------------------------------------------ settings
+
+    def _older(self, meta: Meta, spec: GroupSpec) -> Claim | None:
+        """Another resource for the same group, which came first."""
+        owner = self._tools.cast.owner(meta.namespace, spec)
+        return owner if owner is not None and owner.uid != meta.uid else None
+
+    async def _apply_settings(
+        self, meta: Meta, spec: GroupSpec, body: Mapping[str, Any], seen: SeenGroup
+    ) -> SeenGroup:
+        """The group after its settings were made what the resource declares."""
+        status = body.get("status")
+        made = settings.changes(spec, seen.settings, status)
+        if not made:
+            return seen
+        drift = settings.is_drift(meta, spec, status)
+        await self._ask(meta, spec, lambda brokers: brokers.set_group(spec.group, made))
+        if drift:
+            DRIFT.labels(GROUP).inc()
+        await self._tools.applier.event(meta, "DriftRepaired" if drift else "Applied", settings.words(made))
+        after: SeenGroup = await self._ask(
+            meta, spec, lambda brokers: brokers.group(spec.group, list(spec.topics))
+        )
+        return after
+
+    def _set(
+        self, meta: Meta, spec: GroupSpec, body: Mapping[str, Any], seen: SeenGroup, owner: Claim | None
+    ) -> dict[str, str] | None:
+        """`status.settings`: what of the settings at the brokers is this resource's."""
+        if owner is not None:
+            return None
+        mine = settings.declared(spec) or settings.remembered(body.get("status"))
+        return {name: seen.settings[name] for name in mine if name in seen.settings} or None
+
+    async def remove(self, body: Mapping[str, Any]) -> None:
+        """The resource is going, and its settings with it. Raises what is worth another try; returns when it may go."""
+        meta = Meta.of(body)
+        try:
+            spec = GroupSpec.of(body)
+        except InvalidSpec:
+            return
+        if self._older(meta, spec) is not None or meta.paused:
+            return
+        cluster = await self._tools.observer.resource(CLUSTER, meta.namespace, spec.cluster)
+        if cluster is None or Meta.of(cluster).deleting:
+            return  # a namespace that is being deleted must never wait for brokers that went first
+
+        async def finish(brokers: Brokers) -> None:
+            made = settings.removal(await brokers.group_settings(spec.group))
+            if made:
+                await brokers.set_group(spec.group, made)
+
+        await self._ask(meta, spec, finish)
+
+    # ------------------------------------------------------------------ the reset
 
     async def _reset(
         self,
@@ -98,8 +166,9 @@ class GroupLook:
         if not record.commit:
             return row
         # R1: written down first, against the very version that was read; only then the commit.
-        facts = {**facts_of(seen), "offsetReset": row}
-        status = with_conditions(meta, body.get("status"), [condition_of(seen)], self._tools.now(), facts)
+        status = body.get("status")
+        facts = {**facts_of(seen), "offsetReset": row, "settings": settings.remembered(status) or None}
+        status = with_conditions(meta, status, [condition_of(seen)], self._tools.now(), facts)
         if not await self._tools.applier.status(meta, status, version=body["metadata"]["resourceVersion"]):
             return row
         offsets = {move.tp: move.new for move in record.moves}

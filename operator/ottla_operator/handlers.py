@@ -1,6 +1,6 @@
 """What kopf calls. [A] Three lines each: the watch shows something, `control.py` is told.
 
-Only Topics get a finalizer, because only a Topic has something outside of Kubernetes to take along.
+A finalizer is for what has something at the brokers to take along: Topics, and ConsumerGroups with settings.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from ottla_core.errors import RequestError
 from ottla_operator.brokers import BrokersAway
 from ottla_operator.cast import CLUSTER, GROUP, TOPIC
 from ottla_operator.control import Control
+from ottla_operator.group_settings import declared, remembered
 from ottla_operator.kube import KubeError
 from ottla_operator.pod_parts import MANAGED_BY, MANAGER
 from ottla_operator.specs import GROUP as API_GROUP
-from ottla_operator.specs import VERSION, TopicSpec
+from ottla_operator.specs import VERSION, GroupSpec, InvalidSpec, TopicSpec
 
-FINALIZER = f"{API_GROUP}/topic"
+FINALIZER = f"{API_GROUP}/brokers"
 _RETRY_S = 3.0
 
 
@@ -93,3 +94,19 @@ async def topic_going(body: kopf.Body, memo: Any, **_: Any) -> None:
         await control.topics.remove(dict(body))
     except (BrokersAway, RequestError, KubeError) as failed:
         raise kopf.TemporaryError(f"{TopicSpec.of(body).topic}: {failed}", delay=_RETRY_S) from None
+
+
+def _takes_its_settings(body: kopf.Body, **_: Any) -> bool:
+    try:
+        return bool(declared(GroupSpec.of(body)) or remembered(body.get("status")))
+    except InvalidSpec:
+        return False
+
+
+@kopf.on.delete(API_GROUP, VERSION, "consumergroups", when=_takes_its_settings)
+async def group_going(body: kopf.Body, memo: Any, **_: Any) -> None:
+    control: Control = memo.control
+    try:
+        await control.groups.remove(dict(body))
+    except (BrokersAway, RequestError, KubeError) as failed:
+        raise kopf.TemporaryError(f"{GroupSpec.of(body).group}: {failed}", delay=_RETRY_S) from None

@@ -135,7 +135,7 @@ def plan_removal(spec: TopicSpec, seen: SeenTopic | None) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A Topic resource that names a topic of a cluster."""
+    """A resource that names a topic or a group of a cluster."""
 
     created: str
     uid: str

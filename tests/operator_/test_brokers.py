@@ -101,7 +101,7 @@ async def test_members_and_their_partitions(brokers: Brokers, cluster: LocalClus
     )
     try:
         consumer.subscribe(["joined"])
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 40
         while not consumer.assignment() and time.monotonic() < deadline:
             await asyncio.to_thread(consumer.poll, 0.2)
         seen = await brokers.group("joiners", [])
@@ -111,6 +111,19 @@ async def test_members_and_their_partitions(brokers: Brokers, cluster: LocalClus
         assert set(member.partitions) == {("joined", 0), ("joined", 1)}
         with pytest.raises(RequestError):
             await brokers.commit("joiners", {("joined", 0): 0})
+        assert (member.protocols, seen.settings) == (("range", "roundrobin"), {})
+        await brokers.set_group(
+            "joiners", {"consumer.assignor": "roundrobin", "consumer.session.timeout.ms": "20000"}
+        )
+        while (seen := await brokers.group("joiners", [])).protocol != "roundrobin":
+            assert time.monotonic() < deadline, seen
+            await asyncio.to_thread(consumer.poll, 0.2)
+        assert seen.members[0].session_timeout_ms == 20_000
+        assert seen.settings == {"consumer.assignor": "roundrobin", "consumer.session.timeout.ms": "20000"}
+        with pytest.raises(InvalidConfig, match="6000"):
+            await brokers.set_group("joiners", {"consumer.session.timeout.ms": "100"})
+        await brokers.set_group("joiners", dict.fromkeys(seen.settings))
+        assert await brokers.group_settings("joiners") == {}
     finally:
         await asyncio.to_thread(consumer.close)
 

@@ -21,7 +21,6 @@ from ottla_operator.group_plan import (
     reset_topics,
     resume_reset,
     row_of,
-    settings_condition,
     targets_from,
 )
 from ottla_operator.specs import GroupSpec, OffsetReset
@@ -84,19 +83,6 @@ def test_lag_is_never_negative_and_unknown_ends_count_nothing() -> None:
 def test_ready(seen: SeenGroup, holds: bool, reason: str) -> None:
     found = condition_of(seen)
     assert (found.holds, found.reason) == (holds, reason)
-
-
-def test_settings_are_held_against_what_members_do() -> None:
-    assert settings_condition(spec(), ACTIVE) is None
-    declared = spec(assignor="cooperative-sticky", sessionTimeoutMs=10_000)
-    idle = settings_condition(declared, IDLE)
-    assert idle is not None and (idle.holds, idle.reason) == (None, "NoMembers")
-    differs = settings_condition(declared, ACTIVE)
-    assert differs is not None and differs.holds is False
-    assert "agreed on range, declared is cooperative-sticky" in differs.message
-    assert "session" not in differs.message, "what agrees is not complained about"
-    agrees = settings_condition(spec(assignor="range", rebalanceTimeoutMs=60_000), ACTIVE)
-    assert agrees is not None and agrees.holds is True
 
 
 def test_where_a_reset_goes() -> None:

@@ -263,7 +263,7 @@ def test_two_topics_of_one_name(api: ApiServer, operator: Operator, broker: Loca
 def test_a_topic_of_no_cluster_can_go(api: ApiServer, operator: Operator) -> None:
     apply(api, topic("lost", cluster={"name": "nowhere"}))
     until(lambda: condition(api, "Topic", "lost") == ("False", "NoCluster"))
-    until(lambda: read(api, "Topic", "lost")["metadata"].get("finalizers") == ["ottla.dev/topic"])  # type: ignore[index]
+    until(lambda: read(api, "Topic", "lost")["metadata"].get("finalizers") == ["ottla.dev/brokers"])  # type: ignore[index]
     delete(api, "Topic", "lost")
     until(lambda: read(api, "Topic", "lost") is None)
 
@@ -288,6 +288,30 @@ def test_a_group_is_shown_and_reset_once(api: ApiServer, operator: Operator, bro
     delete(api, "ConsumerGroup", "readers")
     until(lambda: read(api, "ConsumerGroup", "readers") is None)
     delete(api, "Topic", "read")
+
+
+def test_settings_of_a_group_are_applied_and_taken_along(
+    api: ApiServer, operator: Operator, broker: LocalCluster
+) -> None:
+    def held() -> dict[str, str | None]:
+        entries = admin.describe_configs(group="tuned")
+        return {each.name: each.value for each in entries if each.source == "group"}
+
+    with Admin(broker.grpc_bootstrap) as admin:
+        apply(api, group("tuned", assignor="roundrobin", sessionTimeoutMs=20_000))
+        until(lambda: condition(api, "ConsumerGroup", "tuned", "SettingsApplied") == ("True", "Set"))
+        assert held() == {"consumer.assignor": "roundrobin", "consumer.session.timeout.ms": "20000"}
+        admin.alter_configs({"consumer.assignor": "range"}, group="tuned")
+        until(lambda: held()["consumer.assignor"] == "roundrobin")
+        until(lambda: "DriftRepaired" in events(api, "tuned"))
+        apply(api, group("tuned", assignor="roundrobin", sessionTimeoutMs=1))
+        until(lambda: condition(api, "ConsumerGroup", "tuned", "SettingsApplied") == ("False", "Refused"))
+        apply(api, group("tuned", assignor="roundrobin"))
+        until(lambda: held() == {"consumer.assignor": "roundrobin"})
+        until(lambda: condition(api, "ConsumerGroup", "tuned", "SettingsApplied") == ("True", "Set"))
+        delete(api, "ConsumerGroup", "tuned")
+        until(lambda: read(api, "ConsumerGroup", "tuned") is None)
+        assert held() == {}
 
 
 def commit(bootstrap: str, offset: int) -> None:

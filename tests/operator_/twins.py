@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ottla_core.errors import InvalidReplicationFactor, UnknownMemberId
+from ottla_core.errors import InvalidConfig, InvalidReplicationFactor, UnknownMemberId
 from ottla_operator.apply import Applier
 from ottla_operator.brokers import BrokersAway, SeenCluster
 from ottla_operator.cast import Cast, Tools
@@ -100,6 +100,7 @@ class MemoryBrokers:
         self.seen_group = SeenGroup("billing", "Empty")
         self.done: list[Action] = []
         self.commits: list[dict[Partition, int]] = []
+        self.settings_made: list[dict[str, str | None]] = []
         self.min_isr = 2
 
     async def topic(self, name: str) -> SeenTopic | None:
@@ -140,6 +141,17 @@ class MemoryBrokers:
             raise UnknownMemberId("The group has members.")
         self.commits.append(dict(offsets))
         self.seen_group = replace(self.seen_group, committed={**self.seen_group.committed, **offsets})
+
+    async def group_settings(self, group: str) -> dict[str, str]:
+        return dict(self.seen_group.settings)
+
+    async def set_group(self, group: str, changes: Mapping[str, str | None]) -> None:
+        if changes.get("consumer.session.timeout.ms") == "1":
+            raise InvalidConfig("The brokers take 6000 to 1800000.")
+        self.settings_made.append(dict(changes))
+        merged = {**self.seen_group.settings, **changes}
+        kept = {name: value for name, value in merged.items() if value is not None}
+        self.seen_group = replace(self.seen_group, settings=kept)
 
     async def cluster(self) -> SeenCluster:
         return SeenCluster("cluster-id", 0, (0, 1, 2))
