@@ -14,6 +14,9 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
+#: A cancelled task needs a turn or two of the loop.
+_CLOSE_TIMEOUT_S = 5.0
+
 
 class Background:
     def __init__(self) -> None:
@@ -35,10 +38,12 @@ class Background:
             log.error("%s failed unexpectedly", task.get_name(), exc_info=error)
 
     async def close(self) -> None:
-        """Cancel all, and wait until they are gone."""
+        """Cancel all, and wait until they are gone. One that does not go is named, and left to the loop's end."""
         self._closed = True
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks)
+            _, stuck = await asyncio.wait(tasks, timeout=_CLOSE_TIMEOUT_S)
+            for task in stuck:
+                log.error("%s did not end within %g s of being cancelled", task.get_name(), _CLOSE_TIMEOUT_S)

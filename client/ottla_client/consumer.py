@@ -6,6 +6,7 @@ and what has to do with a group `group_reader`'s: it calls `assign` on the machi
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -32,6 +33,8 @@ from ottla_core.real.clock import RealClock
 log = logging.getLogger(__name__)
 
 _ITERATION_POLL_MS = 1000
+#: For the last commit, a listener and the word to the coordinator; as Java's `close`.
+_LEAVE_TIMEOUT_S = 30.0
 _ISOLATION = {"read_uncommitted": False, "read_committed": True}
 
 
@@ -176,10 +179,13 @@ class Consumer:
         self._fetcher.start()
 
     async def stop(self) -> None:
-        """Commit (unless that is yours to do), leave the group, disconnect."""
+        """Commit (unless that is yours to do), leave the group, disconnect. Takes half a minute at the most."""
         try:
             if self._fetcher.running and self._group is not None:
-                await self._group.close()
+                async with asyncio.timeout(_LEAVE_TIMEOUT_S):
+                    await self._group.close()
+        except TimeoutError:
+            log.warning("The group was not left in time; it goes on when the session of this member ends.")
         finally:
             self._fetcher.stop()
             await self._cluster.close()

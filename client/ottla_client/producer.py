@@ -137,6 +137,8 @@ class Producer:
         self._interceptors = tuple(interceptors)
         self._delivery_timeout_s = delivery_timeout_ms / 1000
         self._request_timeout_s = request_timeout_ms / 1000
+        #: By then every record has been acknowledged or has failed, whatever happens.
+        self.stop_timeout_s = self._delivery_timeout_s + self._request_timeout_s
         self._max_block_s = max_block_ms / 1000
         self._sender = Sender(
             self._cluster,
@@ -160,8 +162,8 @@ class Producer:
         await self._sender.start()
 
     async def stop(self) -> None:
-        """Wait until all is acknowledged or has failed, then disconnect."""
-        await self._sender.stop()
+        """Wait until all is acknowledged or has failed, then disconnect. Ends within `stop_timeout_s`, and a little."""
+        await self._sender.stop(self.stop_timeout_s)
 
     async def __aenter__(self) -> Producer:
         try:

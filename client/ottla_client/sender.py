@@ -79,14 +79,17 @@ class Sender:
         self.running = True
         self.schedule()
 
-    async def stop(self) -> None:
-        """Send and wait for all, then disconnect."""
+    async def stop(self, timeout_s: float) -> None:
+        """Send and wait for all, then disconnect. What is not settled by then fails with ClientClosed."""
         try:
             if self.running:
-                await self.flush()
+                async with asyncio.timeout(timeout_s):
+                    await self.flush()
                 # With acks=0 nobody has said yet that it arrived.
-                for stream in list(self._streams.values()):
-                    await stream.finish(_FINISH_TIMEOUT_S)
+                streams = list(self._streams.values())
+                await asyncio.gather(*(stream.finish(_FINISH_TIMEOUT_S) for stream in streams))
+        except TimeoutError:
+            log.error("The producer was closed after %g s; not all was acknowledged", timeout_s)
         finally:
             self.running = False
             self.topics.clear()
