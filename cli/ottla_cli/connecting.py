@@ -16,13 +16,13 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from ottla_cli.failure import Failure
+from ottla_cli.interrupts import INTERRUPTED, Interrupts
 from ottla_client import Admin, TopicDescription
 from ottla_client.errors import ClientError, RequestError, UnknownTopicOrPartition
 
 T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9192"
-INTERRUPTED = 130
 #: Different warnings shown by one command; more tell nothing new.
 _WARNINGS_MAX = 20
 
@@ -40,10 +40,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="For scripts: JSON on stand
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Do it, and turn what goes wrong into a sentence. Ctrl-C is an answer, not a traceback."""
+    """Do it, and turn what goes wrong into a sentence. Ctrl-C is an answer, not a traceback, and comes soon."""
     _show_warnings()
     try:
-        return asyncio.run(work)
+        with Interrupts() as interrupts:
+            return asyncio.run(interrupts.watched(work))
     except RequestError as refused:
         raise Failure(sentence(refused)) from None
     except ClientError as failed:

@@ -23,7 +23,6 @@ from rich.progress import Progress
 from ottla_cli.bars import progress
 from ottla_cli.connecting import (
     DEFAULT_BOOTSTRAP,
-    INTERRUPTED,
     AsJson,
     Bootstrap,
     admin,
@@ -36,6 +35,7 @@ from ottla_cli.connecting import (
 from ottla_cli.failure import Failure
 from ottla_cli.formats import unescape
 from ottla_cli.input_records import BadInput, NewRecord, Splitter, line_reader, parse_headers, read_json
+from ottla_cli.interrupts import INTERRUPTED
 from ottla_cli.quantities import parse_size, plural, show_duration, show_size
 from ottla_cli.screen import note, print_json
 from ottla_cli.stdin_chunks import stdin_chunks
@@ -242,8 +242,13 @@ class _Work:
     async def run(self) -> bool:
         """Whether Ctrl-C ended the reading."""
         await self._check_topic()
-        stop = asyncio.Event()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def interrupted() -> None:
+            stop.set()
+            loop.remove_signal_handler(signal.SIGINT)  # a second Ctrl-C does not wait for acknowledgements
+
+        loop.add_signal_handler(signal.SIGINT, interrupted)
         async with self._producer:
             # On a terminal people type, and a bar would be in their way.
             with progress(shown=sys.stderr.isatty() and not sys.stdin.isatty(), transient=True) as bar:

@@ -1,0 +1,76 @@
+"""Ctrl-C always ends a command: with silent brokers, with a pipe that nobody reads, with code that does not listen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from cli.ottla_command import Ottla, interrupt, lines_from
+from ottla_cli.local_cluster import LocalCluster
+
+#: Above the patience of `interrupts`, for a machine that has other things to do.
+BOUND_S = 30
+
+
+def test_code_that_swallows_its_cancellation_does_not_keep_the_process() -> None:
+    script = (
+        "import asyncio, signal\n"
+        "from ottla_cli.interrupts import Interrupts\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "async def stubborn():\n"
+        "    print('ready', flush=True)\n"
+        "    while True:\n"
+        "        try:\n"
+        "            await asyncio.sleep(60)\n"
+        "        except asyncio.CancelledError:\n"
+        "            pass\n"
+        "with Interrupts(0.2) as interrupts:\n"
+        "    asyncio.run(interrupts.watched(stubborn()))\n"
+    )
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None and child.stderr is not None
+        assert child.stdout.readline() == b"ready\n"
+        child.send_signal(signal.SIGINT)
+        assert child.wait(BOUND_S) == 130
+        assert child.stderr.read() == b"ottla: not all could be ended within 0.2 s of Ctrl-C; gave up.\n"
+
+
+@pytest.mark.integration
+def test_consume_ends_though_nobody_reads_what_it_writes(ottla: Ottla) -> None:
+    topic = ottla.topic()
+    ottla("bench", "produce", "--topic", topic, "-n", "20000")
+    with ottla.start("consume", topic) as reader:
+        (line,) = lines_from(reader.stdout, 1)
+        assert line
+        time.sleep(0.5)  # the pipe is full now
+        began = time.monotonic()
+        reader.send_signal(signal.SIGINT)
+        assert reader.wait(BOUND_S) in (0, 130)
+        assert time.monotonic() - began < BOUND_S
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("options", [(), ("--group", "readers")], ids=["alone", "in a group"])
+def test_consume_ends_though_its_broker_is_silent(
+    make_cluster: Callable[..., LocalCluster],
+    capsysbinary: pytest.CaptureFixture[bytes],
+    options: tuple[str, ...],
+) -> None:
+    cluster = make_cluster()
+    ottla = Ottla(cluster.grpc_bootstrap, capsysbinary)
+    topic = ottla.topic()
+    ottla.produce(topic, given=b"one\n")
+    with ottla.start("consume", topic, *options) as reader:
+        assert lines_from(reader.stdout, 1) == [b"one\n"]
+        os.kill(cluster.pids[0], signal.SIGSTOP)
+        try:
+            assert interrupt(reader)[0] in (0, 130)
+        finally:
+            os.kill(cluster.pids[0], signal.SIGCONT)
