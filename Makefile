@@ -10,7 +10,7 @@ TESTING := $(RUNTIME) $(JAVA) kcat:kcat mvn:maven
 
 .PHONY: help
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## three brokers, a million records through both protocols, a kill under load, a Spark job; then nothing left
@@ -79,6 +79,11 @@ kill-test: ## kill -9 while writing, ROUNDS=200 times: every acknowledged record
 sim: ## whole clusters in virtual time under faults: SEEDS=100 of them, or SEED=17 told in full
 	@scripts/setup.sh
 	PYTHONPATH=tests $(bin)/python -m sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100)) $(SIM)
+
+.PHONY: e2e
+e2e: ## the whole of it on a real Kubernetes: E2E_CONTEXT=…, else kind, else a node of our own (first time: ten minutes more)
+	@scripts/setup.sh
+	@PYTHONPATH=e2e $(bin)/python -m ottla_e2e
 
 .PHONY: wheel
 wheel: ## build the wheel into dist/

@@ -1,0 +1,225 @@
+"""The images that the run needs, each of a few layers, and where their content comes from. [A]
+
+The layers below the project's own are made once and kept outside the checkout, under a name that says what is in
+them. Python, Java and etcd are Debian's; libraries are copied from this virtual environment, so that pods run what the
+tests ran.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ottla_e2e import debian, libraries
+from ottla_e2e.oci import Layer, Program, pack, write_archive
+from ottla_e2e.say import Fault, say
+
+ROOT = Path(__file__).resolve().parents[2]
+TAG = "e2e"
+_PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
+#: Where Debian's Python looks for what Debian did not install.
+_LIBRARIES = f"usr/local/lib/{_PYTHON}/dist-packages"
+_SPARK_HOME = f"/{_LIBRARIES}/pyspark"
+_USERS = "root:x:0:0::/root:/bin/sh\nottla:x:10001:10001::/tmp:/bin/sh\n"
+
+
+def reference(name: str) -> str:
+    """How pods name an image. Only a cluster that pulls them from somewhere needs another registry."""
+    return f"{os.environ.get('E2E_REGISTRY', 'localhost')}/{name}:{TAG}"
+
+
+class Images:
+    """Makes archives in `cache`; what is there already is not made again."""
+
+    def __init__(self, cache: Path) -> None:
+        self._cache = cache
+        self._layers = cache / "layers"
+        self._archives = cache / "archives"
+        for folder in (self._layers, self._archives):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def of_the_node(self, programs: Path) -> list[Path]:
+        """What a node of our own runs for itself; `programs` has the binaries."""
+        made = []
+        for name in ("pause", "coredns", "local-path-provisioner"):
+            layer = self._files(name, {f"{name}": programs / name})
+            program = Program([f"/{name}"], user="0:0")
+            made.append(self._archive(name, [layer], program, tag="1"))
+        shell = self._debian("busybox", ["busybox-static"])
+        made.append(self._archive("busybox", [shell], Program(["sh"], user="0:0"), tag="1"))
+        return made
+
+    def of_the_run(self) -> list[Path]:
+        """Broker, operator, etcd, Spark, a Spark without our package, and a stock Kafka client."""
+        python = self._debian("python", ["python3", "libstdc++6", "busybox-static"])
+        project = self._project()
+        jobs = self._files(
+            "jobs",
+            {f"opt/jobs/{each.name}": each for each in sorted((ROOT / "spark/jobs").glob("*.py"))}
+            | {"usr/local/bin/spark-pod": Path(__file__).parent / "pods/spark_pod.py"},
+        )
+        spark = [
+            python,
+            self._debian("java", ["openjdk-17-jre-headless", "bash"]),
+            self._libraries("spark", [*_requirements(), *_requirements("spark")]),
+        ]
+        spark_pod = Program(
+            ["python3", "/usr/local/bin/spark-pod"],
+            env={
+                "JAVA_HOME": "/usr/lib/jvm/java-17-openjdk-amd64",
+                "SPARK_HOME": _SPARK_HOME,
+                "PYSPARK_PYTHON": "/usr/bin/python3",
+                "PATH": f"{_SPARK_HOME}/bin:/usr/bin:/bin",
+            },
+        )
+        broker = self._libraries("broker", [*_requirements(), *_requirements("broker")])
+        operator = self._libraries("operator", [*_requirements(), *_requirements("operator")])
+        client = self._libraries("client", ["confluent-kafka"])
+        made = [
+            self._archive("ottla-broker", [python, broker, project], _module("ottla_broker")),
+            self._archive("ottla-operator", [python, operator, project], _module("ottla_operator")),
+            self._archive(
+                "etcd", [self._debian("etcd", ["etcd-server", "busybox-static"])], Program(["etcd"])
+            ),
+            self._archive("kafka-client", [python, client], Program(["sleep", "infinity"])),
+            self._archive("ottla-spark", [*spark, project, jobs], spark_pod),
+            self._archive("bare-spark", [*spark, jobs], spark_pod),
+        ]
+        self._forget_old()
+        return made
+
+    # ------------------------------------------------------------------ layers
+
+    def _layer(self, name: str, content: str, fill: Callable[[Path], None]) -> Layer:
+        """The layer `name` whose content is described by `content`: the one that is there, or a new one."""
+        recipe = b"".join(
+            Path(__file__).with_name(each).read_bytes()
+            for each in ("images.py", "debian.py", "libraries.py", "oci.py")
+        )
+        key = hashlib.sha256(content.encode() + recipe).hexdigest()[:16]
+        path = self._layers / f"{name}-{key}.tar"
+        if not path.exists():
+            say(f"    making the layer {name}")
+            with tempfile.TemporaryDirectory(dir=self._cache, prefix=f"{name}-") as folder:
+                root = Path(folder)
+                root.chmod(0o755)
+                fill(root)
+                pack(root, path)
+        path.touch()
+        return Layer.of(path)
+
+    def _debian(self, name: str, packages: Sequence[str]) -> Layer:
+        scratch = self._cache / "apt"
+        found = debian.closure(packages, scratch)
+
+        def fill(root: Path) -> None:
+            debian.unpack(packages, found, root, scratch)
+            _furnish(root)
+
+        layer = self._layer(name, "\n".join(each.file for each in found), fill)
+        shutil.rmtree(scratch, ignore_errors=True)
+        return layer
+
+    def _libraries(self, name: str, requirements: Sequence[str]) -> Layer:
+        found = libraries.closure(requirements)
+        content = "\n".join([_PYTHON, *(f"{each.name}=={each.version}" for each in found)])
+
+        def fill(root: Path) -> None:
+            libraries.copy(found, root / _LIBRARIES)
+
+        return self._layer(f"{name}-libraries", content, fill)
+
+    def _project(self) -> Layer:
+        with tempfile.TemporaryDirectory(dir=self._cache, prefix="wheel-") as folder:
+            _run(
+                [
+                    sys.executable,
+                    "-m",
+                    "pip",
+                    "wheel",
+                    "--quiet",
+                    "--no-deps",
+                    "--wheel-dir",
+                    folder,
+                    str(ROOT),
+                ]
+            )
+            (wheel,) = Path(folder).glob("*.whl")
+            content = hashlib.sha256(wheel.read_bytes()).hexdigest()
+            return self._layer("project", content, lambda root: _install(wheel, root / _LIBRARIES))
+
+    def _files(self, name: str, files: dict[str, Path]) -> Layer:
+        def fill(root: Path) -> None:
+            for target, source in files.items():
+                (root / target).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, root / target)
+                (root / target).chmod(0o755)
+
+        digests = [
+            f"{target} {hashlib.sha256(source.read_bytes()).hexdigest()}" for target, source in files.items()
+        ]
+        return self._layer(name, "\n".join(digests), fill)
+
+    def _archive(self, name: str, layers: Sequence[Layer], program: Program, *, tag: str = TAG) -> Path:
+        path = self._archives / f"{name}.tar"
+        write_archive(path, reference(name) if tag == TAG else f"localhost/{name}:{tag}", layers, program)
+        return path
+
+    def _forget_old(self) -> None:
+        """Of each layer the last two stay: this checkout's, and that of another."""
+        made: dict[str, list[Path]] = {}
+        for path in sorted(self._layers.glob("*.tar"), key=lambda each: -each.stat().st_mtime):
+            made.setdefault(path.stem.rpartition("-")[0], []).append(path)
+        for paths in made.values():
+            for path in paths[2:]:
+                path.unlink()
+
+
+def _module(name: str) -> Program:
+    return Program(["python3", "-m", name], env={"PYTHONUNBUFFERED": "1"})
+
+
+def _requirements(extra: str | None = None) -> list[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found: list[str] = project["optional-dependencies"][extra] if extra else project["dependencies"]
+    return found
+
+
+def _furnish(root: Path) -> None:
+    """What installing would have made: users, the order of looking up names, a place for files, everyday commands."""
+    (root / "etc").mkdir(exist_ok=True)
+    (root / "etc/passwd").write_text(_USERS)
+    (root / "etc/group").write_text("root:x:0:\nottla:x:10001:\n")
+    (root / "etc/nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files dns\n")
+    (root / "tmp").mkdir(exist_ok=True)
+    (root / "tmp").chmod(0o1777)
+    python = root / "usr/bin/python3"
+    if python.exists() and python.readlink().name != _PYTHON:
+        raise Fault(
+            f"Debian has {python.readlink().name}, this is {_PYTHON}: set PYTHON to the former and make .venv anew"
+        )
+    busybox = root / "usr/bin/busybox"
+    if busybox.exists():
+        for name in _run([str(busybox), "--list"]).split():
+            command = root / "usr/bin" / name
+            if not command.exists() and not command.is_symlink():
+                command.symlink_to("busybox")
+
+
+def _install(wheel: Path, target: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    _run([*pip, "--target", str(target), str(wheel)])
+
+
+def _run(command: Sequence[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    if done.returncode:
+        raise Fault(f"{' '.join(command[:5])} … failed:\n{done.stderr[-2000:]}")
+    return done.stdout

@@ -1,0 +1,218 @@
+"""The objects that the run puts into the cluster beside the chart's: its resources, a client, Spark's pods. [A]"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ottla_e2e.images import reference
+from ottla_e2e.kube import Object
+
+CLUSTER = "main"
+KAFKA = f"{CLUSTER}-bootstrap:9092"
+GRPC = f"{CLUSTER}-bootstrap:9192"
+CLIENT = "kafka-client"
+_PODS = Path(__file__).with_name("pods")
+_API = "ottla.dev/v1alpha1"
+
+#: As strict as the chart's own pods: nothing here needs more.
+_POD_SECURITY = {"runAsNonRoot": True, "runAsUser": 10001, "runAsGroup": 10001, "fsGroup": 10001}
+_RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+def chart_values() -> Object:
+    registry, _, tag = reference("").rpartition("/")
+    image = {"tag": tag.lstrip(":")}
+    return {
+        "images": {
+            "registry": registry,
+            "broker": image,
+            "operator": image,
+            "etcd": reference("etcd"),
+        },
+        # The run waits for what a resource shows: it should not show what was half a minute ago.
+        "operator": {"resyncSeconds": 5, "groupResyncSeconds": 2},
+        "cluster": {
+            "enabled": True,
+            "name": CLUSTER,
+            "spec": {"storage": {"volumes": [{"size": "1Gi"}], "deleteClaims": True}},
+        },
+    }
+
+
+def topic(name: str, partitions: int, **config: str) -> Object:
+    spec = {"cluster": {"name": CLUSTER}, "partitions": partitions, "replicas": 3, "config": config}
+    return {"apiVersion": _API, "kind": "Topic", "metadata": {"name": name}, "spec": spec}
+
+
+def group(name: str, of: str, reset: Object | None = None) -> Object:
+    spec: Object = {"cluster": {"name": CLUSTER}, "topics": [of]}
+    if reset is not None:
+        spec["offsetReset"] = reset
+    return {"apiVersion": _API, "kind": "ConsumerGroup", "metadata": {"name": name}, "spec": spec}
+
+
+def programs() -> Object:
+    """Our programs for pods, as files."""
+    files = {path.name: path.read_text() for path in sorted(_PODS.glob("*.py"))}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "programs"}, "data": files}
+
+
+def client() -> Object:
+    """A pod with a stock Kafka client, to run programs in."""
+    container = _container("client", "kafka-client")
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": CLIENT}, "spec": _pod([container])}
+
+
+# ------------------------------------------------------------------ Spark
+
+
+def spark_rights() -> list[Object]:
+    """A driver makes, watches and removes its executors, with their settings and services."""
+    name = {"name": "spark"}
+    rule = {
+        "apiGroups": [""],
+        "resources": ["pods", "configmaps", "services", "persistentvolumeclaims"],
+        "verbs": ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"],
+    }
+    authorization = "rbac.authorization.k8s.io"
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": name},
+        {"apiVersion": f"{authorization}/v1", "kind": "Role", "metadata": name, "rules": [rule]},
+        {
+            "apiVersion": f"{authorization}/v1",
+            "kind": "RoleBinding",
+            "metadata": name,
+            "roleRef": {"apiGroup": authorization, "kind": "Role", "name": "spark"},
+            "subjects": [{"kind": "ServiceAccount", "name": "spark"}],
+        },
+    ]
+
+
+def results() -> Object:
+    """The volume that driver and executors write Parquet and checkpoints to."""
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "results"},
+        "spec": spec,
+    }
+
+
+def executor_template() -> Object:
+    """What Spark's executors have in common with all other pods here; Spark fills in the rest."""
+    container = {
+        "name": "executor",
+        "securityContext": _RESTRICTED,
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }
+    pod = {
+        "securityContext": _POD_SECURITY,
+        "automountServiceAccountToken": False,
+        "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+    }
+    template = json.dumps({"apiVersion": "v1", "kind": "Pod", "spec": pod})
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "executor"},
+        "data": {"executor.yaml": template},
+    }
+
+
+def driver(
+    name: str, program: list[str], *, namespace: str, executor_image: str, before: list[str] | None = None
+) -> Object:
+    """A Job whose pod is Spark's driver; its executors are pods beside it, and go when it goes."""
+    settings = {
+        "spark.driver.host": "$(POD_IP)",
+        "spark.driver.memory": "640m",
+        "spark.executor.memory": "512m",
+        "spark.executor.instances": "2",
+        "spark.executor.cores": "1",
+        "spark.kubernetes.executor.request.cores": "100m",
+        "spark.kubernetes.namespace": namespace,
+        "spark.kubernetes.driver.pod.name": "$(POD_NAME)",
+        "spark.kubernetes.container.image": reference(executor_image),
+        "spark.kubernetes.container.image.pullPolicy": "IfNotPresent",
+        "spark.kubernetes.executor.podTemplateFile": "/etc/spark/executor.yaml",
+        "spark.kubernetes.executor.podTemplateContainerName": "executor",
+        "spark.kubernetes.executor.volumes.persistentVolumeClaim.results.options.claimName": "results",
+        "spark.kubernetes.executor.volumes.persistentVolumeClaim.results.mount.path": "/results",
+        # Both, or it would begin with whoever is first.
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.task.maxFailures": "1",
+        "spark.ui.enabled": "false",
+    }
+    flags = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
+    api = "k8s://https://kubernetes.default.svc"
+    submit = ["spark-submit", "--master", api, "--deploy-mode", "client", *flags, *program]
+    mounts = [{"name": "results", "mountPath": "/results"}, {"name": "template", "mountPath": "/etc/spark"}]
+    container = _container("driver", "ottla-spark", args=submit, mounts=mounts)
+    container["env"] = [
+        _from_pod("POD_NAME", "metadata.name"),
+        _from_pod("POD_IP", "status.podIP"),
+        {"name": "SPARK_LOCAL_DIRS", "value": "/tmp"},
+    ]
+    pod = _pod([container], {"results": _claim("results"), "template": {"configMap": {"name": "executor"}}})
+    pod["serviceAccountName"] = "spark"
+    if before is not None:
+        pod["initContainers"] = [_container("before", "ottla-spark", args=before)]
+    return _job(name, pod)
+
+
+def job(name: str, command: list[str]) -> Object:
+    """A Job that runs a program in Spark's image, with the results at hand."""
+    mounts = [{"name": "results", "mountPath": "/results"}]
+    container = _container("job", "ottla-spark", args=command, mounts=mounts)
+    return _job(name, _pod([container], {"results": _claim("results")}))
+
+
+def _job(name: str, pod: Object) -> Object:
+    template = {"metadata": {"labels": {"job": name}}, "spec": pod | {"restartPolicy": "Never"}}
+    spec = {"backoffLimit": 0, "activeDeadlineSeconds": 600, "template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
+def _container(
+    name: str, image: str, args: list[str] | None = None, mounts: list[Object] | None = None
+) -> Object:
+    made: Object = {
+        "name": name,
+        "image": reference(image),
+        "imagePullPolicy": "IfNotPresent",
+        "securityContext": _RESTRICTED,
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "programs", "mountPath": "/programs"},
+            *(mounts or []),
+        ],
+    }
+    if args is not None:
+        made["args"] = args
+    return made
+
+
+def _pod(containers: list[Object], volumes: dict[str, Any] | None = None) -> Object:
+    own: dict[str, Any] = {"tmp": {"emptyDir": {}}, "programs": {"configMap": {"name": "programs"}}}
+    return {
+        "securityContext": _POD_SECURITY,
+        "terminationGracePeriodSeconds": 1,
+        "containers": containers,
+        "volumes": [{"name": name, **source} for name, source in (own | (volumes or {})).items()],
+    }
+
+
+def _claim(name: str) -> Object:
+    return {"persistentVolumeClaim": {"claimName": name}}
+
+
+def _from_pod(name: str, path: str) -> Object:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

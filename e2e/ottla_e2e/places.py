@@ -1,0 +1,171 @@
+"""Where the run takes place: a given cluster, kind, or a node that is made on this machine and taken down again. [A]
+
+E2E_CONTEXT=…       this kubectl context. Images are put there by E2E_LOAD, a command that takes an archive as its
+                    last argument (`k3d image import`, `minikube image load`); left out, they are there already.
+kind                when Docker answers and kind is installed
+a node of our own   else; needs root (e2e/node)
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Protocol
+
+from ottla_e2e.images import ROOT, Images
+from ottla_e2e.kube import Kube
+from ottla_e2e.say import Fault, say
+
+_NODE = ROOT / "e2e/node"
+#: Checked by scripts/setup.sh, which installs what is missing: command:package.
+_NODE_PACKAGES = (
+    "containerd:containerd", "runc:runc", "/usr/lib/cni/bridge:containernetworking-plugins", "iptables:iptables",
+    "nft:nftables", "ip:iproute2", "pgrep:procps", "openssl:openssl", "curl:curl", "unshare:util-linux",
+)  # fmt: skip
+
+
+def cache() -> Path:
+    return Path(os.environ.get("OTTLA_NODE_HOME", Path.home() / ".cache/ottla-node"))
+
+
+class Place(Protocol):
+    name: str
+
+    def prepare(self) -> None:
+        """Whatever takes long and can be done while images are made."""
+
+    def open(self, images: Images) -> Kube: ...
+
+    def load(self, archives: Sequence[Path]) -> None: ...
+
+    def kill(self, kube: Kube, pod: str) -> None:
+        """kill -9 for everything in a pod, as when its machine loses power."""
+
+    def explain(self) -> None:
+        """What only this place knows about a failure."""
+
+    def close(self) -> None: ...
+
+
+def choose() -> Place:
+    context = os.environ.get("E2E_CONTEXT")
+    if context:
+        return Given(context)
+    if shutil.which("kind") and _answers(["docker", "info"]):
+        return Kind()
+    return OwnNode()
+
+
+def _answers(command: Sequence[str]) -> bool:
+    if shutil.which(command[0]) is None:
+        return False
+    return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+
+
+class Given:
+    def __init__(self, context: str) -> None:
+        self.name = f"the cluster of the context {context}"
+        self._context = context
+
+    def prepare(self) -> None:
+        if shutil.which("kubectl") is None:
+            raise Fault("kubectl is missing, and E2E_CONTEXT names one of its contexts")
+
+    def open(self, images: Images) -> Kube:
+        return Kube("kubectl", {}, self._context)
+
+    def load(self, archives: Sequence[Path]) -> None:
+        command = os.environ.get("E2E_LOAD")
+        for archive in archives if command else ():
+            subprocess.run([*shlex.split(command or ""), str(archive)], check=True, timeout=900)
+
+    def kill(self, kube: Kube, pod: str) -> None:
+        _force_delete(kube, pod)
+
+    def explain(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Kind(Given):
+    def __init__(self) -> None:
+        super().__init__("kind-ottla-e2e")
+        self.name = "kind"
+
+    def open(self, images: Images) -> Kube:
+        self.close()
+        subprocess.run(
+            ["kind", "create", "cluster", "--name", "ottla-e2e", "--wait", "120s"], check=True, timeout=900
+        )
+        return super().open(images)
+
+    def load(self, archives: Sequence[Path]) -> None:
+        for archive in archives:
+            command = ["kind", "load", "image-archive", "--name", "ottla-e2e", str(archive)]
+            subprocess.run(command, check=True, timeout=900)
+
+    def close(self) -> None:
+        subprocess.run(["kind", "delete", "cluster", "--name", "ottla-e2e"], check=True, timeout=300)
+
+
+class OwnNode:
+    name = "a node of our own"
+
+    def __init__(self) -> None:
+        if os.geteuid() != 0:
+            raise Fault(
+                "without root there is no node: give a cluster with E2E_CONTEXT, or have Docker and kind"
+            )
+        cache().mkdir(parents=True, exist_ok=True)
+        self._lock: IO[str] = (cache() / "lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Fault("another `make e2e` is running on this machine") from None
+
+    def prepare(self) -> None:
+        subprocess.run([ROOT / "scripts/setup.sh", *_NODE_PACKAGES], check=True, timeout=900)
+        subprocess.run([_NODE / "build.sh"], check=True, timeout=3600)
+
+    def open(self, images: Images) -> Kube:
+        programs = cache() / "bin"
+        subprocess.run([_NODE / "up.sh", *images.of_the_node(programs)], check=True, timeout=300)
+        return Kube(str(programs / "kubectl"), {"KUBECONFIG": str(cache() / "var/etc/admin.kubeconfig")})
+
+    def load(self, archives: Sequence[Path]) -> None:
+        for archive in archives:
+            self._on_the_node('ctr_inside images import "$1" >/dev/null', str(archive))
+
+    def kill(self, kube: Kube, pod: str) -> None:
+        uid = kube.get("pod", pod)["metadata"]["uid"]
+        self._on_the_node(
+            'for folder in $(cgroup_folders); do find "$folder" -path "*pod$1*" -name cgroup.procs -exec cat {} +; done'
+            " | sort -u | xargs kill -KILL",
+            uid,
+        )
+
+    def explain(self) -> None:
+        for log in sorted((cache() / "var/log").glob("*.log")):
+            lines = log.read_text(errors="replace").splitlines()[-25:]
+            say(f"--- {log.name}")
+            print("\n".join(lines), flush=True)
+
+    def close(self) -> None:
+        subprocess.run([_NODE / "down.sh"], check=True, timeout=120)
+
+    @staticmethod
+    def _on_the_node(script: str, argument: str) -> None:
+        """A line of shell with the node's settings at hand."""
+        source = f'set -euo pipefail; . "{_NODE}/settings.sh"; {script}'
+        subprocess.run(["bash", "-c", source, "e2e", argument], check=True, timeout=600)
+
+
+def _force_delete(kube: Kube, pod: str) -> None:
+    kube.run("delete", "pod", pod, "--force", "--grace-period=0")

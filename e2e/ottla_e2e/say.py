@@ -1,0 +1,27 @@
+"""Progress: one line for everything that begins or was seen, with the time. [A]"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_BEGAN = time.monotonic()
+
+
+class Fault(Exception):
+    """Something is missing or not as it must be; the sentence says what."""
+
+
+def say(line: str) -> None:
+    now = time.strftime("%H:%M:%S")
+    print(f"{now} {time.monotonic() - _BEGAN:5.0f} s  {line}", flush=True)
+
+
+@contextmanager
+def step(title: str) -> Iterator[None]:
+    """A part of the run: named when it begins, with its time when it is done."""
+    say(f"==> {title}")
+    began = time.monotonic()
+    yield
+    say(f"    done in {time.monotonic() - began:.1f} s")

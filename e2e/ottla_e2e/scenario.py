@@ -1,0 +1,359 @@
+"""The run itself, step by step: from `helm install` to nothing left. [A]
+
+Every step says what must be seen, and waits for it with a bound. Whatever is not seen is a `Fault`, which ends the run.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from subprocess import Popen
+from typing import Any
+
+from ottla_e2e import memory, objects
+from ottla_e2e.images import ROOT
+from ottla_e2e.kube import NAMESPACE, Kube, Object, condition, ready
+from ottla_e2e.objects import CLIENT, CLUSTER, GRPC, KAFKA
+from ottla_e2e.places import Place
+from ottla_e2e.say import Fault, say, step
+
+_TOPIC = "orders"
+_GROUP = "billing"
+_LOG = f"/tmp/{_TOPIC}.acked"
+_FIRST_RECORDS, _LATER_RECORDS = 20_000, 500
+_EVENTS, _SPAN_S = 20_000, 180
+_KINDS = "pods,services,statefulsets,deployments,jobs,configmaps,poddisruptionbudgets,persistentvolumeclaims"
+#: Made by Kubernetes itself, in every namespace.
+_OF_KUBERNETES = ("kube-root-ca.crt",)
+
+
+class Scenario:
+    def __init__(self, place: Place, kube: Kube) -> None:
+        self._place = place
+        self._kube = kube
+        self._written = 0
+
+    def run(self) -> None:
+        for each in (
+            self.install,
+            self.create_topic,
+            self.write_with_a_stock_client,
+            self.watch_a_group,
+            self.reset_offsets_once,
+            self.kill_leaders_under_writes,
+            self.change_the_topic,
+            self.count_activity_with_spark,
+            self.explain_a_bare_executor,
+            self.measure_memory,
+            self.uninstall,
+        ):
+            title = (each.__name__).replace("_", " ")
+            with step(title):
+                each()
+
+    # ------------------------------------------------------------------ cluster and topic
+
+    def install(self) -> None:
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as values:
+            json.dump(objects.chart_values(), values)
+            values.flush()
+            began = time.monotonic()
+            chart = str(ROOT / "charts/ottla")
+            self._kube.helm("install", "ottla", chart, "--create-namespace", "--values", values.name)
+        self._kube.apply(objects.programs(), objects.client())
+        self._kube.until("the Cluster is Ready", lambda: ready(self._cluster()), timeout_s=300)
+        say(f"    Cluster Ready {time.monotonic() - began:.1f} s after helm install")
+        self._kube.run("wait", "--for=condition=Ready", f"pod/{CLIENT}", "--timeout=60s")
+        self._tell_memory("at rest")
+
+    def create_topic(self) -> None:
+        self._kube.apply(objects.topic(_TOPIC, 6, **{"min.insync.replicas": "2"}))
+        status = self._topic_when(
+            "6 partitions, all replicas in sync", lambda status: status["inSync"] == "6/6"
+        )
+        _must(len(status["partitions"]) == 6, f"a status with six partitions, not {status}")
+        _must(all(len(row["isr"]) == 3 for row in status["partitions"]), f"three replicas in sync: {status}")
+        leaders = sorted({row["leader"] for row in status["partitions"]})
+        _must(leaders == [0, 1, 2], f"leaders on all three brokers, not {leaders}")
+
+    def write_with_a_stock_client(self) -> None:
+        seen = self._write(_FIRST_RECORDS)
+        say(f"    {seen['acked']:,} records acknowledged by librdkafka's defaults")
+        self._check_all_there()
+
+    # ------------------------------------------------------------------ the group
+
+    def watch_a_group(self) -> None:
+        members = [self._member(f"member-{n}") for n in (1, 2)]
+        self._kube.apply(objects.group(_GROUP, _TOPIC))
+
+        def right(status: Object) -> bool:
+            read = sorted(each for member in status["members"] for each in member["partitions"])
+            return (
+                status["state"] == "Stable"
+                and status["memberCount"] == 2
+                and read == [f"{_TOPIC}-{n}" for n in range(6)]
+                and all(member["partitions"] for member in status["members"])
+                and status["totalLag"] == 0
+            )
+
+        status = self._group_when("two members share six partitions without lag", right)
+        names = {member["clientId"]: member["partitions"] for member in status["members"]}
+        _must(sorted(names) == ["member-1", "member-2"], f"members by their names, not {names}")
+        say(f"    {names}, generation {status['generation']}, lag {status['totalLag']}")
+        read = sum(_finish(member)["read"] for member in members)
+        _must(read == self._written, f"{self._written} records read by the group, not {read}")
+        self._group_when(
+            "an empty group", lambda status: status["state"] == "Empty" and not status["members"]
+        )
+        self._write(_LATER_RECORDS)
+        self._group_when(f"a lag of {_LATER_RECORDS}", lambda status: status["totalLag"] == _LATER_RECORDS)
+
+    def reset_offsets_once(self) -> None:
+        self._kube.apply(objects.group(_GROUP, _TOPIC, {"id": "replay-1", "to": "earliest"}))
+        status = self._group_when(
+            "the reset is Done and everything is to be read again",
+            lambda status: _reset(status) == "Done" and status["totalLag"] == self._written,
+        )
+        done_at = status["offsetReset"]["at"]
+        member = self._member("member-3")
+        self._group_when(
+            "all read again", lambda status: status["totalLag"] == 0 and status["memberCount"] == 1
+        )
+        read = _finish(member)["read"]
+        _must(read == self._written, f"{self._written} records read a second time, not {read}")
+        self._group_when("an empty group", lambda status: status["state"] == "Empty")
+        time.sleep(
+            7
+        )  # three looks of the operator: the reset is still in the spec, and must not be done again
+        status = self._kube.get("consumergroup", _GROUP)["status"]
+        _must(status["totalLag"] == 0, f"offsets stay after the reset, but the lag is {status['totalLag']}")
+        _must(
+            status["offsetReset"]["at"] == done_at, f"one reset, not another at {status['offsetReset']['at']}"
+        )
+
+    # ------------------------------------------------------------------ failures
+
+    def kill_leaders_under_writes(self) -> None:
+        writer = self._kube.start(
+            "exec", "-i", CLIENT, "--", "python3", "/programs/write.py", "--bootstrap", KAFKA, "--topic", _TOPIC,
+            "--log", _LOG, "--first", str(self._written), "--every-ms", "5",
+        )  # fmt: skip
+        try:
+            time.sleep(3)
+            self._replace_leader("deleted by force", self._delete)
+            self._replace_leader("killed (-9)", lambda pod: self._place.kill(self._kube, pod))
+            time.sleep(2)
+        finally:
+            seen = _finish(writer)
+        _must(not seen["failed"] and not seen["unanswered"], f"every write answered, but: {seen}")
+        self._written += seen["acked"]
+        say(f"    {seen['acked']:,} acknowledged, none failed; longest gap {seen['longest_gap_ms']} ms")
+        self._check_all_there()
+
+    def _replace_leader(self, how: str, kill: Any) -> None:
+        """Kill the leader of partition 0: another leads, and all replicas come back in sync."""
+        rows = self._topic()["status"]["partitions"]
+        leader, epoch = rows[0]["leader"], rows[0]["leaderEpoch"]
+        pod = f"{CLUSTER}-broker-{leader}"
+        began = time.monotonic()
+        kill(pod)
+        self._topic_when(
+            f"a new leader instead of broker {leader}",
+            lambda status: (
+                status["partitions"][0]["leaderEpoch"] > epoch and status["partitions"][0]["leader"] >= 0
+            ),
+        )
+        self._kube.until("the Cluster is Ready again", lambda: ready(self._cluster()), timeout_s=120)
+        self._topic_when("all replicas back in sync", lambda status: status["inSync"] == "6/6")
+        say(f"    {pod} {how}; all in sync again after {time.monotonic() - began:.1f} s")
+
+    def _delete(self, pod: str) -> None:
+        self._kube.run("delete", "pod", pod, "--force", "--grace-period=0")
+
+    # ------------------------------------------------------------------ changes
+
+    def change_the_topic(self) -> None:
+        settings = {"min.insync.replicas": "2", "retention.ms": "3600000"}
+        self._kube.apply(objects.topic(_TOPIC, 8, **settings))
+        self._topic_when("8 partitions", lambda status: status["inSync"] == "8/8")
+        seen = self._kube.python(CLIENT, "settings.py", KAFKA, _TOPIC, "retention.ms")
+        _must(seen == "3600000", f"retention.ms of 3600000 on the brokers, not {seen}")
+        self._kube.apply(objects.topic(_TOPIC, 4, **settings))
+
+        def refused() -> Object | None:
+            found = condition(self._topic(), "Ready")
+            return found if found.get("reason") == "PartitionDecrease" else None
+
+        say(f"    {self._kube.until('a decrease is refused', refused, timeout_s=60)['message']}")
+        _must(self._topic()["status"]["partitionCount"] == 8, "still eight partitions")
+        self._kube.apply(objects.topic(_TOPIC, 8, **settings))
+        self._topic_when("Ready again", lambda _: True)
+
+    # ------------------------------------------------------------------ Spark
+
+    def count_activity_with_spark(self) -> None:
+        self._kube.apply(objects.topic("events", 4), objects.topic("page-counts", 1))
+        for name in ("events", "page-counts"):
+            self._status_when("topic", name, "Ready", lambda _: True)
+        self._kube.apply(*objects.spark_rights(), objects.results(), objects.executor_template())
+        generate = [
+            "python3", "/opt/jobs/generate.py", "--bootstrap-servers", GRPC, "--topic", "events",
+            "--events", str(_EVENTS), "--span-s", str(_SPAN_S),
+        ]  # fmt: skip
+        pipeline = [
+            "/opt/jobs/activity.py", "--bootstrap-servers", GRPC, "--events", "events", "--results", "page-counts",
+            "--parquet", "/results/parquet", "--checkpoint", "/results/checkpoint", "--available-now",
+        ]  # fmt: skip
+        self._kube.apply(
+            objects.driver(
+                "activity", pipeline, namespace=NAMESPACE, executor_image="ottla-spark", before=generate
+            )
+        )
+        executors = self._kube.until("two executors run", self._executors, timeout_s=300)
+        say(f"    executors: {', '.join(executors)}")
+        self._finished("activity")
+        check = [
+            "python3", "/programs/check_activity.py", "--bootstrap", GRPC, "--topic", "page-counts",
+            "--parquet", "/results/parquet", "--events", str(_EVENTS), "--span-s", str(_SPAN_S),
+        ]  # fmt: skip
+        self._kube.apply(objects.job("check-activity", check))
+        self._finished("check-activity")
+        seen = json.loads(self._kube.run("logs", "job/check-activity").strip().splitlines()[-1])
+        _must(seen["parquet_right"] and seen["topic_right"], f"the same counts as by hand: {seen}")
+        say(f"    {seen['windows']} counts of {seen['events']:,} events, right in the topic and in Parquet")
+
+    def explain_a_bare_executor(self) -> None:
+        program = ["/programs/count.py", GRPC, "events"]
+        self._kube.apply(objects.driver("bare", program, namespace=NAMESPACE, executor_image="bare-spark"))
+        self._finished("bare", succeeds=False)
+        sentence = "install ottla[spark] there (in the executors' image)"
+        lines = [line for line in self._kube.run("logs", "job/bare").splitlines() if sentence in line]
+        _must(bool(lines), f"an error that says: {sentence}")
+        say(f"    {lines[0].strip()[:200]}")
+
+    def _executors(self) -> list[str] | None:
+        pods = self._kube.list("pods", "-l", "spark-role=executor")
+        running = [
+            pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] in ("Running", "Succeeded")
+        ]
+        return running if len(running) == 2 else None
+
+    def _finished(self, job: str, *, succeeds: bool = True) -> None:
+        def ended() -> bool | None:
+            found = {
+                each["type"] for each in self._kube.get("job", job).get("status", {}).get("conditions") or ()
+            }
+            return True if "Complete" in found else False if "Failed" in found else None
+
+        succeeded = self._kube.until(f"the end of the job {job}", ended, timeout_s=600)
+        _must(succeeded == succeeds, f"the job {job} to {'succeed' if succeeds else 'fail'}")
+
+    # ------------------------------------------------------------------ memory, and the end
+
+    def measure_memory(self) -> None:
+        self._tell_memory("after all of this")
+
+    def _tell_memory(self, when: str) -> None:
+        pods = [
+            pod["metadata"]["name"]
+            for pod in self._kube.list("pods", "-l", "app.kubernetes.io/name=ottla")
+            if pod["status"]["phase"] == "Running"
+        ]
+        say(f"    memory {when}, from the cgroups' counters:")
+        for line in memory.table([memory.of_pod(self._kube, pod) for pod in pods]):
+            say(f"    {line}")
+
+    def uninstall(self) -> None:
+        self._kube.helm("uninstall", "ottla", "--wait", "--timeout", "3m")
+        # What the run itself has put beside the chart: resources of users stay until users delete them, and that works
+        # without an operator.
+        self._kube.run("delete", "topics,consumergroups", "--all", "--timeout=60s")
+        self._kube.run("delete", "jobs,pods", "--all", "--timeout=60s")
+        self._kube.run("delete", "pvc/results", "configmap/programs", "configmap/executor", "--timeout=60s")
+        self._kube.until("nothing is left", lambda: None if self._left() else True, timeout_s=90)
+        self._kube.run("delete", "-f", str(ROOT / "charts/ottla/crds"), "--timeout=60s")
+        self._kube.run("delete", "namespace", NAMESPACE, "--timeout=90s")
+        roles = self._kube.run("get", "clusterroles,clusterrolebindings", "-o", "name")
+        _must("ottla" not in roles, f"no rights left: {[line for line in roles.split() if 'ottla' in line]}")
+        self._kube.until("the volumes are gone", lambda: None if self._volumes() else True, timeout_s=90)
+
+    def _left(self) -> list[str]:
+        names = self._kube.run("get", _KINDS, "-o", "name").split()
+        return [name for name in names if name.partition("/")[2] not in _OF_KUBERNETES]
+
+    def _volumes(self) -> list[str]:
+        return [
+            each["metadata"]["name"]
+            for each in self._kube.list("persistentvolumes")
+            if each["spec"].get("claimRef", {}).get("namespace") == NAMESPACE
+        ]
+
+    # ------------------------------------------------------------------ what steps have in common
+
+    def _cluster(self) -> Object:
+        return self._kube.get("clusters.ottla.dev", CLUSTER)
+
+    def _topic(self) -> Object:
+        return self._kube.get("topic", _TOPIC)
+
+    def _topic_when(self, what: str, right: Any) -> Object:
+        return self._status_when("topic", _TOPIC, what, right)
+
+    def _group_when(self, what: str, right: Any) -> Object:
+        return self._status_when("consumergroup", _GROUP, what, right)
+
+    def _status_when(self, kind: str, name: str, what: str, right: Any) -> Object:
+        """The status of a resource, once it is about the present spec, Ready, and `right`."""
+
+        def look() -> Object | None:
+            found = ready(self._kube.get(kind, name))
+            status: Object | None = found and found["status"]
+            return status if status is not None and right(status) else None
+
+        return self._kube.until(f"{kind} {name}: {what}", look, timeout_s=120)
+
+    def _write(self, count: int) -> Object:
+        seen: Object = self._kube.python(
+            CLIENT, "write.py", "--bootstrap", KAFKA, "--topic", _TOPIC, "--log", _LOG,
+            "--first", str(self._written), "--count", str(count),
+        )  # fmt: skip
+        _must(seen["acked"] == count and not seen["failed"], f"{count} acknowledged writes, but: {seen}")
+        self._written += count
+        return seen
+
+    def _member(self, name: str) -> Popen[str]:
+        return self._kube.start(
+            "exec", "-i", CLIENT, "--", "python3", "/programs/member.py", "--bootstrap", KAFKA, "--topic", _TOPIC,
+            "--group", _GROUP, "--name", name,
+        )  # fmt: skip
+
+    def _check_all_there(self) -> None:
+        arguments = ["--bootstrap", KAFKA, "--topic", _TOPIC, "--log", _LOG]
+        seen = self._kube.python(CLIENT, "check.py", *arguments)
+        _must(
+            seen["acked"] == self._written,
+            f"{self._written} on the list of acknowledged, not {seen['acked']}",
+        )
+        _must(not seen["missing"], f"everything acknowledged still there, but: {seen}")
+        say(f"    all {seen['acked']:,} acknowledged records are there ({seen['repeated']} twice)")
+
+
+def _reset(status: Object) -> str | None:
+    found: str | None = (status.get("offsetReset") or {}).get("state")
+    return found
+
+
+def _finish(process: Popen[str]) -> Object:
+    """Close its standard input; what its last line says."""
+    out, err = process.communicate(timeout=120)
+    if process.returncode:
+        raise Fault(f"a program in a pod ended with {process.returncode}: {err[-2000:]}")
+    found: Object = json.loads(out.strip().splitlines()[-1])
+    return found
+
+
+def _must(holds: bool, what: str) -> None:
+    if not holds:
+        raise Fault(f"wanted: {what}")
