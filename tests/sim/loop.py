@@ -23,6 +23,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
+from ottla_core.ports.clock import Clock
 from ottla_core.real.chance import RealChance
 
 T = TypeVar("T")
@@ -186,7 +187,7 @@ class SimClock:
 class SimOffload:
     """Work that blocks: done in one go after a delay, and reported after another."""
 
-    def __init__(self, clock: SimClock, delay_s: Callable[[], float]) -> None:
+    def __init__(self, clock: Clock, delay_s: Callable[[], float]) -> None:
         self._clock = clock
         self._delay_s = delay_s
 

@@ -134,6 +134,10 @@ class PartitionHost:
     def admit(self, image: ClusterImage) -> None:
         """The controller knows this incarnation: leaderships in the image are from now on meant for it."""
         self._admitted = True
+        for partition in self:
+            topic = image.topics.get(partition.tp.topic)
+            if topic is None or topic.id != partition.topic_id:
+                self._drop(partition)  # Deleted between the opening of the logs and now (rule 4).
         self.on_image(ClusterImage(cluster_id=""), image)
 
     def open_logs(self, image: ClusterImage) -> None:
@@ -314,13 +318,18 @@ class PartitionHost:
     def _drop_topic(self, topic: TopicImage) -> None:
         for index in range(len(topic.partitions)):
             tp = TopicPartition(topic.name, index)
-            partition = self._partitions.pop(tp, None)
+            partition = self._partitions.get(tp)
             if partition is not None:
-                self._by_key.pop(partition.key, None)
-                self._stop_following(partition)
-                partition.close(UnknownTopicOrPartition(f"Topic {topic.name!r} was deleted."))
-                self._dirs.remove(tp, topic.id, now_ms=self._clock.wall_ms())
+                self._drop(partition)
         self._metrics.topics.forget(topic.name)
+
+    def _drop(self, partition: Partition) -> None:
+        tp = partition.tp
+        del self._partitions[tp]
+        self._by_key.pop(partition.key, None)
+        self._stop_following(partition)
+        partition.close(UnknownTopicOrPartition(f"Topic {tp.topic!r} was deleted."))
+        self._dirs.remove(tp, partition.topic_id, now_ms=self._clock.wall_ms())
 
     def _stop_following(self, partition: Partition) -> None:
         following = partition.following
