@@ -132,9 +132,9 @@ async def _live(
         if not await _until(stop, _start(broker, config, clock)):
             _log.info("stopped_while_starting")
         else:
-            # What exists now stays: the collector need not look at it again, nor copy its pages.
-            gc.collect()
+            # What exists now stays: the collector, off since the start (`__main__`), need not look at it ever.
             gc.freeze()
+            gc.enable()
             _log.info("ready", **{name: str(address) for name, address in broker.addresses.items()})
             if ready_file is not None:
                 _write_ready_file(ready_file, config, broker)
