@@ -38,10 +38,12 @@ from ottla_broker.requests import Appended, EpochEnd
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.errors import (
     FencedLeaderEpoch,
+    InvalidProducerEpoch,
     KafkaStorageError,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     OffsetNotAvailable,
+    OutOfOrderSequenceNumber,
     RequestError,
     UnknownLeaderEpoch,
 )
@@ -200,6 +202,11 @@ class Partition:
             info = self.log.append(records, leader_epoch=epoch, now_ms=now_ms, internal=internal)
         except KafkaStorageError:
             self._on_broken()
+            raise
+        except (InvalidProducerEpoch, OutOfOrderSequenceNumber):
+            # Rule 14: final for a producer, and perhaps only news to a leader that was replaced without knowing it.
+            if leading is not None:
+                leading.check_work()
             raise
         if not info.duplicate:
             self.note_appended(info)

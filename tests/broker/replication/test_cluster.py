@@ -6,13 +6,16 @@ import asyncio
 
 import pytest
 
-from broker.replication.cluster import IDS, cluster
+from broker.replication.cluster import IDS, NOW_MS, cluster
+from ottla_broker.partition.partition import ACKS_ALL
 from ottla_core.errors import (
     NotEnoughReplicas,
     NotLeaderOrFollower,
     OffsetNotAvailable,
+    OutOfOrderSequenceNumber,
     RequestTimedOut,
 )
+from sim.batches import Rec, make_batch
 
 
 async def test_a_write_is_acknowledged_by_all_in_sync_and_is_on_all_of_them() -> None:
@@ -151,6 +154,24 @@ async def test_rule_14_without_a_lease_acks_1_needs_word_from_the_others() -> No
         with pytest.raises(NotLeaderOrFollower):
             leader.append("c", acks=1)
         leader.append("d")  # acks=all goes on: only epochs protect data.
+
+
+async def test_rule_14_without_a_lease_no_producer_is_refused_for_its_sequence() -> None:
+    """Seed 6: a leader that was replaced without knowing it told a producer that its next number is out of order."""
+
+    def numbered(sequence: int) -> bytes:
+        return make_batch([Rec(None, b"x", NOW_MS)], producer_id=7, epoch=0, sequence=sequence)
+
+    async with cluster() as world:
+        leader = world.nodes[1]
+        leader.partition.append(numbered(0), ACKS_ALL, NOW_MS)
+        with pytest.raises(OutOfOrderSequenceNumber):
+            leader.partition.append(numbered(5), ACKS_ALL, NOW_MS)
+        leader.is_confirmed = False
+        await world.nodes[3].kill()
+        await world.until(lambda: 3 not in leader.partition.leading._outlets)  # type: ignore[union-attr]
+        with pytest.raises(NotLeaderOrFollower):
+            leader.partition.append(numbered(5), ACKS_ALL, NOW_MS)
 
 
 async def test_rule_10_a_topic_that_flushes_before_the_ack_commits_what_is_flushed() -> None:
