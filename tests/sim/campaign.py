@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 from ottla_broker.partition.partition import ACKS_ALL
 from ottla_core.errors import RequestError
-from sim.checkers import POLL_S
+from sim.checkers import POLL_S, spot_of
 from sim.faults import Faults
-from sim.workload import PARTITIONS, Workload
+from sim.workload import Workload
 from sim.world import Unreachable, Violation, World
 
 FAULTS_S = 14.0
@@ -90,7 +90,7 @@ class Campaign:
     async def _last_words(self) -> None:
         """I9: everything can be written and read again; then I5 and I8."""
         world = self.world
-        waiting = dict.fromkeys(PARTITIONS)
+        waiting = dict.fromkeys(spot.tp for spot in self.workload.open_partitions())
         deadline = world.clock.monotonic() + CONVERGE_S
         while waiting:
             for tp in list(waiting):
@@ -120,8 +120,10 @@ class Campaign:
         return all(set(s.isr) == set(s.replicas) and s.leader in s.isr and not s.elr for s in states)
 
     def _is_same(self) -> bool:
-        for tp in PARTITIONS:
-            copies = [p for process in self.world.processes for p in process.partitions() if p.tp == tp]
+        for spot in self.world.states():
+            copies = [
+                p for process in self.world.processes for p in process.partitions() if spot_of(p) == spot
+            ]
             if len({p.log.end_offset for p in copies} | {p.high_watermark for p in copies}) != 1:
                 return False
         return self._is_converged()

@@ -6,35 +6,48 @@ is written, and every few milliseconds. At the end, after the faults, everything
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from ottla_broker.controller import keys
 from ottla_broker.partition.partition import Partition
-from ottla_core.ids import NO_BROKER, TopicPartition
+from ottla_core.ids import NO_BROKER
 from ottla_core.ports.store import Entry
 from ottla_core.records.batch import complete_batches
 from sim.loop import Place
+from sim.spots import Spot
 
 if TYPE_CHECKING:
     from sim.world import Process, World
 
 POLL_S = 0.04
+#: Topics of this name come and go; all others are there for ever.
+FICKLE = "fickle"
+_BY_PRODUCER = re.compile(rb"p(\d+)\.(\d+):")
+
+
+def spot_of(partition: Partition) -> Spot:
+    return Spot(partition.tp.topic, partition.topic_id, partition.tp.partition)
 
 
 class Checkers:
     def __init__(self, world: World) -> None:
         self._world = world
         #: Who led an epoch, and in which life.
-        self._led: dict[tuple[TopicPartition, int], str] = {}
+        self._led: dict[tuple[Spot, int], str] = {}
         #: Of each life of each replica: the highest epoch and high watermark seen, and how far it was compared.
-        self._seen: dict[tuple[str, TopicPartition], tuple[int, int, int]] = {}
+        self._seen: dict[tuple[str, Spot], tuple[int, int, int]] = {}
         #: All that was ever below anybody's high watermark: batches by base offset, and where they end.
-        self.committed: dict[TopicPartition, dict[int, bytes]] = {}
-        self.committed_end: dict[TopicPartition, int] = {}
+        self.committed: dict[Spot, dict[int, bytes]] = {}
+        self.committed_end: dict[Spot, int] = {}
         #: Acknowledged with acks=all, and what readers were given: values by offset.
-        self.acknowledged: dict[tuple[TopicPartition, int], bytes] = {}
-        self.read: dict[tuple[TopicPartition, int], bytes] = {}
-        self.looks = 0
+        self.acknowledged: dict[tuple[Spot, int], bytes] = {}
+        self.read: dict[tuple[Spot, int], bytes] = {}
+        #: Which topic a value was meant for, by the broker that took it.
+        self._meant_for: dict[bytes, UUID] = {}
+        #: Of each group: the last offset that was acknowledged, and the last that was tried.
+        self.offsets: dict[str, tuple[int, int]] = {}
 
     def fail(self, text: str) -> None:
         from sim.world import Violation
@@ -48,7 +61,6 @@ class Checkers:
             self._check_role(process, partition)
 
     def poll(self) -> None:
-        self.looks += 1
         for process in self._world.processes:
             for partition in process.partitions():
                 self._check_role(process, partition)
@@ -74,6 +86,8 @@ class Checkers:
             same_epoch = was.leader == now.leader and was.leader_epoch == now.leader_epoch
             if same_epoch and writer is not None and writer.id == was.leader:
                 return  # A leader's own in-sync set.
+        if new is None and key.startswith("topics/") and key != keys.topic(FICKLE):
+            self.fail(f"I5 {place} deleted {key}, which nobody asked for")
         if own is None or own != elected:
             self.fail(f"I7 {place} wrote {key} and is not controller")
 
@@ -81,66 +95,69 @@ class Checkers:
 
     def _check_role(self, process: Process, partition: Partition) -> None:
         """I1, I2."""
-        tp, epoch, name = partition.tp, partition.image.leader_epoch, process.place.name
+        spot, epoch, name = spot_of(partition), partition.image.leader_epoch, process.place.name
         if partition.is_leader:
-            first = self._led.setdefault((tp, epoch), name)
+            first = self._led.setdefault((spot, epoch), name)
             if first != name:
-                self.fail(f"I1 {tp}: epoch {epoch} is led by {name}, and was by {first}")
-        most, mark, compared = self._seen.get((name, tp), (0, 0, 0))
+                self.fail(f"I1 {spot}: epoch {epoch} is led by {name}, and was by {first}")
+        most, mark, compared = self._seen.get((name, spot), (0, 0, 0))
         if epoch < most:
-            self.fail(f"I2 {tp} on {name}: epoch went back from {most} to {epoch}")
+            self.fail(f"I2 {spot} on {name}: epoch went back from {most} to {epoch}")
         if partition.high_watermark < mark:
             self.fail(
-                f"I2 {tp} on {name}: high watermark went back from {mark} to {partition.high_watermark}"
+                f"I2 {spot} on {name}: high watermark went back from {mark} to {partition.high_watermark}"
             )
-        self._seen[name, tp] = epoch, partition.high_watermark, compared
+        self._seen[name, spot] = epoch, partition.high_watermark, compared
 
     def _check_marks(self, process: Process, partition: Partition) -> None:
         """I3: what is below a high watermark is the same everywhere, for ever."""
-        tp, name = partition.tp, process.place.name
-        epoch, mark, compared = self._seen[name, tp]
-        batches = self.committed.setdefault(tp, {})
-        end = self.committed_end.setdefault(tp, 0)
+        spot, name = spot_of(partition), process.place.name
+        epoch, mark, compared = self._seen[name, spot]
+        batches = self.committed.setdefault(spot, {})
+        end = self.committed_end.setdefault(spot, 0)
         while compared < mark:
             extent = partition.log.read(compared, 1 << 20, limit_offset=mark)
             if extent is None:
-                self.fail(f"I3 {tp} on {name}: nothing at {compared}, below its high watermark {mark}")
+                self.fail(f"I3 {spot} on {name}: nothing at {compared}, below its high watermark {mark}")
                 return
             data = extent.file.read(extent.position, extent.size)
             for position, header in complete_batches(data):
                 base, batch = header.base_offset, data[position : position + header.size]
                 known = batches.setdefault(base, batch) if base >= end else batches.get(base)
                 if known != batch or base > end:
-                    self.fail(f"I3 {tp} on {name}: the batch at {base} is another than was committed")
+                    self.fail(f"I3 {spot} on {name}: the batch at {base} is another than was committed")
                     return
                 compared = base + header.last_offset_delta + 1
                 end = max(end, compared)
-        self.committed_end[tp] = end
-        self._seen[name, tp] = epoch, mark, compared
+        self.committed_end[spot] = end
+        self._seen[name, spot] = epoch, mark, compared
 
     def _check_in_sync(self) -> None:
         """I4: who is in sync by the store, and is not known to be torn, has all that was committed."""
         world = self._world
-        for tp, state in world.states().items():
-            end = self.committed_end.get(tp, 0)
+        serving = {p.id: p for p in world.serving if world.is_admitted(p)}
+        for spot, state in world.states().items():
+            end = self.committed_end.get(spot, 0)
             for broker_id in dict.fromkeys((*state.isr, *state.elr)):
-                process = world.machines[broker_id].process
-                member = world.etcd.entries.get(keys.member(broker_id))
-                if process is None or member is None or not process.is_serving:
-                    continue
-                if keys.decode_member(member).incarnation != process.incarnation or broker_id in state.torn:
+                process = serving.get(broker_id)
+                if process is None or broker_id in state.torn:
                     continue
                 for partition in process.partitions():
-                    if partition.tp == tp and partition.log.end_offset < end:
+                    if spot_of(partition) == spot and partition.log.end_offset < end:
                         ends = partition.log.end_offset
-                        self.fail(f"I4 {tp}: {process.place} is in sync, ends at {ends}, committed are {end}")
+                        self.fail(
+                            f"I4 {spot}: {process.place} is in sync, ends at {ends}, committed are {end}"
+                        )
 
     # ------------------------------------------------------------------ clients
 
-    def on_acknowledged(self, tp: TopicPartition, offset: int, value: bytes) -> None:
-        known = self.acknowledged.setdefault((tp, offset), value)
+    def on_sent(self, spot: Spot, values: list[bytes]) -> None:
+        self._meant_for.update(dict.fromkeys(values, spot.topic_id))
+
+    def on_acknowledged(self, spot: Spot, offset: int, value: bytes) -> None:
+        known = self.acknowledged.setdefault((spot, offset), value)
         if known != value:
-            self.fail(f"I5 {tp}: {known!r} and {value!r} were both acknowledged at {offset}")
+            self.fail(f"I5 {spot}: {known!r} and {value!r} were both acknowledged at {offset}")
 
     def on_acknowledging(self, partition: Any, last_offset: int) -> None:
         if partition.high_watermark <= last_offset:
@@ -148,18 +165,38 @@ class Checkers:
                 f"I5 {partition.tp}: {last_offset} is acknowledged, the high watermark is {partition.high_watermark}"
             )
 
-    def on_read(self, tp: TopicPartition, offset: int, value: bytes) -> None:
-        known = self.read.setdefault((tp, offset), value)
+    def on_read(self, spot: Spot, offset: int, value: bytes) -> None:
+        known = self.read.setdefault((spot, offset), value)
         if known != value:
-            self.fail(f"I8 {tp}: readers saw {known!r} and then {value!r} at {offset}")
+            self.fail(f"I8 {spot}: readers saw {known!r} and then {value!r} at {offset}")
+        if self._meant_for.get(value) != spot.topic_id:
+            self.fail(f"I8 {spot}: {value!r} at {offset} was never written to this topic")
 
-    def check_end(self, logs: dict[TopicPartition, dict[int, bytes]]) -> None:
-        """After the faults: I5 and I8 against what a reader finds now."""
-        for tp, log in logs.items():
+    def on_offset_read(self, group: str, acknowledged: int, found: int) -> None:
+        """I11: what a group reads back is the last offset that was acknowledged before, or one tried later."""
+        tried = self.offsets.get(group, (-1, -1))[1]
+        if not acknowledged <= found <= tried:
+            self.fail(f"I11 {group}: {found} is committed; acknowledged was {acknowledged}, tried {tried}")
+
+    def check_end(self, logs: dict[Spot, dict[int, bytes]]) -> None:
+        """After the faults: I5 and I8 against what a reader finds now. What was deleted is gone with its topic."""
+        for spot, log in logs.items():
             if len(set(log.values())) != len(log):
-                self.fail(f"I5 {tp}: a record is there twice")
+                self.fail(f"I5 {spot}: a record is there twice")
+            self._check_order(spot, [log[offset] for offset in sorted(log)])
+        existing = {spot.topic_id for spot in logs}
         for what, found in (("I5 acknowledged", self.acknowledged), ("I8 read once", self.read)):
-            for (tp, offset), value in found.items():
-                there = logs.get(tp, {}).get(offset)
-                if there != value:
-                    self.fail(f"{what}: {value!r} at {tp} {offset}, where now is {there!r}")
+            for (spot, offset), value in found.items():
+                there = logs.get(spot, {}).get(offset)
+                if there != value and spot.topic_id in existing:
+                    self.fail(f"{what}: {value!r} at {spot} {offset}, where now is {there!r}")
+
+    def _check_order(self, spot: Spot, values: list[bytes]) -> None:
+        """I5: an idempotent producer's records are there once, in its order, without a gap."""
+        last: dict[bytes, int] = {}
+        for value in values:
+            if (named := _BY_PRODUCER.match(value)) is not None:
+                producer, number = named[1], int(named[2])
+                if number != last.get(producer, -1) + 1:
+                    self.fail(f"I5 {spot}: {value!r} of a producer follows its number {last.get(producer)}")
+                last[producer] = number

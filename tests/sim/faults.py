@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from ottla_broker.controller import keys
 from ottla_broker.controller.election import on_record, safe_replicas
 from sim.loop import chance_for
-from sim.workload import topics_of
 
 if TYPE_CHECKING:
     from sim.world import Machine, World
@@ -35,8 +34,8 @@ class Budget:
     def may_lose(self, machine: Machine, *, disk: bool) -> bool:
         """B1, or B2 for the whole disk."""
         self._forgive()
-        for tp, state in self._world.states().items():
-            flushed = topics_of(self._world)[tp.topic].get("flush.before.ack") == "true"
+        for spot, state in self._world.states().items():
+            flushed = self._world.config_of(spot).get("flush.before.ack") == "true"
             if flushed and not disk:
                 continue
             counted_on = machine.id in on_record(state)
@@ -56,9 +55,8 @@ class Budget:
         """Once the controller has admitted a life after the loss, sets no longer count on what was lost."""
         for machine in self._world.machines.values():
             process = machine.process
-            member = self._world.etcd.entries.get(keys.member(machine.id))
-            if machine.is_torn and process is not None and process.is_serving and member is not None:
-                machine.is_torn = keys.decode_member(member).incarnation != process.incarnation
+            if machine.is_torn and process is not None and process.is_serving:
+                machine.is_torn = not self._world.is_admitted(process)
                 machine.is_emptied = machine.is_emptied and machine.is_torn
 
 
@@ -258,6 +256,7 @@ class Faults:
         entry = self._world.etcd.entries.get(keys.broker(machine.id))
         if entry is None:
             return False
+        self._world.lease_ended_at = self._world.clock.monotonic()
         self._world.etcd.end_lease(entry.lease)
         return True
 

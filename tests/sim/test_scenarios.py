@@ -20,7 +20,8 @@ def play(script: Script, *, flushed: bool = False) -> None:
 
 
 def state(campaign: Campaign) -> PartitionImage:
-    return campaign.world.states()[ONE]
+    (found,) = (state for spot, state in campaign.world.states().items() if spot.tp == ONE)
+    return found
 
 
 def end_lease(campaign: Campaign, broker_id: int) -> None:

@@ -1,21 +1,28 @@
 """Clients of a world: writers whose every value is unique, readers that remember all they saw.
 
-A writer sends each value once: what it got no answer for may be there or not, and is never there twice. Writers with
-acks=all hold the cluster to its promise, those with acks=1 only make logs part from each other. Clients find leaders
-as real ones do, by asking some broker, whose answer may be old.
+A plain writer sends each value once: what it got no answer for may be there or not, and is never there twice. Those
+with acks=all hold the cluster to its promise, those with acks=1 only make logs part from each other. Idempotent and
+group clients are in `clients.py`. All find leaders as real ones do, by asking some broker, whose answer may be old.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ottla_broker.controller.image import INTERNAL_TOPICS
+from ottla_broker.group.coordinator import OFFSETS_TOPIC
 from ottla_broker.partition.partition import ACKS_ALL
 from ottla_broker.requests import Appended, Fetched, FetchWant, NewTopic
-from ottla_core.errors import OffsetOutOfRange, RequestError
+from ottla_core.errors import InvalidProducerEpoch, OffsetOutOfRange, OutOfOrderSequenceNumber, RequestError
 from ottla_core.ids import TopicPartition
 from sim.batches import Rec, make_batch, read_batches
+from sim.checkers import FICKLE, spot_of
+from sim.clients import clients_of
 from sim.loop import chance_for
+from sim.spots import Spot
+from sim.world import Unreachable
 
 if TYPE_CHECKING:
     from sim.world import Process, World
@@ -27,10 +34,14 @@ TOPICS = {
     "flushed": {"min.insync.replicas": "2", "flush.before.ack": "true"},
 }
 PARTITIONS = [TopicPartition(name, 0) for name in TOPICS]
+#: A name that comes, grows, goes and comes again.
+FICKLE_PARTITIONS = [TopicPartition(FICKLE, index) for index in range(3)]
 _WRITERS = 4
 _TIMEOUT_S = 2.5
 _PATIENCE_S = 9.0
 _FETCH_BYTES = 1 << 20
+#: Final for a producer, and never the truth for one that keeps to its numbers.
+_REFUSALS = (OutOfOrderSequenceNumber, InvalidProducerEpoch)
 
 
 def topics_of(world: World) -> dict[str, dict[str, str]]:
@@ -43,10 +54,10 @@ def topics_of(world: World) -> dict[str, dict[str, str]]:
 
 class Workload:
     def __init__(self, world: World) -> None:
-        self._world = world
+        self.world = self._world = world
         self._chance = chance_for(world.seed, "workload")
         self._serial = 0
-        self._epochs: dict[TopicPartition, int] = {}
+        self._epochs: dict[Spot, int] = {}
         self.is_over = False
 
     # ------------------------------------------------------------------ topics
@@ -54,11 +65,13 @@ class Workload:
     async def create_topics(self) -> None:
         """Ask whoever is controller, until all topics are there."""
         brokers = sorted(self._world.machines)
+        internal = {"cleanup.policy": "compact", **topics_of(self._world)["one"]}
+        wanted = {**topics_of(self._world), OFFSETS_TOPIC: internal}
         topics = [
             NewTopic(name, config=config, assignments=(tuple((brokers * 2)[number : number + 3]),))
-            for number, (name, config) in enumerate(topics_of(self._world).items())
+            for number, (name, config) in enumerate(wanted.items())
         ]
-        while len(self._world.states()) < len(TOPICS):
+        while len(self._world.states()) < len(topics):
             await self._world.clock.sleep(0.05)
             for process in self._world.serving:
                 controller = process.broker._controller
@@ -68,19 +81,45 @@ class Workload:
                     )  # type: ignore[misc]
                     assert [r.error for r in results] == [None] * len(topics)
 
+    async def _garden(self) -> None:
+        """Create, grow and delete topics of one name, whatever becomes of each wish."""
+        world, chance = self._world, self._chance
+        while not self.is_over:
+            await world.clock.sleep(0.2 + chance.fraction() * 1.2)
+            controllers = [p for p in world.serving if p.broker._controller.is_active]
+            if not controllers:
+                continue
+            process = controllers[chance.below(len(controllers))]
+            controller = process.broker._controller
+            existing = process.broker._metadata.image.topics.get(FICKLE)
+            with suppress(RequestError, Unreachable):
+                if existing is None:
+                    config = list(topics_of(world).values())[chance.below(len(TOPICS))]
+                    new = NewTopic(FICKLE, 1 + chance.below(2), 3, config)
+                    await world.call(process, lambda: controller.create_topics([new]), 3.0)  # noqa: B023
+                elif chance.below(2) and len(existing.partitions) < len(FICKLE_PARTITIONS):
+                    more = len(existing.partitions) + 1
+                    await world.call(process, lambda: controller.grow_topic(FICKLE, more), 3.0)  # noqa: B023
+                else:
+                    await world.call(process, lambda: controller.delete_topics([FICKLE]), 3.0)  # noqa: B023
+
     # ------------------------------------------------------------------ load
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for number in range(_WRITERS):
-                group.create_task(self._write(number))
-            for tp in PARTITIONS:
+            for _ in range(_WRITERS):
+                group.create_task(self._write())
+            for tp in (*PARTITIONS, FICKLE_PARTITIONS[0]):
                 group.create_task(self._read(tp))
+            group.create_task(self._garden())
+            for client in clients_of(self):
+                group.create_task(client)
 
-    async def _write(self, number: int) -> None:
+    async def _write(self) -> None:
         chance = self._chance
         while not self.is_over:
-            tp = PARTITIONS[chance.below(len(PARTITIONS))]
+            some = PARTITIONS if chance.below(5) else FICKLE_PARTITIONS
+            tp = some[chance.below(len(some))]
             acks = 1 if chance.below(4) == 0 else ACKS_ALL
             burst = 1 + (chance.below(12) if chance.below(6) == 0 else 0)
             for _ in range(burst):
@@ -89,100 +128,137 @@ class Workload:
 
     async def write(self, tp: TopicPartition, acks: int) -> bool:
         """One batch, tried once; whether it was acknowledged."""
-        from sim.world import Unreachable
-
         world, chance = self._world, self._chance
         values = []
         for _ in range(1 + chance.below(3)):
             self._serial += 1
             values.append(f"{self._serial}:{'x' * chance.below(120)}".encode())
         batch = make_batch([Rec(None, value, world.clock.wall_ms()) for value in values])
-        process = self._leader(tp)
         timeout_s = _PATIENCE_S if chance.below(8) == 0 else _TIMEOUT_S
         try:
-            appended = await world.call(
-                process, lambda: self._append(process, tp, batch, acks, timeout_s), timeout_s
+            await self.send(tp, batch, values, acks, timeout_s)
+        except (RequestError, Unreachable):
+            await world.clock.sleep(0.02 + chance.fraction() * 0.2)
+            return False
+        return True
+
+    async def send(
+        self, tp: TopicPartition, batch: bytes, values: list[bytes], acks: int, timeout_s: float
+    ) -> None:
+        """One attempt, told to the checkers."""
+        world, process = self._world, self._leader(tp)
+        try:
+            spot, appended = await world.call(
+                process, lambda: self._append(process, tp, batch, values, acks, timeout_s), timeout_s
             )  # type: ignore[arg-type]
         except (RequestError, Unreachable) as error:
             world.note(f"write {values[0][:8]!r} to {tp} acks={acks}: {error!r}"[:150])
-            await world.clock.sleep(0.02 + chance.fraction() * 0.2)
-            return False
+            if isinstance(error, _REFUSALS) and self._is_leader(tp, process):
+                world.checkers.fail(f"I5 {tp}: {values[0]!r} was refused: {error!r}")
+            raise
         if acks == ACKS_ALL:
             for number, value in enumerate(values):
-                world.checkers.on_acknowledged(tp, appended.base_offset + number, value)
-        world.note(
-            f"write {values[0][:8]!r} to {tp} acks={acks}: at {appended.base_offset} by {process and process.place}"
-        )
-        return True
+                world.checkers.on_acknowledged(spot, appended.base_offset + number, value)
+        by = process and process.place
+        world.note(f"write {values[0][:8]!r} to {tp} acks={acks}: at {appended.base_offset} by {by}")
 
     async def _append(
-        self, process: Process, tp: TopicPartition, batch: bytes, acks: int, timeout_s: float
-    ) -> Appended:
+        self,
+        process: Process,
+        tp: TopicPartition,
+        batch: bytes,
+        values: list[bytes],
+        acks: int,
+        timeout_s: float,
+    ) -> tuple[Spot, Appended]:
         """In the broker's place, as an edge does it."""
-        records = process.broker.services.records
+        records, partition = process.broker.services.records, process.broker._host.find(tp)
+        spot = spot_of(partition)
+        self._world.checkers.on_sent(spot, values)
         appended = records.append(tp, batch, acks)
         wait = records.acknowledged(tp, appended, acks, timeout_s)
         if wait is not None:
             await wait
-        if acks == ACKS_ALL and wait is None:
-            self._world.checkers.on_acknowledging(process.broker._host.find(tp), appended.last_offset)
-        return appended
+        elif acks == ACKS_ALL:
+            self._world.checkers.on_acknowledging(partition, appended.last_offset)
+        return spot, appended
 
     async def _read(self, tp: TopicPartition) -> None:
-        from sim.world import Unreachable
-
-        position = 0
+        position, known = 0, None
         while not self.is_over:
             try:
-                found = await self.fetch(tp, position, 0.5)
+                spot, found = await self.fetch(tp, position, 0.5)
             except OffsetOutOfRange as error:
-                self._world.checkers.fail(f"I8 {tp}: a reader at {position} was told {error}")
-                return
+                if known is not None and known in self._world.states() and tp.topic != FICKLE:
+                    self._world.checkers.fail(f"I8 {tp}: a reader at {position} was told {error}")
+                    return
+                position, known = 0, None
+                continue
             except (RequestError, Unreachable):
                 await self._world.clock.sleep(0.1)
                 continue
+            if known not in (None, spot):
+                position, known = 0, None  # Another topic of the same name.
+                continue
+            known = spot
             for offset, value in found.items():
                 if offset >= position:
-                    self._world.checkers.on_read(tp, offset, value)
+                    self._world.checkers.on_read(spot, offset, value)
                     position = offset + 1
             await self._world.clock.sleep(0.05)
 
-    async def fetch(self, tp: TopicPartition, offset: int, wait_s: float) -> dict[int, bytes]:
+    async def fetch(self, tp: TopicPartition, offset: int, wait_s: float) -> tuple[Spot, dict[int, bytes]]:
         process = self._leader(tp)
-        # As clients do (KIP-320): an epoch that was seen once is not forgotten, so an old leader cannot mislead.
-        want = FetchWant(tp, offset, _FETCH_BYTES, self._epochs.get(tp, -1))
 
-        async def work() -> list[Fetched]:
+        async def work() -> tuple[Spot, Fetched]:
             assert process is not None
+            partition = process.broker._host.find(tp)
+            spot = spot_of(partition)
+            # As clients do (KIP-320): an epoch that was seen once is not forgotten, so an old leader cannot mislead.
+            want = FetchWant(tp, offset, _FETCH_BYTES, self._epochs.get(spot, -1))
             found = process.broker.services.records.fetch(
                 [want], max_wait_s=wait_s, min_bytes=1, max_bytes=_FETCH_BYTES
             )
-            return found if isinstance(found, list) else await found
+            (got,) = found if isinstance(found, list) else await found
+            if process.broker._host.find(tp) is not partition:
+                raise Unreachable("the topic is another by now")
+            return spot, got
 
-        (got,) = await self._world.call(process, work, wait_s + 1.0)
+        spot, got = await self._world.call(process, work, wait_s + 1.0)
         if got.error is not None:
             raise got.error
-        return {
-            at: record.value or b"" for at, record in read_batches(got.records) if at < got.high_watermark
-        }
+        records = read_batches(got.records)
+        return spot, {at: record.value or b"" for at, record in records if at < got.high_watermark}
 
     def _leader(self, tp: TopicPartition) -> Process | None:
         """As somebody's image says, new or old."""
         serving = self._world.serving
         if not serving:
             return None
-        asked = serving[self._chance.below(len(serving))]
-        state = asked.broker._metadata.image.partition(tp)
-        if state is not None:
-            self._epochs[tp] = max(self._epochs.get(tp, -1), state.leader_epoch)
-        machine = None if state is None else self._world.machines.get(state.leader)
+        image = serving[self._chance.below(len(serving))].broker._metadata.image
+        state = image.partition(tp)
+        if state is None:
+            return None
+        spot = Spot(tp.topic, image.topics[tp.topic].id, tp.partition)
+        self._epochs[spot] = max(self._epochs.get(spot, -1), state.leader_epoch)
+        machine = self._world.machines.get(state.leader)
         return None if machine is None else machine.process
 
-    async def everything(self) -> dict[TopicPartition, dict[int, bytes]]:
+    def _is_leader(self, tp: TopicPartition, process: Process | None) -> bool:
+        states = (state for spot, state in self._world.states().items() if spot.tp == tp)
+        return process is not None and any(state.leader == process.id for state in states)
+
+    async def everything(self) -> dict[Spot, dict[int, bytes]]:
         """All that is readable now."""
-        logs: dict[TopicPartition, dict[int, bytes]] = {}
-        for tp in PARTITIONS:
-            log = logs.setdefault(tp, {})
-            while found := {k: v for k, v in (await self.fetch(tp, len(log), 0.0)).items() if k >= len(log)}:
+        logs: dict[Spot, dict[int, bytes]] = {}
+        for spot in self.open_partitions():
+            log = logs.setdefault(spot, {})
+            while found := {
+                k: v for k, v in (await self.fetch(spot.tp, len(log), 0.0))[1].items() if k >= len(log)
+            }:
                 log.update(found)
         return logs
+
+    def open_partitions(self) -> list[Spot]:
+        """Those that clients may write and read."""
+        return [spot for spot in self._world.states() if spot.topic not in INTERNAL_TOPICS]

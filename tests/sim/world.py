@@ -12,10 +12,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
-from uuid import UUID
 
 import structlog
 
@@ -27,11 +26,11 @@ from ottla_broker.controller.metadata import LostHistory
 from ottla_broker.controller.registration import BrokerIdTaken
 from ottla_broker.partition.partition import Partition
 from ottla_broker.service.services import Services
-from ottla_core.ids import TopicPartition
 from ottla_core.ports.store import Branch, Compare, Entry, Outcome, StoreError
 from sim.disk import SimDisk
 from sim.loop import Place, SimClock, SimLoop, SimOffload, chance_for, here
 from sim.network import Port, WorldNet, WorldPeers
+from sim.spots import Spot
 from sim.store import SimEtcd, SimStore
 
 T = TypeVar("T")
@@ -180,6 +179,7 @@ class Machine:
             replication=replace(config.replication, lag_max_ms=world.lag_max_ms),
             etcd=replace(config.etcd, session_timeout_ms=3000, heartbeat_interval_ms=800),
             topics=replace(config.topics, rebalance_interval_s=7),
+            groups=replace(config.groups, partitions=2),
         )
         self.boot()
 
@@ -295,8 +295,9 @@ class World:
         self.net = WorldNet(self.loop, self.clock, self._net_delay_s)
         self.checkers = Checkers(self)
         self.is_supervised = True
-        self._names: dict[UUID, str] = {}
-        self._read: dict[str, tuple[int, PartitionImage]] = {}
+        #: When a lease last ended before its time.
+        self.lease_ended_at = -100.0
+        self._states: tuple[int, dict[Spot, PartitionImage]] = 0, {}
         self.machines = {i: Machine(self, i) for i in range(1, brokers + 1)}
 
     # ------------------------------------------------------------------ chance at the ports
@@ -373,20 +374,32 @@ class World:
     def process_in(self, place: Place) -> Process | None:
         return next((p for p in self.processes if p.place is place), None)
 
-    def states(self) -> dict[TopicPartition, PartitionImage]:
-        """Partitions as the store has them, whoever knows it."""
-        for key, entry in self.etcd.entries.items():
+    def states(self) -> dict[Spot, PartitionImage]:
+        """Partitions of topics that exist, as the store has them, whoever knows it."""
+        revision, found = self._states
+        if revision == self.etcd.revision:
+            return found
+        names, found, entries = {}, {}, self.etcd.entries
+        for key, entry in entries.items():
             if key.startswith("topics/"):
-                topic, _ = keys.decode_topic(entry)
-                self._names[topic.id] = topic.name
-            elif key.startswith("partitions/") and self._read.get(key, (0,))[0] != entry.mod_revision:
-                self._read[key] = entry.mod_revision, keys.decode_partition(entry)
-        found = {}
-        for key, (_, state) in self._read.items():
-            topic_id, index = keys.partition_of(key)
-            if topic_id in self._names and key in self.etcd.entries:
-                found[TopicPartition(self._names[topic_id], index)] = state
+                topic, count = keys.decode_topic(entry)
+                names[topic.id] = topic.name, count
+        for key, entry in entries.items():
+            if key.startswith("partitions/"):
+                topic_id, index = keys.partition_of(key)
+                name, count = names.get(topic_id, ("", 0))
+                if index < count:
+                    found[Spot(name, topic_id, index)] = keys.decode_partition(entry)
+        self._states = self.etcd.revision, found
         return found
+
+    def config_of(self, spot: Spot) -> Mapping[str, str]:
+        entry = self.etcd.entries.get(keys.topic(spot.topic))
+        return {} if entry is None else keys.decode_topic(entry)[0].config
+
+    def is_admitted(self, process: Process) -> bool:
+        entry = self.etcd.entries.get(keys.member(process.id))
+        return entry is not None and keys.decode_member(entry).incarnation == process.incarnation
 
     def on_store_write(
         self, key: str, old: Entry | None, new: Entry | None, controller: Entry | None
