@@ -2,7 +2,7 @@
 # Makes everything that `make demo` and `make test` need: a virtual environment with the project in it, and the
 # system packages named as arguments (installed through apt when root; otherwise one sentence says what is missing).
 # What follows --optional is installed if that can be done, and only mentioned otherwise.
-# Usage: scripts/setup.sh [command:package ...] [--optional command:package ...]
+# Usage: scripts/setup.sh [command-or-file:package ...] [--optional command:package ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,0 +1,67 @@
+"""Builds `driver.c`, the load, on first use: one binary per source and librdkafka, in the user's cache folder. [A]
+
+It is linked with the librdkafka that confluent-kafka brings, so that the version told under the tables is the one that
+ran; with the system's where the wheel has none. Only the header comes from librdkafka-dev, and what we use of it
+has not changed in years.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import confluent_kafka
+
+from ottla_bench.kafka_jars import cache_folder
+
+_SOURCE = Path(__file__).with_name("driver.c")
+_BUILD_TIMEOUT_S = 120
+
+
+class DriverUnavailable(RuntimeError):
+    """The load cannot be built here; the message says what to do."""
+
+
+@cache
+def driver() -> str:
+    """The path of the program."""
+    library = _library()
+    source = _SOURCE.read_bytes()
+    name = hashlib.sha256(source + str(library).encode()).hexdigest()[:16]
+    program = cache_folder().with_name(f"load-driver-{name}")
+    if not program.exists():
+        program.parent.mkdir(parents=True, exist_ok=True)
+        _build(program, library)
+    return str(program)
+
+
+def _library() -> Path | None:
+    """The wheel's own; None if confluent-kafka was built against the system's."""
+    beside = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
+    return next(iter(sorted(beside.glob("librdkafka*.so*"))), None)
+
+
+def _build(program: Path, library: Path | None) -> None:
+    """Beside its place and renamed: nobody ever runs half a program."""
+    link = ["-lrdkafka"] if library is None else [str(library), f"-Wl,-rpath,{library.parent}"]
+    with tempfile.TemporaryDirectory(dir=program.parent, prefix=".build-") as scratch:
+        made = Path(scratch) / "driver"
+        command = ["cc", "-O2", "-Wall", "-o", str(made), str(_SOURCE), *link, "-lpthread"]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S, check=False
+            )
+        except FileNotFoundError:
+            raise DriverUnavailable(
+                "There is no C compiler; install the package gcc and try again."
+            ) from None
+        if done.returncode != 0:
+            raise DriverUnavailable(
+                "The load could not be built; are libc6-dev and librdkafka-dev installed?\n"
+                + done.stderr.strip()[-1000:]
+            )
+        os.replace(made, program)
