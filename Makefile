@@ -3,10 +3,15 @@
 SHELL := /bin/bash
 bin := .venv/bin
 
-# command:debian-package; scripts/setup.sh installs what is not there.
+# command:debian-package or file:debian-package; scripts/setup.sh installs what is not there.
 RUNTIME := etcd:etcd-server
 JAVA := java:openjdk-17-jre-headless
-TESTING := $(RUNTIME) $(JAVA) kcat:kcat mvn:maven
+LOAD := cc:gcc /usr/include/stdio.h:libc6-dev /usr/include/librdkafka/rdkafka.h:librdkafka-dev
+TESTING := $(RUNTIME) $(JAVA) $(LOAD) kcat:kcat mvn:maven
+
+UNITS := not integration and not java
+# Tests that start no processes run on all cores; who is done early takes over from the others.
+PARALLEL := -n auto --dist worksteal
 
 .PHONY: help
 help: ## list the targets
@@ -20,7 +25,8 @@ demo: ## three brokers, a million records through both protocols, a kill under l
 .PHONY: test
 test: ## everything CI trusts: checks, units, properties, real etcd, stock clients, kills, fuzz
 	@scripts/setup.sh $(TESTING)
-	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory static
+	$(bin)/pytest $(PARALLEL) -m "$(UNITS)" tests
 	@$(bin)/pytest -m "integration or java" tests || $(MAKE) --no-print-directory second-look
 
 # Real processes on a shared machine can miss a deadline. What failed is run once more, by itself, and named above;
@@ -33,11 +39,19 @@ second-look:
 .PHONY: check
 check: ## format, lint, types, import contracts, tidy, units and properties; under a minute
 	@scripts/setup.sh
+	@$(MAKE) --no-print-directory --jobs=2 static quick
+
+.PHONY: static
+static:
 	$(bin)/ruff format --check .
 	$(bin)/ruff check .
-	$(bin)/mypy
 	$(bin)/lint-imports
-	$(bin)/pytest -m "not integration and not java" tests
+	$(bin)/mypy
+
+# A fifth of the tries of property tests, and no simulated worlds: `make test` has all of both.
+.PHONY: quick
+quick:
+	$(bin)/pytest $(PARALLEL) --hypothesis-profile=quick -m "$(UNITS)" --ignore=tests/sim tests
 
 .PHONY: format
 format: ## let ruff mend what it can
@@ -67,7 +81,7 @@ bench-cluster: ## three brokers each: replication, a thousand partitions, killed
 
 .PHONY: bench-partitions
 bench-partitions: ## one broker with ten thousand partitions (RUNS=5): rates, idle CPU, start-up, memory
-	@scripts/setup.sh $(RUNTIME)
+	@scripts/setup.sh $(RUNTIME) $(LOAD)
 	$(bin)/python -m ottla_bench.many_partitions --runs $(or $(RUNS),5) $(BENCH)
 
 .PHONY: kill-test

@@ -1,4 +1,4 @@
-"""What tests of every area share: a running cluster."""
+"""What tests of every area share: a running cluster, and two budgets (see `budget.py`)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import settings
 
+from budget import QUICK
 from ottla_cli.local_cluster import LocalCluster
+
+settings.register_profile("quick", max_examples=QUICK)
 
 
 def pytest_configure() -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from budget import examples
 from ottla_client.accumulator import Accumulator, Batch, Outcome
 from ottla_core.errors import MessageTooLarge
 from ottla_core.ids import TopicPartition
@@ -124,7 +125,7 @@ def test_expired_batches_are_given_once_oldest_first() -> None:
     assert accumulator.expired(99.0) == []
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(
         st.one_of(

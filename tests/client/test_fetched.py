@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from budget import examples
 from ottla_client.errors import SerializationFailed
 from ottla_client.fetched import Chunk, Decoding
 from ottla_core.errors import CorruptMessage
@@ -78,7 +79,7 @@ def test_only_a_part_of_a_batch_is_empty() -> None:
     assert chunk(batch(0, 3)[:70]).is_empty
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     counts=st.lists(st.integers(1, 9), min_size=1, max_size=6),
     limits=st.lists(st.integers(1, 7), min_size=1, max_size=8),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from budget import examples
 from ottla_client.assignors import (
     Assignments,
     Assignor,
@@ -87,7 +88,7 @@ def check_each_once(counts: dict[str, int], members: list[GroupMember], made: As
 
 
 @pytest.mark.parametrize("assignor", ALL, ids=lambda each: each.name)
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(group=groups())
 def test_every_partition_once_and_only_to_who_wants_it(
     assignor: Assignor, group: tuple[dict[str, int], list[GroupMember]]
@@ -99,7 +100,7 @@ def test_every_partition_once_and_only_to_who_wants_it(
 
 
 @pytest.mark.parametrize("assignor", ALL[1:], ids=lambda each: each.name)
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(group=groups(same_topics=True))
 def test_balanced_if_all_read_the_same(
     assignor: Assignor, group: tuple[dict[str, int], list[GroupMember]]
@@ -108,7 +109,7 @@ def test_balanced_if_all_read_the_same(
     assert max(sizes) - min(sizes) <= 1
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(groups())
 def test_no_single_move_makes_sticky_better(group: tuple[dict[str, int], list[GroupMember]]) -> None:
     counts, members = group
@@ -161,7 +162,7 @@ def fewest_moves(counts: dict[str, int], claims: dict[str, Claim]) -> int:
     return best
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(1, 6), st.integers(1, 3), st.data())
 def test_as_few_moves_as_any_balanced_assignment(partitions: int, members: int, data: st.DataObject) -> None:
     counts = {"a": partitions}
@@ -184,7 +185,7 @@ def test_as_few_moves_as_any_balanced_assignment(partitions: int, members: int, 
 
 
 @pytest.mark.parametrize("assignor", ALL[2:], ids=lambda each: each.name)
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(group=groups(), data=st.data())
 def test_little_moves_when_somebody_comes_or_goes(
     assignor: Assignor, group: tuple[dict[str, int], list[GroupMember]], data: st.DataObject
@@ -206,7 +207,7 @@ def test_little_moves_when_somebody_comes_or_goes(
             assert len(stayed) >= min(had, fair - 1)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(group=groups(), data=st.data())
 def test_cooperative_hands_on_nothing_that_somebody_still_holds(
     group: tuple[dict[str, int], list[GroupMember]], data: st.DataObject

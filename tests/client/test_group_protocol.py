@@ -12,6 +12,7 @@ from kio.schema.consumer_protocol_subscription.v0.data import ConsumerProtocolSu
 from kio.schema.consumer_protocol_subscription.v3.data import ConsumerProtocolSubscription
 from kio.serial import entity_reader, entity_writer
 
+from budget import examples
 from ottla_client.group_protocol import (
     Subscription,
     Undecodable,
@@ -38,7 +39,7 @@ subscriptions = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(subscriptions)
 def test_a_subscription_is_what_kafkas_schema_says(said: Subscription) -> None:
     data = encode_subscription(said)
@@ -51,7 +52,7 @@ def test_a_subscription_is_what_kafkas_schema_says(said: Subscription) -> None:
     assert decode_subscription(data) == said
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(partitions, st.none() | st.binary(max_size=40))
 def test_an_assignment_is_what_kafkas_schema_says(given_: list[TopicPartition], extra: bytes | None) -> None:
     data = encode_assignment(given_, extra)
@@ -71,7 +72,7 @@ def test_old_and_newer_versions_are_read() -> None:
     assert decode_assignment(b"") == []
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(subscriptions, partitions, st.data())
 def test_damaged_bytes_are_refused_and_nothing_else(
     said: Subscription, given_: list[TopicPartition], data: st.DataObject

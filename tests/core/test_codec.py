@@ -10,6 +10,7 @@ from aiokafka.record._crecords import DefaultRecordBatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from budget import examples
 from ottla_core.errors import CorruptMessage
 from ottla_core.records.batch import (
     CONTROL_FLAG,
@@ -191,7 +192,7 @@ def test_a_builder_builds_once() -> None:
     keep=st.lists(st.booleans(), min_size=30, max_size=30),
     base_offset=st.integers(0, 2**60),
 )
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_rebuilding_keeps_what_is_kept(
     records: list[Record], codec: Compression, keep: list[bool], base_offset: int
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from budget import examples
 from ottla_core.errors import CorruptMessage, MessageTooLarge, UnsupportedCompressionType
 from ottla_core.records.compression import Compression, compress, decompress, decompress_framed
 
@@ -99,7 +100,7 @@ def test_names_are_kafkas() -> None:
         Compression.named("brotli")
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     codec=st.sampled_from(REAL_CODECS),
     flips=st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255)), min_size=1, max_size=4),
@@ -116,7 +117,7 @@ def test_damage_is_found_or_harmless(codec: Compression, flips: list[tuple[int, 
         pass
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(codec=st.sampled_from(REAL_CODECS), data=st.binary(max_size=200))
 def test_noise_is_refused(codec: Compression, data: bytes) -> None:
     try:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from budget import examples
 from ottla_core.errors import CorruptMessage, MessageTooLarge, RequestError
 from ottla_core.ids import TopicPartition
 from ottla_core.records.batch import HEADER_BYTES, LOG_APPEND_TIME_FLAG, complete_batches, header_at, reseal
@@ -56,7 +57,7 @@ def plain(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 @given(st.lists(st.tuples(records, st.sampled_from(list(Compression))), min_size=1, max_size=4), st.data())
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 def test_the_same_rows_as_the_consumers(
     batches: list[tuple[list[Record], Compression]], data: st.DataObject
 ) -> None:
@@ -72,7 +73,7 @@ def test_the_same_rows_as_the_consumers(
 
 
 @given(records, st.data())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 def test_damaged_records_give_the_readers_own_error_or_rows(some: list[Record], data: st.DataObject) -> None:
     """Whoever can write can also compute a CRC, so a right one proves nothing."""
     made = bytearray(build_batch(some))

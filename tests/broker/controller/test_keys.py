@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from budget import examples
 from ottla_broker.controller import keys
 from ottla_broker.controller.image import BrokerImage, Endpoint, MemberImage, PartitionImage
 from ottla_core.ports.store import Entry
@@ -99,7 +100,7 @@ objects = anything.map(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.binary(max_size=80) | objects)
 def test_no_value_raises_anything_else(value: bytes) -> None:
     made = entry("brokers/1", value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from budget import examples
 from ottla_broker.coordination.timers import Timers
 
 
@@ -49,7 +50,7 @@ Steps = st.lists(
 
 
 @given(Steps)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_as_a_dict_of_all_deadlines(steps: list[tuple[str, int, int]]) -> None:
     timers, twin, now = Timers(), dict[int, int](), 0
     for step, key, number in steps:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.group.group_driver import GroupDriver, subscription
+from budget import examples
 from ottla_broker.group.messages import Heartbeat, JoinReply, State, SyncReply
 from ottla_core.errors import (
     FencedInstanceId,
@@ -185,7 +186,7 @@ Steps = st.lists(
 
 
 @given(Steps, st.sampled_from([0, 3000]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_whatever_members_do(steps: list[tuple[str, Any, bool]], delay_ms: int) -> None:
     world = World(delay_ms)
     for what, which, flag in steps:

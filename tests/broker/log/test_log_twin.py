@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from budget import examples
 from ottla_broker.log.cleaner import Cleaning
 from ottla_broker.log.compaction import KEY_COST_BYTES
 from ottla_broker.log.log import Log
@@ -365,7 +366,10 @@ class CompactedLogMachine(LogMachine):
 
 
 QUICK = settings(
-    max_examples=80, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(80),
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 TestLogAgainstTwin = LogMachine.TestCase
 TestLogAgainstTwin.settings = QUICK

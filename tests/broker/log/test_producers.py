@@ -9,6 +9,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from budget import examples
 from ottla_broker.log.producers import (
     CorruptSnapshot,
     Duplicate,
@@ -262,7 +263,7 @@ def test_a_snapshot_keeps_what_it_must() -> None:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_damaged_snapshot_is_never_believed(data: st.DataObject) -> None:
     good = after(batch(0), batch(1, pid=8, transactional=True)).encode(2)
     if data.draw(st.booleans()):
@@ -310,7 +311,7 @@ class Twin:
     ),
     st.sampled_from([0, LAST_SEQUENCE - 4]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_random_histories_against_the_twin(steps: list[tuple[int, int, int, int]], start: int) -> None:
     states, twin, offset = ProducerStates(), Twin(), 0
     next_sequence: dict[tuple[int, int], int] = {}
