@@ -102,6 +102,10 @@ class Runtime:
             return None
         hosted = Hosted(index, partition, self._make_shard(), self._clock, self._commit_timeout_s, self._fail)
         self._hosted[index] = hosted
+        if partition.log.start_offset == hosted.end_offset <= partition.high_watermark:
+            # Nothing to load, as in all partitions of a new topic: whoever asks first is not sent away.
+            self._take_up(hosted)
+            return hosted
         hosted.loading = asyncio.get_running_loop().create_task(
             self._load(hosted), name=f"load {self.topic}-{index}"
         )
@@ -154,12 +158,15 @@ class Runtime:
             _log.exception("loading a coordinator failed unexpectedly", partition=str(partition.tp))
             await self._give_up_loading(hosted, repr(error))
             return
-        hosted.ready = True
-        self._carry_out(hosted, hosted.shard.loaded(self._now()))
         took_s = self._clock.monotonic() - began
         self._probe.load_seconds.observe(took_s)
         if count:
             _log.info("coordinator is loaded", partition=str(partition.tp), records=count, seconds=took_s)
+        self._take_up(hosted)
+
+    def _take_up(self, hosted: Hosted) -> None:
+        hosted.ready = True
+        self._carry_out(hosted, hosted.shard.loaded(self._now()))
         self._on_ready(hosted.index)
 
     async def _until_committed(self, hosted: Hosted) -> None:

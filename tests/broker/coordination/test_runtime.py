@@ -99,6 +99,27 @@ async def test_state_moves_with_the_leadership() -> None:
             runtime.close()
 
 
+async def test_a_new_partition_answers_whoever_asks_first() -> None:
+    """Partitions of a new topic are opened after its image was seen: the first to ask finds the shard unmade."""
+    async with cluster() as made:
+        await made.leads(1)
+        told: list[int] = []
+        runtime = Runtime(
+            "t",
+            made.nodes[1].host,
+            made.clock,
+            InlineOffload(),
+            GroupsProbe(),
+            lambda: GroupShard(GroupsConfig(), GroupsProbe(), record_bytes_max=100_000),
+            commit_timeout_s=5.0,
+            on_ready=told.append,
+        )
+        assert len(runtime) == 0
+        assert await got(runtime, commit(7)) == CommitReply((None,))
+        assert told == [0]
+        runtime.close()
+
+
 async def test_a_reply_waits_for_the_commit_and_fails_with_the_leadership() -> None:
     async with cluster(1, 2) as made:  # The third, in the ISR, is away: nothing is committed.
         runtime = coordinator(made.nodes[1])
