@@ -41,7 +41,9 @@ run() {
     (
         cd /
         while :; do
-            "$@" >>"$logs/$name.log" 2>&1 || echo "$(date +%T) $name ended with $?; starting it again" >>"$logs/init.log"
+            code=0
+            "$@" >>"$logs/$name.log" 2>&1 || code=$?
+            echo "$(date +%T) $name ended with $code; starting it again" >>"$logs/init.log"
             sleep 1
         done
     ) &

@@ -26,11 +26,11 @@ cgroup_folders() {
     fi
 }
 
-# The pid of the node's init, if it runs: the number alone could be somebody else's by now.
+# The pid of the node's init, if it runs: the number alone could be somebody else's by now. It may be of another checkout.
 node_pid() {
     local pid
     pid=$(cat "$var/node.pid" 2>/dev/null) || return 1
-    grep -qz "$here/init.sh" "/proc/$pid/cmdline" 2>/dev/null && echo "$pid"
+    grep -qz "/e2e/node/init.sh$" "/proc/$pid/cmdline" 2>/dev/null && echo "$pid"
 }
 inside() { nsenter --target "$(node_pid)" --mount --net --pid "$@"; }
 ctr_inside() { inside ctr --address $containerd_socket --namespace k8s.io "$@"; }

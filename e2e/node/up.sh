@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Brings up a fresh node: about 15 seconds until pods run, names resolve and volumes are made. Takes down an old one.
-# Usage: up.sh ARCHIVE...   (OCI archives of the images that the node itself needs)
+# Usage: up.sh ARCHIVE   (OCI archive of the images that the node itself needs)
 set -euo pipefail
 . "$(dirname "$0")/settings.sh"
 [ "$(id -u)" = 0 ] || die "a node of one's own needs root; give a cluster with E2E_CONTEXT, or have Docker and kind"
@@ -50,7 +50,7 @@ kubectl() { "$bin/kubectl" "$@"; }
 is_ready() { kubectl wait --for=condition=Ready --timeout=1s node/$node; }
 
 wait_for 30 containerd ctr_inside version
-for archive in "$@"; do ctr_inside images import "$archive" >/dev/null; done
+ctr_inside images import "$1" >/dev/null
 wait_for 90 "API server" kubectl get --raw /readyz
 wait_for 90 "Ready node" is_ready
 wait_for 30 "service account" kubectl get serviceaccount default

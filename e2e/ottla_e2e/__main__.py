@@ -40,14 +40,14 @@ def run(place: Place) -> None:
     images = Images(cache() / "images")
     with step("prepare the place and the images"), ThreadPoolExecutor() as beside:
         preparing = beside.submit(place.prepare)
-        archives = images.of_the_run()
+        archive = images.of_the_run()
         preparing.result()
     try:
         with step(f"open {place.name}"):
             kube = place.open(images)
         try:
             with step("load the images"):
-                place.load(archives)
+                place.load(archive)
             Scenario(place, kube).run()
         except (Fault, subprocess.SubprocessError) as fault:
             say(f"FAILED: {fault}")

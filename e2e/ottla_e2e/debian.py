@@ -21,6 +21,7 @@ _FOR_INSTALLING = (
     "libnumber-compare-perl", "libpam-modules", "libperl", "libsemanage", "libtext-glob-perl", "openssl", "passwd",
     "perl", "tar", "usrmerge", "util-linux",
 )  # fmt: skip
+_USERS = "root:x:0:0::/root:/bin/sh\nottla:x:10001:10001::/tmp:/bin/sh\n"
 _UNREAD = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/lintian")
 #: Debian's libraries live below /usr; packages may still say /bin or /lib.
 _MERGED = ("bin", "sbin", "lib", "lib64")
@@ -66,6 +67,23 @@ def unpack(names: Sequence[str], packages: Sequence[Package], root: Path, scratc
             raise Fault(f"{package.file} cannot be unpacked")
     for name in _UNREAD:
         shutil.rmtree(root / name, ignore_errors=True)
+    _furnish(root)
+
+
+def _furnish(root: Path) -> None:
+    """What installing would have made: users, the order of looking up names, a place for files, everyday commands."""
+    (root / "etc").mkdir(exist_ok=True)
+    (root / "etc/passwd").write_text(_USERS)
+    (root / "etc/group").write_text("root:x:0:\nottla:x:10001:\n")
+    (root / "etc/nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files dns\n")
+    (root / "tmp").mkdir(exist_ok=True)
+    (root / "tmp").chmod(0o1777)
+    busybox = root / "usr/bin/busybox"
+    if busybox.exists():
+        for name in subprocess.check_output([busybox, "--list"], text=True, timeout=30).split():
+            command = root / "usr/bin" / name
+            if not command.exists() and not command.is_symlink():
+                command.symlink_to("busybox")
 
 
 def _apt(arguments: Sequence[str], scratch: Path) -> str | None:

@@ -16,9 +16,10 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 
-from ottla_e2e import debian, libraries
-from ottla_e2e.oci import Layer, Program, pack, write_archive
+from ottla_e2e import debian, libraries, oci
+from ottla_e2e.oci import Image, Layer, Program, pack, write_archive
 from ottla_e2e.say import Fault, say
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +28,15 @@ _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 #: Where Debian's Python looks for what Debian did not install.
 _LIBRARIES = f"usr/local/lib/{_PYTHON}/dist-packages"
 _SPARK_HOME = f"/{_LIBRARIES}/pyspark"
-_USERS = "root:x:0:0::/root:/bin/sh\nottla:x:10001:10001::/tmp:/bin/sh\n"
+_SPARK_POD = Program(
+    ["python3", "/usr/local/bin/spark-pod"],
+    env={
+        "JAVA_HOME": "/usr/lib/jvm/java-17-openjdk-amd64",
+        "SPARK_HOME": _SPARK_HOME,
+        "PYSPARK_PYTHON": "/usr/bin/python3",
+        "PATH": f"{_SPARK_HOME}/bin:/usr/bin:/bin",
+    },
+)
 
 
 def reference(name: str) -> str:
@@ -45,66 +54,50 @@ class Images:
         for folder in (self._layers, self._archives):
             folder.mkdir(parents=True, exist_ok=True)
 
-    def of_the_node(self, programs: Path) -> list[Path]:
+    def of_the_node(self, programs: Path) -> Path:
         """What a node of our own runs for itself; `programs` has the binaries."""
-        made = []
-        for name in ("pause", "coredns", "local-path-provisioner"):
-            layer = self._files(name, {f"{name}": programs / name})
-            program = Program([f"/{name}"], user="0:0")
-            made.append(self._archive(name, [layer], program, tag="1"))
+        made = [
+            Image(
+                f"localhost/{name}:1",
+                [self._files(name, {name: programs / name})],
+                Program([f"/{name}"], user="0:0"),
+            )
+            for name in ("pause", "coredns", "local-path-provisioner")
+        ]
         shell = self._debian("busybox", ["busybox-static"])
-        made.append(self._archive("busybox", [shell], Program(["sh"], user="0:0"), tag="1"))
-        return made
+        made.append(Image("localhost/busybox:1", [shell], Program(["sh"], user="0:0")))
+        return self._archive("node", made)
 
-    def of_the_run(self) -> list[Path]:
+    def of_the_run(self) -> Path:
         """Broker, operator, etcd, Spark, a Spark without our package, and a stock Kafka client."""
-        python = self._debian("python", ["python3", "libstdc++6", "busybox-static"])
-        project = self._project()
-        jobs = self._files(
-            "jobs",
-            {f"opt/jobs/{each.name}": each for each in sorted((ROOT / "spark/jobs").glob("*.py"))}
-            | {"usr/local/bin/spark-pod": Path(__file__).parent / "pods/spark_pod.py"},
-        )
+        python = self._debian("python", [_PYTHON, "python3", "libstdc++6", "busybox-static"])
+        etcd = self._debian("etcd", ["etcd-server", "busybox-static"])
+        broker = self._libraries("broker", [*_requirements(), *_requirements("broker")])
+        operator = self._libraries("operator", [*_requirements(), *_requirements("operator")])
+        client = self._libraries("client", ["confluent-kafka"])
         spark = [
             python,
             self._debian("java", ["openjdk-17-jre-headless", "bash"]),
             self._libraries("spark", [*_requirements(), *_requirements("spark")]),
+            self._jobs(),
         ]
-        spark_pod = Program(
-            ["python3", "/usr/local/bin/spark-pod"],
-            env={
-                "JAVA_HOME": "/usr/lib/jvm/java-17-openjdk-amd64",
-                "SPARK_HOME": _SPARK_HOME,
-                "PYSPARK_PYTHON": "/usr/bin/python3",
-                "PATH": f"{_SPARK_HOME}/bin:/usr/bin:/bin",
-            },
-        )
-        broker = self._libraries("broker", [*_requirements(), *_requirements("broker")])
-        operator = self._libraries("operator", [*_requirements(), *_requirements("operator")])
-        client = self._libraries("client", ["confluent-kafka"])
+        project = self._project()
         made = [
-            self._archive("ottla-broker", [python, broker, project], _module("ottla_broker")),
-            self._archive("ottla-operator", [python, operator, project], _module("ottla_operator")),
-            self._archive(
-                "etcd", [self._debian("etcd", ["etcd-server", "busybox-static"])], Program(["etcd"])
-            ),
-            self._archive("kafka-client", [python, client], Program(["sleep", "infinity"])),
-            self._archive("ottla-spark", [*spark, project, jobs], spark_pod),
-            self._archive("bare-spark", [*spark, jobs], spark_pod),
+            Image(reference("ottla-broker"), [python, broker, project], _module("ottla_broker")),
+            Image(reference("ottla-operator"), [python, operator, project], _module("ottla_operator")),
+            Image(reference("etcd"), [etcd], Program(["etcd"])),
+            Image(reference("kafka-client"), [python, client], Program(["sleep", "infinity"])),
+            Image(reference("ottla-spark"), [*spark, project], _SPARK_POD),
+            Image(reference("bare-spark"), spark, _SPARK_POD),
         ]
         self._forget_old()
-        return made
+        return self._archive("run", made)
 
     # ------------------------------------------------------------------ layers
 
     def _layer(self, name: str, content: str, fill: Callable[[Path], None]) -> Layer:
         """The layer `name` whose content is described by `content`: the one that is there, or a new one."""
-        recipe = b"".join(
-            Path(__file__).with_name(each).read_bytes()
-            for each in ("images.py", "debian.py", "libraries.py", "oci.py")
-        )
-        key = hashlib.sha256(content.encode() + recipe).hexdigest()[:16]
-        path = self._layers / f"{name}-{key}.tar"
+        path = self._layers / f"{name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}.tar"
         if not path.exists():
             say(f"    making the layer {name}")
             with tempfile.TemporaryDirectory(dir=self._cache, prefix=f"{name}-") as folder:
@@ -119,17 +112,16 @@ class Images:
         scratch = self._cache / "apt"
         found = debian.closure(packages, scratch)
 
-        def fill(root: Path) -> None:
-            debian.unpack(packages, found, root, scratch)
-            _furnish(root)
-
-        layer = self._layer(name, "\n".join(each.file for each in found), fill)
+        content = "\n".join([_recipe(debian), *(each.file for each in found)])
+        layer = self._layer(name, content, lambda root: debian.unpack(packages, found, root, scratch))
         shutil.rmtree(scratch, ignore_errors=True)
         return layer
 
     def _libraries(self, name: str, requirements: Sequence[str]) -> Layer:
         found = libraries.closure(requirements)
-        content = "\n".join([_PYTHON, *(f"{each.name}=={each.version}" for each in found)])
+        content = "\n".join(
+            [_recipe(libraries), _PYTHON, *(f"{each.name}=={each.version}" for each in found)]
+        )
 
         def fill(root: Path) -> None:
             libraries.copy(found, root / _LIBRARIES)
@@ -167,9 +159,15 @@ class Images:
         ]
         return self._layer(name, "\n".join(digests), fill)
 
-    def _archive(self, name: str, layers: Sequence[Layer], program: Program, *, tag: str = TAG) -> Path:
+    def _jobs(self) -> Layer:
+        jobs = {f"opt/jobs/{each.name}": each for each in sorted((ROOT / "spark/jobs").glob("*.py"))}
+        return self._files(
+            "jobs", jobs | {"usr/local/bin/spark-pod": Path(__file__).parent / "pods/spark_pod.py"}
+        )
+
+    def _archive(self, name: str, images: Sequence[Image]) -> Path:
         path = self._archives / f"{name}.tar"
-        write_archive(path, reference(name) if tag == TAG else f"localhost/{name}:{tag}", layers, program)
+        write_archive(path, images)
         return path
 
     def _forget_old(self) -> None:
@@ -192,25 +190,9 @@ def _requirements(extra: str | None = None) -> list[str]:
     return found
 
 
-def _furnish(root: Path) -> None:
-    """What installing would have made: users, the order of looking up names, a place for files, everyday commands."""
-    (root / "etc").mkdir(exist_ok=True)
-    (root / "etc/passwd").write_text(_USERS)
-    (root / "etc/group").write_text("root:x:0:\nottla:x:10001:\n")
-    (root / "etc/nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files dns\n")
-    (root / "tmp").mkdir(exist_ok=True)
-    (root / "tmp").chmod(0o1777)
-    python = root / "usr/bin/python3"
-    if python.exists() and python.readlink().name != _PYTHON:
-        raise Fault(
-            f"Debian has {python.readlink().name}, this is {_PYTHON}: set PYTHON to the former and make .venv anew"
-        )
-    busybox = root / "usr/bin/busybox"
-    if busybox.exists():
-        for name in _run([str(busybox), "--list"]).split():
-            command = root / "usr/bin" / name
-            if not command.exists() and not command.is_symlink():
-                command.symlink_to("busybox")
+def _recipe(maker: ModuleType) -> str:
+    """Stands for how a layer is made: another recipe, another layer."""
+    return "".join(Path(str(each)).read_text() for each in (maker.__file__, oci.__file__))
 
 
 def _install(wheel: Path, target: Path) -> None:

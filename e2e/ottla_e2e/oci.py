@@ -48,6 +48,14 @@ class Program:
     user: str = _USER
 
 
+@dataclass(frozen=True, slots=True)
+class Image:
+    name: str
+    #: The lowest first.
+    layers: Sequence[Layer]
+    program: Program
+
+
 def pack(folder: Path, layer: Path) -> Layer:
     """The folder as a layer. All belongs to root; times stay, because Python's bytecode refers to them."""
 
@@ -65,46 +73,55 @@ def pack(folder: Path, layer: Path) -> Layer:
     return Layer.of(layer)
 
 
-def write_archive(path: Path, name: str, layers: Sequence[Layer], program: Program) -> None:
-    """An image of these layers under this name, the lowest layer first."""
-    config = _json(
-        {
-            "architecture": _architecture(),
-            "os": "linux",
-            "config": {
-                "Entrypoint": list(program.entrypoint),
-                "Env": [f"{key}={value}" for key, value in ({"PATH": os.defpath} | program.env).items()],
-                "User": program.user,
-            },
-            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{each.sha256}" for each in layers]},
+def write_archive(path: Path, images: Sequence[Image]) -> None:
+    """All these images in one archive, in which a layer that several have is there once."""
+    index: list[dict[str, Any]] = []
+    blobs: dict[str, bytes] = {}
+    layers: dict[str, Layer] = {}
+    for image in images:
+        config = _json(_config(image))
+        manifest = _json(
+            {
+                "schemaVersion": 2,
+                "mediaType": _MANIFEST,
+                "config": _descriptor(_CONFIG, config),
+                "layers": [
+                    {"mediaType": _LAYER, "digest": f"sha256:{each.sha256}", "size": each.size}
+                    for each in image.layers
+                ],
+            }
+        )
+        blobs |= {hashlib.sha256(blob).hexdigest(): blob for blob in (config, manifest)}
+        layers |= {each.sha256: each for each in image.layers}
+        names = {
+            "io.containerd.image.name": image.name,
+            "org.opencontainers.image.ref.name": image.name.rpartition(":")[2],
         }
-    )
-    manifest = _json(
-        {
-            "schemaVersion": 2,
-            "mediaType": _MANIFEST,
-            "config": _descriptor(_CONFIG, config),
-            "layers": [
-                {"mediaType": _LAYER, "digest": f"sha256:{each.sha256}", "size": each.size} for each in layers
-            ],
-        }
-    )
-    index = _descriptor(_MANIFEST, manifest) | {
-        "platform": {"architecture": _architecture(), "os": "linux"},
-        "annotations": {
-            "io.containerd.image.name": name,
-            "org.opencontainers.image.ref.name": name.rpartition(":")[2],
-        },
-    }
+        platform_ = {"architecture": _architecture(), "os": "linux"}
+        index.append(_descriptor(_MANIFEST, manifest) | {"platform": platform_, "annotations": names})
     part = path.with_suffix(".part")
     with tarfile.open(part, "w") as archive:
         _add(archive, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
-        _add(archive, "index.json", _json({"schemaVersion": 2, "manifests": [index]}))
-        for blob in (config, manifest):
-            _add(archive, f"blobs/sha256/{hashlib.sha256(blob).hexdigest()}", blob)
-        for sha256, each in {each.sha256: each for each in layers}.items():
-            archive.add(each.path, arcname=f"blobs/sha256/{sha256}")
+        _add(archive, "index.json", _json({"schemaVersion": 2, "manifests": index}))
+        for sha256, blob in blobs.items():
+            _add(archive, f"blobs/sha256/{sha256}", blob)
+        for sha256, layer in layers.items():
+            archive.add(layer.path, arcname=f"blobs/sha256/{sha256}")
     part.rename(path)
+
+
+def _config(image: Image) -> dict[str, Any]:
+    env = {"PATH": os.defpath} | image.program.env
+    return {
+        "architecture": _architecture(),
+        "os": "linux",
+        "config": {
+            "Entrypoint": list(image.program.entrypoint),
+            "Env": [f"{name}={value}" for name, value in env.items()],
+            "User": image.program.user,
+        },
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{each.sha256}" for each in image.layers]},
+    }
 
 
 def _architecture() -> str:

@@ -41,7 +41,7 @@ class Place(Protocol):
 
     def open(self, images: Images) -> Kube: ...
 
-    def load(self, archives: Sequence[Path]) -> None: ...
+    def load(self, archive: Path) -> None: ...
 
     def kill(self, kube: Kube, pod: str) -> None:
         """kill -9 for everything in a pod, as when its machine loses power."""
@@ -79,10 +79,10 @@ class Given:
     def open(self, images: Images) -> Kube:
         return Kube("kubectl", {}, self._context)
 
-    def load(self, archives: Sequence[Path]) -> None:
-        command = os.environ.get("E2E_LOAD")
-        for archive in archives if command else ():
-            subprocess.run([*shlex.split(command or ""), str(archive)], check=True, timeout=900)
+    def load(self, archive: Path) -> None:
+        command = shlex.split(os.environ.get("E2E_LOAD", ""))
+        if command:
+            subprocess.run([*command, str(archive)], check=True, timeout=900)
 
     def kill(self, kube: Kube, pod: str) -> None:
         _force_delete(kube, pod)
@@ -106,10 +106,9 @@ class Kind(Given):
         )
         return super().open(images)
 
-    def load(self, archives: Sequence[Path]) -> None:
-        for archive in archives:
-            command = ["kind", "load", "image-archive", "--name", "ottla-e2e", str(archive)]
-            subprocess.run(command, check=True, timeout=900)
+    def load(self, archive: Path) -> None:
+        command = ["kind", "load", "image-archive", "--name", "ottla-e2e", str(archive)]
+        subprocess.run(command, check=True, timeout=900)
 
     def close(self) -> None:
         subprocess.run(["kind", "delete", "cluster", "--name", "ottla-e2e"], check=True, timeout=300)
@@ -136,12 +135,11 @@ class OwnNode:
 
     def open(self, images: Images) -> Kube:
         programs = cache() / "bin"
-        subprocess.run([_NODE / "up.sh", *images.of_the_node(programs)], check=True, timeout=300)
+        subprocess.run([_NODE / "up.sh", images.of_the_node(programs)], check=True, timeout=300)
         return Kube(str(programs / "kubectl"), {"KUBECONFIG": str(cache() / "var/etc/admin.kubeconfig")})
 
-    def load(self, archives: Sequence[Path]) -> None:
-        for archive in archives:
-            self._on_the_node('ctr_inside images import "$1" >/dev/null', str(archive))
+    def load(self, archive: Path) -> None:
+        self._on_the_node('ctr_inside images import "$1" >/dev/null', str(archive))
 
     def kill(self, kube: Kube, pod: str) -> None:
         uid = kube.get("pod", pod)["metadata"]["uid"]

@@ -9,7 +9,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from ottla_e2e.oci import Program, pack, write_archive
+from ottla_e2e.oci import Image, Program, pack, write_archive
 
 
 def _blob(archive: tarfile.TarFile, digest: str) -> bytes:
@@ -49,20 +49,23 @@ def test_an_archive_leads_from_its_name_to_its_layers(tmp_path: Path) -> None:
         (tmp_path / name / "file").write_text(name)
         layers.append(pack(tmp_path / name, tmp_path / f"{name}.tar"))
     path = tmp_path / "image.tar"
-    # A layer twice, as when two recipes come to the same content: one blob, two entries.
+    program = Program(["thing"], {"PATH": "/bin", "A": "1"})
+    # Layers that two images have are in the archive once.
     write_archive(
-        path, "localhost/thing:e2e", [*layers, layers[0]], Program(["thing"], {"PATH": "/bin", "A": "1"})
+        path,
+        [Image("localhost/thing:e2e", layers, program), Image("localhost/other:e2e", layers[:1], program)],
     )
     with tarfile.open(path) as archive:
         assert len(archive.getnames()) == len(set(archive.getnames()))
         index = archive.extractfile("index.json")
         assert index is not None
-        (described,) = json.load(index)["manifests"]
+        described, other = json.load(index)["manifests"]
+        assert other["annotations"]["io.containerd.image.name"] == "localhost/other:e2e"
         assert described["annotations"]["io.containerd.image.name"] == "localhost/thing:e2e"
         manifest = _json(archive, described["digest"])
         config = _json(archive, manifest["config"]["digest"])
         digests = [each["digest"] for each in manifest["layers"]]
-        assert digests == [f"sha256:{each.sha256}" for each in (*layers, layers[0])]
+        assert digests == [f"sha256:{each.sha256}" for each in layers]
         assert config["rootfs"]["diff_ids"] == digests  # nothing is compressed
         for each in manifest["layers"]:
             assert len(_blob(archive, each["digest"])) == each["size"]
