@@ -10,6 +10,7 @@ Invariants:
 A1. `used_bytes` is the sum of `size_bytes` of all batches that are not settled, and only `append` raises it.
 A2. `used_bytes` passes `buffer_bytes` by at most one record, and only if nothing else is in the buffer.
 A3. Within a lane, batches leave in the order in which they were opened, and records in the order of `append`.
+A4. A batch that was split is settled when its halves are; they took over its place in the order and its bytes.
 
 Called by the producer (append, flush) and by `producer_machine` (taking batches). Knows nothing of the
 network.
@@ -18,10 +19,11 @@ network.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
 
 from ottla_client.record import Headers
+from ottla_client.splitting import builders_of_halves
 from ottla_core.errors import MessageTooLarge
 from ottla_core.ids import TopicPartition
 from ottla_core.records.codec import BatchBuilder
@@ -31,6 +33,8 @@ RECORD_OVERHEAD_BYTES = 21 + 5
 #: Two lengths of at most five bytes around each header.
 HEADER_OVERHEAD_BYTES = 10
 
+#: In the order of their opening; the halves of (7,) are (7, 0) and (7, 1), between it and (8,).
+BatchId: TypeAlias = tuple[int, ...]
 
 _SPENT = BatchBuilder(0)
 #: One for all: the codec wants a list, and making one per record shows.
@@ -55,18 +59,23 @@ class Batch:
         "count",
         "created",
         "deadline",
+        "doubtful",
         "epoch",
         "id",
         "lane",
         "outcome",
+        "parts",
         "payload",
         "producer_id",
+        "retried",
         "sequence",
         "size_bytes",
         "watchers",
     )
 
-    def __init__(self, batch_id: int, lane: Lane, builder: BatchBuilder, now: float, deadline: float) -> None:
+    def __init__(
+        self, batch_id: BatchId, lane: Lane, builder: BatchBuilder, now: float, deadline: float
+    ) -> None:
         self.id = batch_id
         self.lane = lane
         self.builder = builder
@@ -80,6 +89,12 @@ class Batch:
         #: Bytes for the wire; made once, when the batch is first sent, and again when it is renumbered.
         self.payload = b""
         self.attempts = 0
+        #: Waits to be sent again, or in the place of one that was.
+        self.retried = False
+        #: An earlier attempt may have been written, although nobody said so.
+        self.doubtful = False
+        #: What it was split into.
+        self.parts: tuple[Batch, ...] = ()
         #: Idempotence: set when first sent.
         self.producer_id = -1
         self.epoch = -1
@@ -95,6 +110,13 @@ class Batch:
             )
         )
         self.builder = _SPENT  # its buffer is as large as the batch
+
+    def leaves(self) -> Iterator[Batch]:
+        """The batch, or what it was split into."""
+        if not self.parts:
+            yield self
+        for part in self.parts:
+            yield from part.leaves()
 
     def watch(self, callback: Callable[[Batch], None]) -> None:
         """Call back when settled; at once if it is."""
@@ -112,6 +134,7 @@ class Lane:
 
     __slots__ = (
         "backoffs",
+        "batch_bytes",
         "due",
         "epoch",
         "in_flight",
@@ -130,12 +153,14 @@ class Lane:
         self.tp = tp
         self.partition = tp.partition
         self.open: Batch | None = None
+        #: The size of a full batch, once one was found too large; 0 before that.
+        self.batch_bytes = 0
         #: The open batch need not wait any longer.
         self.due = False
         #: Closed and not on the wire, oldest first; retried ones come back in their old place.
         self.pending: deque[Batch] = deque()
         #: On the wire and not answered, oldest first.
-        self.in_flight: dict[int, Batch] = {}
+        self.in_flight: dict[BatchId, Batch] = {}
         #: Broker id; -1 while unknown.
         self.leader = -1
         #: After a failure: wait for all answers, then one batch at a time until the retried ones are through.
@@ -181,7 +206,7 @@ class Accumulator:
         #: All batches by age: settled ones are skipped.
         self._expiring: deque[Batch] = deque()
         #: Not settled, by id.
-        self.unsettled: dict[int, Batch] = {}
+        self.unsettled: dict[BatchId, Batch] = {}
 
     def lane(self, tp: TopicPartition) -> Lane:
         lane = self.lanes.get(tp)
@@ -242,8 +267,8 @@ class Accumulator:
         del self.unsettled[batch.id]
 
     def _open(self, lane: Lane, now: float) -> Batch:
-        builder = BatchBuilder(self._batch_bytes, compression=self._compression)
-        batch = Batch(self._next_id, lane, builder, now, now + self._delivery_timeout_s)
+        builder = BatchBuilder(lane.batch_bytes or self._batch_bytes, compression=self._compression)
+        batch = Batch((self._next_id,), lane, builder, now, now + self._delivery_timeout_s)
         self._next_id += 1
         lane.open = batch
         lane.due = False
@@ -295,16 +320,40 @@ class Accumulator:
             lingering.popleft()
         return lingering[0].created + self._linger_s if lingering else None
 
+    def split(self, batch: Batch) -> tuple[Batch, ...]:
+        """Two in the place of one that was sent and is surely not written (A4). Later ones are made smaller."""
+        lane = batch.lane
+        lane.batch_bytes = min(lane.batch_bytes or self._batch_bytes, max(batch.size_bytes // 2, 1))
+        for number, builder in enumerate(builders_of_halves(batch, self._compression)):
+            half = Batch((*batch.id, number), lane, builder, batch.created, batch.deadline)
+            half.count, half.closed = builder.count, True
+            half.size_bytes = batch.size_bytes * half.count // batch.count
+            batch.parts = (*batch.parts, half)
+        first, second = batch.parts
+        second.size_bytes = batch.size_bytes - first.size_bytes
+        batch.size_bytes, batch.payload = 0, b""
+        del self.unsettled[batch.id]
+        for half in batch.parts:
+            self.unsettled[half.id] = half
+            half.watch(lambda _half: self._settle_whole(batch))
+        return batch.parts
+
+    def _settle_whole(self, batch: Batch) -> None:
+        outcomes = [part.outcome for part in batch.parts if part.outcome is not None]
+        if len(outcomes) == len(batch.parts):
+            error = next((each.error for each in outcomes if each.error is not None), None)
+            self.settle(batch, outcomes[0]._replace(error=error))
+
     # ------------------------------------------------------------------ settling
 
     def expired(self, now: float) -> list[Batch]:
-        """Unsettled batches past their deadline, oldest first; each is given once."""
+        """Unsettled batches past their deadline, oldest first; each is given once. Halves come with their whole."""
         found: list[Batch] = []
         expiring = self._expiring
         while expiring and (expiring[0].outcome is not None or expiring[0].deadline <= now):
             batch = expiring.popleft()
             if batch.outcome is None:
-                found.append(batch)
+                found.extend(leaf for leaf in batch.leaves() if leaf.outcome is None)
         return found
 
     def first_deadline(self) -> float | None:
@@ -321,7 +370,7 @@ class Accumulator:
         if batch.id not in batch.lane.in_flight:
             batch.payload = b""  # deliveries keep the batch, and users may keep those for long
         self.used_bytes -= batch.size_bytes
-        del self.unsettled[batch.id]
+        self.unsettled.pop(batch.id, None)
         lane = batch.lane
         if lane.open is batch:
             lane.open, lane.due, batch.closed = None, False, True

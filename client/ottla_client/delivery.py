@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Generator
 from typing import Any
 
-from ottla_client.accumulator import Batch, Lane
+from ottla_client.accumulator import Batch, Lane, Outcome
 from ottla_client.record import RecordMetadata
 
 _TOO_EARLY = "The record is not acknowledged yet; await it, or flush the producer."
@@ -40,22 +40,29 @@ class Delivery:
 
     def exception(self) -> Exception | None:
         """Why the record failed, or None if it was acknowledged. InvalidStateError while that is open."""
-        outcome = self._batch.outcome
-        if outcome is None:
-            raise asyncio.InvalidStateError(_TOO_EARLY)
-        return outcome.error
+        return self._fate()[0].error
 
     def result(self) -> RecordMetadata:
         """Where the record is. Raises what went wrong, or InvalidStateError while that is open."""
-        outcome = self._batch.outcome
-        if outcome is None:
-            raise asyncio.InvalidStateError(_TOO_EARLY)
+        outcome, index = self._fate()
         if outcome.error is not None:
             raise outcome.error
         tp = self._batch.lane.tp
-        offset = outcome.base_offset + self._index if outcome.base_offset >= 0 else -1
+        offset = outcome.base_offset + index if outcome.base_offset >= 0 else -1
         stamped = outcome.log_append_time_ms if outcome.log_append_time_ms >= 0 else self._timestamp_ms
         return RecordMetadata(tp.topic, tp.partition, offset, stamped)
+
+    def _fate(self) -> tuple[Outcome, int]:
+        """What became of the batch that carried the record in the end, and where in it the record was."""
+        outcome, index = self._batch.outcome, self._index
+        if outcome is None:
+            raise asyncio.InvalidStateError(_TOO_EARLY)
+        if self._batch.parts:
+            for leaf in self._batch.leaves():
+                if index < leaf.count:
+                    return leaf.outcome or outcome, index
+                index -= leaf.count
+        return outcome, index
 
     def add_done_callback(self, callback: Callable[[Delivery], Any]) -> None:
         """Call `callback(self)` from the event loop when the record is acknowledged or has failed."""
@@ -74,6 +81,5 @@ class Delivery:
         return self.result()
 
     def __repr__(self) -> str:
-        outcome = self._batch.outcome
-        state = "pending" if outcome is None else "failed" if outcome.error else "acknowledged"
+        state = "pending" if not self.done() else "failed" if self.exception() else "acknowledged"
         return f"<Delivery to {self._batch.lane.tp} {state}>"

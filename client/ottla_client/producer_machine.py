@@ -14,6 +14,9 @@ next one, if the lost one was not written. The oldest batch of a lane being out 
 anew. The lane's epoch goes up by one, the numbers start at 0, and a straggler of the old epoch is fenced by
 the broker. Epochs are per lane, because the broker keeps producer state per partition.
 
+Splitting. A batch of several records that is refused as too large is halved, and its halves take its place and its
+numbers: the same records under the same sequence numbers, in two requests. Only if it is surely not written (P2).
+
 Invariants:
 P1. At most `max_in_flight` batches of a lane are on the wire, and they went out in order.
 P2. A batch that may have been written is never renumbered.
@@ -39,6 +42,7 @@ from ottla_core.errors import (
     KafkaStorageError,
     LeaderNotAvailable,
     MessageTooLarge,
+    NotEnoughReplicas,
     NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
     RequestError,
@@ -65,6 +69,8 @@ _STALE_METADATA = (
     UnknownLeaderEpoch,
     KafkaStorageError,
 )
+#: What the broker refuses before it appends, whatever else it may say later.
+_NOT_WRITTEN = (NotEnoughReplicas, OutOfOrderSequenceNumber)
 #: These say that the broker and we disagree about the lane's numbers.
 _LOST_COUNT = (OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch)
 
@@ -193,7 +199,7 @@ class ProducerMachine:
         if not self._landed(batch):
             return
         lane.backoffs = 0
-        if lane.recovering and not (lane.pending and lane.pending[0].attempts):
+        if lane.recovering and not (lane.pending and lane.pending[0].retried):
             lane.recovering = False
         self._accumulator.settle(batch, Outcome(base_offset, log_append_time_ms))
 
@@ -212,18 +218,16 @@ class ProducerMachine:
             # A sequence of -1: the lane has started anew since this was sent, and this was to be expected.
             if batch.sequence >= 0 and self._is_oldest(batch):
                 self._start_anew(lane, batch, fenced=isinstance(error, InvalidProducerEpoch))
+            batch.doubtful |= not isinstance(error, _NOT_WRITTEN)
             self._retry(batch, now)
         elif error.retriable and batch.attempts <= self._policy.retries:
+            batch.doubtful |= not isinstance(error, _NOT_WRITTEN)
             self._retry(batch, now)
+        elif isinstance(error, MessageTooLarge) and self._may_be_split(batch):
+            self._split(batch)
         else:
-            if isinstance(error, MessageTooLarge) and batch.count > 1:
-                error = MessageTooLarge(
-                    f"{error.message} It was a batch of {batch.count} records and {len(batch.payload)} bytes: keep "
-                    "the producer's batch_size below the topic's max.message.bytes."
-                )
-            # Sure not to be written: a plain no to its only attempt. (Timeouts are retriable; -1 says
-            # nothing.)
-            if not error.retriable and batch.attempts == 1 and error.code != RequestError.code:
+            # A plain no. (Timeouts are retriable; -1 says nothing.)
+            if not error.retriable and not batch.doubtful and error.code != RequestError.code:
                 self._take_back_number(batch)
             self._accumulator.settle(batch, Outcome(error=error))
 
@@ -232,6 +236,7 @@ class ProducerMachine:
         if not self._landed(batch):
             return
         self.stale_topics[batch.lane.tp.topic] = None
+        batch.doubtful = True
         if batch.attempts <= self._policy.retries:
             self._retry(batch, now)
         else:
@@ -274,17 +279,34 @@ class ProducerMachine:
             # Those on the wire carry old numbers and will be refused; they get new ones when they come back.
             batch.sequence = -1
 
+    def _may_be_split(self, batch: Batch) -> bool:
+        return batch.count > 1 and not (self._policy.idempotent and batch.doubtful)
+
+    def _split(self, batch: Batch) -> None:
+        """No backoff: the broker is well, and the halves are news to it."""
+        sequence = batch.sequence
+        for half in self._accumulator.split(batch):
+            if sequence >= 0:
+                half.producer_id, half.epoch, half.sequence = batch.producer_id, batch.epoch, sequence
+                sequence = (sequence + half.count) % _SEQUENCE_MODULUS
+            self._put_back(half)
+
     def _retry(self, batch: Batch, now: float) -> None:
         lane = batch.lane
-        # Back to its place: retried batches are older than all that were never sent.
+        self._put_back(batch)
+        if lane not in self._backing_off:
+            lane.not_before = now + self._backoff(lane)
+            self._backing_off[lane] = None
+
+    def _put_back(self, batch: Batch) -> None:
+        """To its place: retried batches are older than all that were never sent."""
+        lane = batch.lane
         place = 0
         while place < len(lane.pending) and lane.pending[place].id < batch.id:
             place += 1
         lane.pending.insert(place, batch)
+        batch.retried = True
         lane.recovering = True
-        if lane not in self._backing_off:
-            lane.not_before = now + self._backoff(lane)
-            self._backing_off[lane] = None
         self._accumulator.ready[lane.tp] = lane
 
     def _backoff(self, lane: Lane) -> float:

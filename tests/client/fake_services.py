@@ -37,6 +37,7 @@ from ottla_core.errors import (
     InvalidConfig,
     InvalidPartitions,
     InvalidProducerEpoch,
+    MessageTooLarge,
     NotLeaderOrFollower,
     OffsetOutOfRange,
     OutOfOrderSequenceNumber,
@@ -78,6 +79,7 @@ class FakeCluster:
         self.hold: asyncio.Event | None = None
         self.appends: list[tuple[TopicPartition, BatchHeader]] = []
         self.max_fetch_bytes = 1 << 30
+        self.max_message_bytes = 1 << 30
 
     async def __aenter__(self) -> FakeCluster:
         for broker in self.brokers:
@@ -192,6 +194,8 @@ class FakeRecords:
         if not batches:
             raise CorruptMessage("There is no batch in the request.")
         for at, header in batches:
+            if header.size > self._cluster.max_message_bytes:
+                raise MessageTooLarge()
             if not verify(records, at, header):
                 raise CorruptMessage()
             if (known := _check_sequence(partition, header)) is not None:
