@@ -14,7 +14,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 def main() -> None:
     bootstrap, topic, name = sys.argv[1:]
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    (asked,) = AdminClient({"bootstrap.servers": bootstrap}).describe_configs([resource]).values()
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # held until the answer is there
+    (asked,) = admin.describe_configs([resource]).values()
     print(json.dumps(asked.result(timeout=30)[name].value), flush=True)
 
 
