@@ -34,8 +34,9 @@ class ExtentFinder:
     __slots__ = ("_next",)
 
     def __init__(self) -> None:
-        #: Next offset of a sequential reader -> where its batch begins. In order of insertion.
-        self._next: dict[int, tuple[Segment, int]] = {}
+        #: Next offset of a sequential reader -> where its batch begins, and its header if that was read. In order of
+        #: insertion.
+        self._next: dict[int, tuple[Segment, int, BatchHeader | None]] = {}
 
     def forget(self) -> None:
         """The log was cut, or segments were replaced or removed."""
@@ -70,9 +71,9 @@ class ExtentFinder:
     def _place(self, segments: list[Segment], offset: int) -> tuple[Segment, int, BatchHeader] | None:
         known = self._next.get(offset)
         if known is not None:
-            segment, position = known
+            segment, position, read = known
             if position < segment.size:
-                header = segment.header_at(position)
+                header = read or segment.header_at(position)
                 if header.base_offset <= offset <= header.last_offset:
                     return segment, position, header
         at = bisect_right(segments, offset, key=_base_of) - 1
@@ -96,7 +97,7 @@ class ExtentFinder:
             return segment.size
         position, header = found
         if header.base_offset == limit_offset:
-            self._remember(limit_offset, segment, position)
+            self._remember(limit_offset, segment, position, header)
         return position
 
     def _cut(
@@ -109,14 +110,16 @@ class ExtentFinder:
         if entry is None or entry.position <= position:
             return max_bytes
         following = segment.header_at(entry.position)
-        self._remember(following.base_offset, segment, entry.position)
+        self._remember(following.base_offset, segment, entry.position, following)
         return entry.position - position
 
-    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+    def _remember(
+        self, offset: int, segment: Segment, position: int, header: BatchHeader | None = None
+    ) -> None:
         known = self._next
         if offset not in known and len(known) >= _REMEMBERED:
             del known[next(iter(known))]
-        known[offset] = (segment, position)
+        known[offset] = (segment, position, header)
 
 
 def _base_of(segment: Segment) -> int:
