@@ -30,6 +30,7 @@ from ottla_broker.controller.registration import Registration
 from ottla_broker.controller.service import Controller
 from ottla_broker.edge.grpc.server import GrpcEdge
 from ottla_broker.edge.kafka.server import KafkaEdge
+from ottla_broker.edge.memory import Memory
 from ottla_broker.exporter import Exporter
 from ottla_broker.log.dirs import LogDirs
 from ottla_broker.metrics import Metrics
@@ -238,11 +239,22 @@ class Broker:
 
     def _make_edges(self, services: Services) -> None:
         config, metrics = self._config, self._metrics
+        memory = Memory(config.kafka.queued_max_bytes)
         self._kafka = KafkaEdge(
-            services, config.kafka, metrics.kafka, clock=self._clock, on_violation=self.on_violation
+            services,
+            config.kafka,
+            metrics.kafka,
+            clock=self._clock,
+            memory=memory,
+            on_violation=self.on_violation,
         )
         self._grpc = GrpcEdge(
-            services, config.grpc, metrics.grpc, self._neighbours, on_violation=self.on_violation
+            services,
+            config.grpc,
+            metrics.grpc,
+            self._neighbours,
+            memory=memory,
+            on_violation=self.on_violation,
         )
 
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:

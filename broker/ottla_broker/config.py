@@ -265,7 +265,7 @@ class KafkaEdgeConfig:
         "queued.max.request.bytes",
         str(128 * MIB),
         whole(MIB, LONG_MAX),
-        "Requests being read or answered, all connections together; beyond it reading pauses.",
+        "Requests being read or answered, all connections of both protocols together; beyond it reading pauses.",
     )
     # Pipelined requests of one connection are answered in order, so a deeper queue only holds memory.
     requests_max: int = setting(

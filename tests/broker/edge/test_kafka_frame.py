@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ottla_broker.edge.kafka.decode import Malformed
 from ottla_broker.edge.kafka.frame import Framer
-from ottla_broker.edge.kafka.memory import Memory
+from ottla_broker.edge.memory import Memory
 
 
 def receive(framer: Framer, stream: bytes, cuts: random.Random) -> list[bytes]:

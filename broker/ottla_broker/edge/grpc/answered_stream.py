@@ -4,7 +4,8 @@ Owns reading, ordering, the bound and the end of a stream; what a request means 
 starts its work when it is called, so requests take effect in the order of the stream even when an earlier
 answer still waits (for replicas, or for data).
 
-* Back-pressure: at `unanswered_max` nothing more is read, HTTP/2's window fills, and the peer's writes wait.
+* Back-pressure: at `unanswered_max`, or while its share of the memory is used up, nothing more is read, HTTP/2's
+  window fills, and the peer's writes wait.
 * One writer: two concurrent writes fail in grpc.aio. The reader writes by itself only while nothing is
   queued, which is when the writer sleeps; so there is never a second one.
 * The end: at the peer's end of stream, or at `stop()`, what was read is still answered, then the call ends
@@ -20,8 +21,12 @@ from typing import Any, Generic, TypeVar
 
 from grpc import aio
 
+from ottla_broker.edge.grpc.share import WORTH_COUNTING_BYTES, Share
 from ottla_broker.requests import Maybe
-from ottla_core.errors import RequestError
+from ottla_core.errors import RequestError, RequestTimedOut
+
+#: A large answer must leave within this time, as on the Kafka edge.
+STALL_S = 30.0
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -34,11 +39,18 @@ class AnsweredStream(Generic[Q, A]):
         handle: Callable[[Q], Maybe[A | None]],
         *,
         unanswered_max: int,
+        share: Share,
+        weigh: Callable[[Q], int] | None = None,
+        weigh_answer: Callable[[A], int] | None = None,
         hurry: Callable[[], None] | None = None,
     ) -> None:
+        """`weigh` and `weigh_answer` give the bytes of a message, where they are worth counting."""
         self._context = context
         self._handle = handle
         self._unanswered_max = unanswered_max
+        self._share = share
+        self._weigh = weigh
+        self._weigh_answer = weigh_answer
         #: Called when a request arrives while earlier ones still wait, and at the end: they should not any longer.
         self._hurry = hurry
         #: Answers in order: ready ones, or futures of them.
@@ -58,6 +70,7 @@ class AnsweredStream(Generic[Q, A]):
                 self._reader = group.create_task(self._read())
                 await self._write()
         finally:
+            self._share.close()
             for answer in self._queue:
                 if isinstance(answer, asyncio.Future):
                     answer.cancel()
@@ -75,6 +88,8 @@ class AnsweredStream(Generic[Q, A]):
         try:
             while not self._stopping:
                 self._reading = True
+                if self._share.must_wait():
+                    await self._share.granted()
                 request = await self._context.read()
                 self._reading = False
                 if request is aio.EOF:
@@ -94,13 +109,16 @@ class AnsweredStream(Generic[Q, A]):
             raise request
         if self._queue and self._hurry is not None:
             self._hurry()
+        if self._weigh is not None:
+            self._share.received(self._weigh(request))
         answer = self._handle(request)
+        self._share.handled()
         if answer is None:
             return
         if isinstance(answer, Awaitable):
             self._queue.append(asyncio.ensure_future(answer))
         elif not self._queue:
-            await self._context.write(answer)
+            await self._send(answer)
             return
         else:
             self._queue.append(answer)
@@ -117,7 +135,7 @@ class AnsweredStream(Generic[Q, A]):
                 answer = self._queue[0]
                 made = (await answer) if isinstance(answer, asyncio.Future) else answer
                 if made is not None:
-                    await self._context.write(made)
+                    await self._send(made)
                 self._queue.popleft()
                 self._room.set()
             elif self._ended:
@@ -125,3 +143,16 @@ class AnsweredStream(Generic[Q, A]):
             else:
                 self._changed.clear()
                 await self._changed.wait()
+
+    async def _send(self, answer: A) -> None:
+        size = 0 if self._weigh_answer is None else self._weigh_answer(answer)
+        if size < WORTH_COUNTING_BYTES:
+            await self._context.write(answer)
+            return
+        with self._share.unsent(size):
+            # Memory that others wait for: who does not take it in time has to ask again.
+            try:
+                async with asyncio.timeout(STALL_S):
+                    await self._context.write(answer)
+            except TimeoutError:
+                raise RequestTimedOut(f"{size} bytes of answer were not taken for {STALL_S:.0f} s.") from None

@@ -14,7 +14,9 @@ from ottla_broker.config import GrpcEdgeConfig
 from ottla_broker.edge.grpc.answered_stream import AnsweredStream
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.refusal import Refusals, abort, guarded
+from ottla_broker.edge.grpc.share import Share
 from ottla_broker.edge.grpc.translation import error_message, fetched_partition
+from ottla_broker.edge.memory import Memory
 from ottla_broker.requests import Appended, Fetched, FetchWant, FoundOffset, Maybe, ProducerIdentity
 from ottla_core.errors import InvalidRequest, InvalidRequiredAcks, RequestError
 from ottla_core.ids import TopicPartition
@@ -25,6 +27,8 @@ from ottla_core.ports.disk import Buffer
 FETCHES_UNANSWERED_MAX = 4
 #: Protobuf's own overhead around the records of a full answer.
 _ANSWER_ROOM_BYTES = 64 * 1024
+#: A fetch gets at least so much, and at least one batch, however many answers wait for slow readers.
+_ANSWER_BYTES_MIN = 64 * 1024
 #: A client that asks for an hour of waiting gets a minute: a waiter must not outlive its reason for long.
 _WAIT_MAX_S = 60.0
 _ACKS = frozenset((-1, 0, 1))
@@ -62,12 +66,18 @@ class Records(Protocol):
 
 class LogService:
     def __init__(
-        self, records: Records, config: GrpcEdgeConfig, probe: GrpcProbe, refusals: Refusals
+        self,
+        records: Records,
+        config: GrpcEdgeConfig,
+        probe: GrpcProbe,
+        refusals: Refusals,
+        memory: Memory,
     ) -> None:
         self._records = records
         self._config = config
         self.probe = probe
         self.refusals = refusals
+        self._memory = memory
         self._fetch_max_bytes = max(1, config.message_max_bytes - _ANSWER_ROOM_BYTES)
         #: Streams being served, in order of opening.
         self._streams: dict[int, AnsweredStream[Any, Any]] = {}
@@ -83,7 +93,11 @@ class LogService:
 
     async def produce(self, _requests: Any, context: Any) -> None:
         stream = AnsweredStream[pb.ProduceRequest, pb.ProduceResponse](
-            context, self._produce, unanswered_max=self._config.stream_requests_max
+            context,
+            self._produce,
+            unanswered_max=self._config.stream_requests_max,
+            share=Share(self._memory),
+            weigh=pb.ProduceRequest.ByteSize,
         )
         await self._serve("produce", stream, context)
 
@@ -99,7 +113,12 @@ class LogService:
             return self._fetch(request, waiting)
 
         stream = AnsweredStream[pb.FetchRequest, pb.FetchResponse](
-            context, fetch, unanswered_max=FETCHES_UNANSWERED_MAX, hurry=hurry
+            context,
+            fetch,
+            unanswered_max=FETCHES_UNANSWERED_MAX,
+            share=Share(self._memory),
+            weigh_answer=pb.FetchResponse.ByteSize,
+            hurry=hurry,
         )
         await self._serve("fetch", stream, context)
 
@@ -186,7 +205,9 @@ class LogService:
             FetchWant(TopicPartition(ask.topic, ask.partition), ask.offset, ask.max_bytes, ask.leader_epoch)
             for ask in request.partitions
         ]
-        max_bytes = min(request.max_bytes, self._fetch_max_bytes)
+        # Little memory left makes small answers, not waiting readers.
+        room = max(self._memory.room, _ANSWER_BYTES_MIN)
+        max_bytes = min(request.max_bytes, self._fetch_max_bytes, room)
 
         def look(max_wait_s: float) -> Maybe[list[Fetched]]:
             return self._records.fetch(

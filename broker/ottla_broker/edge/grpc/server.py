@@ -26,6 +26,7 @@ from ottla_broker.edge.grpc.log_service import LogService, Records
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.refusal import Refusals
 from ottla_broker.edge.grpc.replication_service import REPLICATION_SERVICE, Neighbour, ReplicationService
+from ottla_broker.edge.memory import Memory
 from ottla_core.errors import InvariantViolation
 from ottla_core.pb import broker_pb2 as pb
 
@@ -39,6 +40,8 @@ ADMIN_SERVICE = "ottla.v1.Admin"
 _SMALL_REQUEST_BYTES_MAX = 4 * 1024 * 1024
 #: As many partitions as one broker is meant to hold, and some scalar fields beside them.
 _ENTRIES_MAX = 10_000 + 16
+#: For a listener that shares its budget with nobody.
+_MEMORY_BYTES = 128 * 1024 * 1024
 #: Headers of a call: ours are empty, authentication tokens are a few KiB.
 _METADATA_BYTES_MAX = 16 * 1024
 #: A peer that vanished without a word is noticed after these two together.
@@ -92,13 +95,17 @@ class GrpcEdge:
         probe: GrpcProbe,
         neighbour: Neighbour | None = None,
         *,
+        memory: Memory | None = None,
         on_violation: Callable[[InvariantViolation], None] | None = None,
     ) -> None:
-        """`neighbour` answers other brokers; without it this is a listener for clients only."""
+        """`neighbour` answers other brokers; without it this is a listener for clients only.
+
+        `memory` is the budget that streams share with each other and with the other protocol.
+        """
         self._config = config
         refusals = Refusals(on_violation)
         self._replication = None if neighbour is None else ReplicationService(neighbour, probe, refusals)
-        self._log = LogService(services.records, config, probe, refusals)
+        self._log = LogService(services.records, config, probe, refusals, memory or Memory(_MEMORY_BYTES))
         self._admin = AdminService(services, probe, refusals)
         # Looked up when first used: a listener without groups can do without them.
         self._groups = GroupsService(lambda: services.groups, lambda: services.broker_id, probe, refusals)
@@ -198,6 +205,7 @@ def _options(config: GrpcEdgeConfig) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", -1),  # our own answers are bounded where they are made
         ("grpc.max_concurrent_streams", config.streams_max),
         ("grpc.max_metadata_size", _METADATA_BYTES_MAX),
+        ("grpc.http2.bdp_probe", 0),  # it would raise the window below to many megabytes, for every stream
         ("grpc.http2.lookahead_bytes", config.stream_window_bytes),
         ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),

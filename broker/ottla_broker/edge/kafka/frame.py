@@ -14,7 +14,7 @@ from __future__ import annotations
 from struct import Struct
 
 from ottla_broker.edge.kafka.decode import Malformed
-from ottla_broker.edge.kafka.memory import Memory
+from ottla_broker.edge.memory import Memory
 
 #: A batch of librdkafka's or Java's default size fits whole; larger reads would only leave the CPU's cache.
 SHARED_BYTES = 1 << 17

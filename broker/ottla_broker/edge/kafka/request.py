@@ -15,8 +15,8 @@ from ottla_core.ports.disk import Buffer
 
 if TYPE_CHECKING:
     from ottla_broker.config import KafkaEdgeConfig
-    from ottla_broker.edge.kafka.memory import Memory
     from ottla_broker.edge.kafka.metadata_cache import MetadataCache
+    from ottla_broker.edge.memory import Memory
     from ottla_broker.metrics import Labelled
     from ottla_broker.service.services import Services
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from ottla_broker.config import KafkaEdgeConfig
 from ottla_broker.edge.kafka.connection import Connection
 from ottla_broker.edge.kafka.shared import Shared
+from ottla_broker.edge.memory import Memory
 from ottla_broker.metrics import KafkaEdgeProbe
 from ottla_core.errors import InvariantViolation, invariant
 from ottla_core.ports.clock import Clock
@@ -36,9 +37,12 @@ class KafkaEdge:
         *,
         clock: Clock | None = None,
         stall_s: float = STALL_S,
+        memory: Memory | None = None,
         on_violation: Callable[[InvariantViolation], None] | None = None,
     ) -> None:
-        self._shared = Shared(services, config, probe, clock or RealClock(), on_violation)
+        """`memory` is the budget to share with others; without it this listener has one for itself."""
+        memory = memory or Memory(config.queued_max_bytes)
+        self._shared = Shared(services, config, probe, clock or RealClock(), memory, on_violation)
         self._config = config
         self._server: asyncio.Server | None = None
         idle_s = config.idle_max_ms / 1000

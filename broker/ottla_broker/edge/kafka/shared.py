@@ -12,10 +12,10 @@ from ottla_broker.edge.kafka import registry
 from ottla_broker.edge.kafka.connection import Connection
 from ottla_broker.edge.kafka.fetch_session import FetchSessions
 from ottla_broker.edge.kafka.frame import SHARED_BYTES
-from ottla_broker.edge.kafka.memory import Memory
 from ottla_broker.edge.kafka.metadata_cache import MetadataCache
 from ottla_broker.edge.kafka.request import Handler, Reply
 from ottla_broker.edge.kafka.versions import APIS
+from ottla_broker.edge.memory import Memory
 from ottla_broker.metrics import Cell, Histogram, KafkaEdgeProbe
 from ottla_core.errors import InvariantViolation
 from ottla_core.ports.clock import Clock
@@ -41,6 +41,7 @@ class Shared:
         config: KafkaEdgeConfig,
         probe: KafkaEdgeProbe,
         clock: Clock,
+        memory: Memory,
         on_violation: Callable[[InvariantViolation], None] | None = None,
     ) -> None:
         self.services = services
@@ -49,7 +50,7 @@ class Shared:
         self.clock = clock
         #: Taken twice per request.
         self.now = clock.monotonic
-        self.memory = Memory(config.queued_max_bytes)
+        self.memory = memory
         self.metadata_cache = MetadataCache(config.listener.name)
         self.fetch_sessions = FetchSessions(config.fetch_sessions_max)
         self.receive_view = memoryview(bytearray(SHARED_BYTES))

@@ -1,4 +1,4 @@
-"""Memory that all connections share: a budget for what is in it, and buffers that are used again. [P]
+"""Memory that all connections of both protocols share: a budget, and buffers that are used again. [P]
 
 Counted: requests that are still arriving, and answers that a client does not take. A request that arrives
 whole in one read is never counted, because it never leaves the shared receive buffer; so small requests go

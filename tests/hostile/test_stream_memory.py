@@ -1,0 +1,91 @@
+"""Many gRPC streams against a real broker process: its memory follows the budget, not the number of streams."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import grpc
+import psutil
+import pytest
+
+from ottla_cli.local_cluster import LocalCluster
+from ottla_client.sync import Admin
+from ottla_core.pb import broker_pb2 as pb
+from ottla_core.pb.broker_pb2_grpc import LogStub
+from ottla_core.records.codec import Record, build_batch
+
+pytestmark = pytest.mark.integration
+
+MIB = 1 << 20
+BUDGET = 16 * MIB
+#: Together the streams ask for over a gigabyte; what they may cost is the budget, its copies on the way, and slack.
+STREAMS = 48
+LARGE = 24 * MIB
+GROWTH_MAX = 200 * MIB
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    settings = {"queued.max.request.bytes": str(BUDGET), "socket.request.max.bytes": str(8 * MIB)}
+    with LocalCluster(settings=settings) as made:
+        with Admin(made.grpc_bootstrap) as admin:
+            admin.create_topics(["t"])
+        yield made
+
+
+class Watched:
+    """The greatest memory of a process while somebody looks."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = psutil.Process(pid)
+        self._before = self._process.memory_info().rss
+        self.growth = 0
+
+    async def look(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.growth = max(self.growth, self._process.memory_info().rss - self._before)
+            await asyncio.sleep(0.02)
+
+
+def _channels(cluster: LocalCluster, count: int) -> list[grpc.aio.Channel]:
+    options = [
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.http2.bdp_probe", 0),
+    ]
+    return [grpc.aio.insecure_channel(cluster.grpc_bootstrap, options=options) for _ in range(count)]
+
+
+async def _fill(channel: grpc.aio.Channel) -> None:
+    batch = bytes(build_batch([Record(0, 0, None, bytes(MIB // 2), ())]))
+    part = pb.PartitionRecords(topic="t", partition=0, records=batch)
+    call = LogStub(channel).Produce()
+    for number in range(LARGE // len(batch) + 1):
+        await call.write(pb.ProduceRequest(correlation=number, acks=1, timeout_ms=5000, partitions=[part]))
+        answer = await call.read()
+        assert answer.partitions[0].error.code == 0
+    await call.done_writing()
+
+
+async def test_readers_that_take_nothing(cluster: LocalCluster) -> None:
+    channels = _channels(cluster, 8)
+    await _fill(channels[0])
+    watched = Watched(cluster.pids[0])
+    ask = pb.FetchPartition(topic="t", partition=0, offset=0, max_bytes=LARGE, leader_epoch=-1)
+    request = pb.FetchRequest(partitions=[ask], max_bytes=LARGE, min_bytes=1, max_wait_ms=100)
+    calls = [LogStub(channels[n % len(channels)]).Fetch() for n in range(STREAMS)]
+    for call in calls:
+        await call.write(request)
+    await watched.look(5.0)
+    # Who takes its answer gets one, however many others do not.
+    answer = await asyncio.wait_for(calls[-1].read(), 20)
+    assert answer.partitions[0].records and not answer.HasField("error")
+    for call in calls:
+        call.cancel()
+    for channel in channels:
+        await channel.close()
+    assert cluster.dead == []
+    assert watched.growth < GROWTH_MAX, f"{watched.growth >> 20} MB more than before"
