@@ -6,13 +6,15 @@ from any method means that the directory has failed; the owner takes it offline.
 * D1: the clean-stop marker is removed, for sure, before any log is opened: what follows may not be clean.
 * D2: a folder goes by its topic id. One without a readable id, or with another than is asked for, is set aside under
   a `-stray` name: never joined, never deleted unasked (rule 4 of the design).
+* D3: checkpoints go by name, as Kafka's do, so a file of ours says whose marks they are. It is written last: marks
+  that a death left behind are then those of another topic id, and not believed.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla_broker.log.checkpoint import (
@@ -42,9 +44,14 @@ META_PROPERTIES = "meta.properties"
 CLEAN_STOP = ".kafka_cleanshutdown"
 #: The kernel's boot id at our last start: the same one means that what was written is still in memory or on disk.
 BOOT_ID = "boot-id"
+#: The topic id of each partition whose marks the checkpoints hold.
+CHECKPOINT_IDS = "checkpoint-topic-ids"
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 _NAME_BYTES_MAX = 255
+
+#: None: the folder has no readable id.
+TopicIds: TypeAlias = dict[TopicPartition, UUID | None]
 
 
 class ForeignDirectory(Exception):
@@ -76,6 +83,8 @@ class LogDir:
         self.high_watermarks: Offsets = {}
         #: Logs that were closed cleanly and not opened since.
         self.clean: dict[TopicPartition, CleanStop] = {}
+        #: D3, as on disk; None while there is no such file.
+        self._marks_of: TopicIds | None = None
         self._disk = disk
 
     def open(self, broker_id: int, boot_id: bytes) -> None:
@@ -83,9 +92,6 @@ class LogDir:
         self._disk.make_dirs(self.path)
         names = self._disk.list(self.path)
         self._identify(names, broker_id)
-        self.recovery_points = self.read_offsets(RECOVERY_POINTS)
-        self.log_starts = self.read_offsets(LOG_STARTS)
-        self.high_watermarks = self.read_offsets(HIGH_WATERMARKS)
         self._judge_last_stop(names, boot_id)
         for name in names:
             if name.endswith(DELETE_SUFFIX):
@@ -93,6 +99,10 @@ class LogDir:
             elif (tp := parse_folder(name)) is not None:
                 folder = f"{self.path}/{name}"
                 self.folders[tp] = Folder(folder, self._read_topic_id(folder))
+        self._marks_of = self._read_ids()
+        self.recovery_points = self.read_offsets(RECOVERY_POINTS)
+        self.log_starts = self.read_offsets(LOG_STARTS)
+        self.high_watermarks = self.read_offsets(HIGH_WATERMARKS)
         self.is_known = True
 
     def _identify(self, names: list[str], broker_id: int) -> None:
@@ -146,10 +156,27 @@ class LogDir:
 
     def read_offsets(self, name: str) -> Offsets:
         try:
-            return decode_offsets(self._disk.read_file(f"{self.path}/{name}"))
+            found = decode_offsets(self._disk.read_file(f"{self.path}/{name}"))
         except (FileNotFoundError, BadCheckpoint):
             # Without recovery points everything is scanned; the other marks are found again from the logs.
             return {}
+        return {tp: offset for tp, offset in found.items() if self._is_of(tp)}
+
+    def _is_of(self, tp: TopicPartition) -> bool:
+        """D3: whether the marks of this name are those of the folder that is here."""
+        folder, ids = self.folders.get(tp), self._marks_of
+        return folder is not None and (ids is None or ids.get(tp) == folder.topic_id)
+
+    def _read_ids(self) -> TopicIds | None:
+        try:
+            ids = json.loads(self._disk.read_file(f"{self.path}/{CHECKPOINT_IDS}"))["ids"]
+            return {
+                _folder_or_raise(name): None if text is None else UUID(text) for name, text in ids.items()
+            }
+        except FileNotFoundError:
+            return None  # Never written: then neither was anything of another topic.
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return {}  # Then no mark is believed.
 
     def _read_clean_stop(self) -> dict[TopicPartition, CleanStop]:
         try:
@@ -202,6 +229,17 @@ class LogDir:
 
     def write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         self._disk.write_file(f"{self.path}/{name}", encode_offsets(offsets))
+
+    def topic_ids(self) -> TopicIds:
+        return {tp: folder.topic_id for tp, folder in self.folders.items()}
+
+    def write_ids(self, ids: TopicIds) -> None:
+        """D3: after all marks that were noted at the same moment as these."""
+        if ids != self._marks_of:
+            named = {str(tp): None if topic_id is None else str(topic_id) for tp, topic_id in ids.items()}
+            content = json.dumps({"version": 0, "ids": named}, separators=(",", ":"))
+            self._disk.write_file(f"{self.path}/{CHECKPOINT_IDS}", content.encode())
+            self._marks_of = ids
 
     def write_clean_stop(self) -> None:
         """Last of all: from here on the next start believes what is in `clean`."""

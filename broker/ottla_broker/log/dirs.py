@@ -317,14 +317,15 @@ class LogDirs:
                 log_dir.log_starts[tp] = log.start_offset
                 if high_watermarks is not None and tp in high_watermarks:
                     log_dir.high_watermarks[tp] = high_watermarks[tp]
-        jobs = [(log_dir, self._checkpoints(log_dir)) for log_dir in self.online]
+        jobs = [(log_dir, self._checkpoints(log_dir), log_dir.topic_ids()) for log_dir in self.online]
         revision = str(self.revision).encode()
 
         def work() -> None:
-            for log_dir, files in jobs:
+            for log_dir, files, ids in jobs:
                 try:
                     for name, offsets in files:
                         log_dir.write_offsets(name, offsets)
+                    log_dir.write_ids(ids)
                     self._disk.write_file(f"{log_dir.path}/{_REVISION}", revision)
                 except OSError as error:
                     self.fail(log_dir, error)

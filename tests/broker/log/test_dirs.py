@@ -296,3 +296,49 @@ def test_uuids_are_spelt_as_kafka_does() -> None:
     assert len(encode_uuid(value)) == 22
     with pytest.raises(BadProperties):
         decode_uuid("short")
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_marks_of_a_deleted_topic_are_not_those_of_its_namesake(late: bool) -> None:
+    """Seed 135: killed before the next checkpoint, a broker took the old topic's marks for the new one's."""
+    disk = SimDisk()
+    path = "/data/log"
+    dirs = start(disk, path)
+    old = dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+    old.append(BATCH, leader_epoch=0, now_ms=NOW_MS)
+    old.flush()
+    note = dirs.checkpoint_work({TP: 3})
+    if not late:
+        note()
+    dirs.remove(TP, TOPIC, now_ms=NOW_MS)
+    new = dirs.get_or_create(TP, OTHER, CONFIG, now_ms=NOW_MS)
+    new.append(BATCH, leader_epoch=0, now_ms=NOW_MS)
+    if late:
+        note()  # A thread was slow: it writes what was noted before the topic went.
+    disk.kill()
+    again = start(disk, path)
+    assert again.get_or_create(TP, OTHER, CONFIG, now_ms=NOW_MS).end_offset == 3
+    assert again.high_watermark(TP) is None
+    assert TP not in again.dirs[0].recovery_points
+
+
+def test_a_new_topic_gets_no_marks_of_one_that_was_deleted_in_an_earlier_life() -> None:
+    disk = SimDisk()
+    path = "/data/log"
+    dirs = start(disk, path)
+    dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS).append(BATCH, leader_epoch=0, now_ms=NOW_MS)
+    dirs.checkpoint_work({TP: 3})()
+    dirs.remove(TP, TOPIC, now_ms=NOW_MS)
+    disk.kill()
+    again = start(disk, path)
+    again.get_or_create(TP, OTHER, CONFIG, now_ms=NOW_MS)
+    assert again.high_watermark(TP) is None
+
+
+def test_marks_are_believed_after_a_kill() -> None:
+    disk = SimDisk()
+    dirs = start(disk, "/data/log")
+    dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS).append(BATCH, leader_epoch=0, now_ms=NOW_MS)
+    dirs.checkpoint_work({TP: 2})()
+    disk.kill()
+    assert start(disk, "/data/log").high_watermark(TP) == 2
