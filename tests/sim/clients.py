@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 _PRODUCERS = 2
 _GROUPS = 2
-#: A lease that ended before its time leaves a coordinator in the belief that it still counts, for at most so long.
-_BELIEF_S = 3.5
 
 
 def clients_of(workload: Workload) -> Iterator[Coroutine[Any, Any, None]]:
@@ -123,11 +121,10 @@ class Group:
 
     async def look(self) -> bool:
         world, (acknowledged, _) = self._world, self._world.checkers.offsets.get(self._name, (-1, -1))
-        believed = world.clock.monotonic() < world.lease_ended_at + _BELIEF_S
         reply = await self._ask(lambda groups: groups.fetch(self._name, [self._tp]))
         if reply is None:
             return False
-        if not believed:
+        if world.clock.monotonic() >= world.misled_until:
             world.checkers.on_offset_read(self._name, acknowledged, reply.offsets[0].offset)
         return True
 

@@ -14,6 +14,7 @@ That list is the durability claim (docs/durability.md); unclean election is off.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,11 @@ class Faults:
             ("isolate", self._isolate),
             ("one-way", self._one_way),
             ("store", self._store),
+            ("outage", self._outage),
+            ("etcd election", self._etcd_election),
+            ("mute", self._mute),
+            ("controller", self._controller),
+            ("write error", self._write_error),
             ("replies", self._replies),
             ("replies", self._replies),
             ("lease", self._lease),
@@ -142,6 +148,23 @@ class Faults:
         await second(other, seconds)
         machine.start()
         return True
+
+    async def _controller(self, machine: Machine, seconds: float) -> bool:
+        """Stop whoever is controller, its lease alive or not (rules 14 to 17)."""
+        entry = self._world.etcd.entries.get(keys.CONTROLLER)
+        if entry is None:
+            return False
+        other = self._world.machines[keys.decode_controller(entry)[0]]
+        return await (self._pause if self._chance.below(2) else self._paused_out)(other, seconds)
+
+    async def _write_error(self, machine: Machine, seconds: float) -> bool:
+        """A log cannot be written once: its directory is offline until the process is started again."""
+        if machine.process is None:
+            return False
+        code = errno.ENOSPC if self._chance.below(2) else errno.EIO
+        machine.disk.fail("append", ".log", code)
+        await self._world.clock.sleep(seconds * 0.5)
+        return await self._kill(machine, seconds * 0.2)
 
     async def _paused_out(self, machine: Machine, seconds: float) -> bool:
         """Stopped, and its lease gone meanwhile, so that another takes its place at once."""
@@ -246,6 +269,38 @@ class Faults:
         machine.cut_store(False)
         return True
 
+    async def _outage(self, machine: Machine, seconds: float) -> bool:
+        """The store is away for everybody."""
+        machines = [m for m in self._world.machines.values() if not m.is_store_cut]
+        for each in machines:
+            each.cut_store(True)
+        await self._world.clock.sleep(seconds)
+        for each in machines:
+            each.cut_store(False)
+        return True
+
+    async def _etcd_election(self, machine: Machine, seconds: float) -> bool:
+        """The store changes its leader: for a moment nobody is answered, then all watches are broken."""
+        losses = self._world.store_losses
+        losses.update(dict.fromkeys(self._world.machines, (0.7, 0.7)))
+        await self._world.clock.sleep(min(1.0, seconds))
+        losses.clear()
+        for process in self._world.processes:
+            process.store.break_watches()
+        return True
+
+    async def _mute(self, machine: Machine, seconds: float) -> bool:
+        """A watch that brings nothing, on a connection that is fine otherwise; long ones are read again (rule 18)."""
+        process, seconds = machine.process, seconds * 4
+        if process is None or machine.is_store_cut:
+            return False
+        self._world.mislead(seconds)
+        process.store.silent = True
+        await self._world.clock.sleep(seconds)
+        process.store.silent = machine.is_store_cut
+        self._world.etcd.wake()
+        return True
+
     async def _replies(self, machine: Machine, seconds: float) -> bool:
         self._world.store_losses[machine.id] = self._chance.fraction() * 0.3, self._chance.fraction() * 0.5
         await self._world.clock.sleep(seconds)
@@ -256,7 +311,7 @@ class Faults:
         entry = self._world.etcd.entries.get(keys.broker(machine.id))
         if entry is None:
             return False
-        self._world.lease_ended_at = self._world.clock.monotonic()
+        self._world.mislead(0.0)
         self._world.etcd.end_lease(entry.lease)
         return True
 

@@ -38,6 +38,8 @@ T = TypeVar("T")
 TRACE_LINES_MAX = 400
 #: A process that ended by itself is started again after so long, as a supervisor does.
 _RESTART_S = 0.7
+#: The lease of a broker's registration.
+SESSION_S = 3
 #: How long the store's adapter waits for an answer.
 _STORE_TIMEOUT_S = 2.0
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -177,7 +179,7 @@ class Machine:
             process=replace(config.process, broker_id=broker_id),
             log_dirs=replace(config.log_dirs, dirs=("/data/log",), checkpoint_interval_ms=1500),
             replication=replace(config.replication, lag_max_ms=world.lag_max_ms),
-            etcd=replace(config.etcd, session_timeout_ms=3000, heartbeat_interval_ms=800),
+            etcd=replace(config.etcd, session_timeout_ms=SESSION_S * 1000, heartbeat_interval_ms=800),
             topics=replace(config.topics, rebalance_interval_s=7),
             groups=replace(config.groups, partitions=2),
         )
@@ -295,8 +297,8 @@ class World:
         self.net = WorldNet(self.loop, self.clock, self._net_delay_s)
         self.checkers = Checkers(self)
         self.is_supervised = True
-        #: When a lease last ended before its time.
-        self.lease_ended_at = -100.0
+        #: Till then somebody may take itself for a leader, with a lease that it believes in.
+        self.misled_until = 0.0
         self._states: tuple[int, dict[Spot, PartitionImage]] = 0, {}
         self.machines = {i: Machine(self, i) for i in range(1, brokers + 1)}
 
@@ -335,6 +337,11 @@ class World:
             finally:
                 self.loop.close()
                 structlog.reset_defaults()
+
+    def mislead(self, seconds: float) -> None:
+        """A lease ends before its time, or the news of a new leader does not arrive."""
+        until = self.clock.monotonic() + seconds + SESSION_S
+        self.misled_until = max(self.misled_until, until)
 
     def fail(self, violation: Violation, cause: BaseException | None = None) -> None:
         if self.failure is None:
