@@ -9,9 +9,8 @@ from typing import Any
 from ottla_client.cluster import Cluster
 from ottla_client.connection import told
 from ottla_client.group_admin import GroupAdmin, GroupDescription, GroupListing, PartitionLag
-from ottla_client.offsets import list_offsets
+from ottla_client.leaders import delete_records, list_offsets
 from ottla_client.record import CommittedOffset, OffsetAndMetadata, OffsetAndTimestamp
-from ottla_core.errors import NotLeaderOrFollower, RequestError, UnknownTopicOrPartition
 from ottla_core.ids import TopicPartition
 from ottla_core.pb import broker_pb2 as pb
 from ottla_core.real.chance import RealChance
@@ -251,35 +250,8 @@ class Admin:
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete all records before these offsets (-1: all there are). The new first offset of each partition."""
-        topics = list(dict.fromkeys(topic for topic, _ in before))
-        for error in (await self._cluster.refresh(topics, timeout_s=self._timeout_s)).values():
-            raise error
-        by_leader: dict[int, list[tuple[TopicPartition, int]]] = {}
-        for tp, offset in before.items():
-            tp = TopicPartition(*tp)
-            layout = self._cluster.topics.get(tp.topic)
-            if layout is not None and tp.partition not in layout.partitions:
-                raise UnknownTopicOrPartition(f"Topic {tp.topic!r} has no partition {tp.partition}.")
-            by_leader.setdefault(self._cluster.leader(tp), []).append((tp, offset))
-        low: dict[TopicPartition, int] = {}
-        errors: list[RequestError] = []
-        for leader, parts in by_leader.items():
-            broker = self._cluster.broker(leader)
-            if broker is None:
-                errors.append(NotLeaderOrFollower(f"{parts[0][0]} has no leader right now."))
-                continue
-            request = pb.DeleteRecordsRequest(timeout_ms=self._timeout_ms)
-            for tp, offset in parts:
-                request.partitions.add(topic=tp.topic, partition=tp.partition, offset=offset)
-            answer = await self._cluster.call_at(broker, "DeleteRecords", request, self._timeout_s)
-            for each in answer.partitions:
-                if each.HasField("error"):
-                    errors.append(told(each.error))
-                else:
-                    low[TopicPartition(each.topic, each.partition)] = each.low_watermark
-        for error in errors:
-            raise error
-        return low
+        wanted = {TopicPartition(*tp): offset for tp, offset in before.items()}
+        return await delete_records(self._cluster, self._clock, wanted, timeout_s=self._timeout_s)
 
     # ------------------------------------------------------------------ groups
 

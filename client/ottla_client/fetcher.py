@@ -15,7 +15,7 @@ from ottla_client.consumer_machine import COMMITTED, ConsumerMachine, Lookup, Wa
 from ottla_client.errors import ClientError
 from ottla_client.fetch_stream import FetchLimits, FetchStream
 from ottla_client.fetched import aborted_pairs
-from ottla_client.offsets import list_offsets
+from ottla_client.leaders import list_offsets
 from ottla_client.record import OffsetAndMetadata, OffsetAndTimestamp
 from ottla_core.errors import RequestError
 from ottla_core.ids import TopicPartition

@@ -14,7 +14,7 @@ from ottla_client.connection import told
 from ottla_client.coordinator import Coordinator, first_refusal, passes, refusal
 from ottla_client.errors import CannotConnect
 from ottla_client.group_protocol import Undecodable, decode_assignment, decode_subscription
-from ottla_client.offsets import list_offsets
+from ottla_client.leaders import list_offsets
 from ottla_client.record import CommittedOffset, OffsetAndMetadata
 from ottla_core.errors import NonEmptyGroup, RequestError, UnknownMemberId, UnknownTopicOrPartition
 from ottla_core.ids import TopicPartition

@@ -20,7 +20,7 @@ from grpc import aio
 from ottla_client.cluster import Cluster
 from ottla_client.connection import told
 from ottla_client.errors import ClientError
-from ottla_client.offsets import list_offsets
+from ottla_client.leaders import list_offsets
 from ottla_core.errors import OffsetOutOfRange, RequestError, RequestTimedOut, UnknownTopicOrPartition
 from ottla_core.ids import TopicPartition
 from ottla_core.pb import broker_pb2 as pb

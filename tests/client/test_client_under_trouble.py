@@ -8,14 +8,16 @@ from collections.abc import AsyncIterator
 import pytest
 
 from client.fake_services import FakeCluster
-from ottla_client import Consumer, Producer, TopicPartition
+from ottla_client import Admin, Consumer, Producer, TopicPartition
 from ottla_client.errors import DeliveryTimedOut
 from ottla_core.errors import (
+    LeaderNotAvailable,
     MessageTooLarge,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     RequestError,
     TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
 )
 
 T0 = TopicPartition("t", 0)
@@ -166,3 +168,38 @@ async def test_grown_partitions_are_noticed_by_age(two: FakeCluster) -> None:
         async with asyncio.timeout(5):
             while {(await producer.send_and_wait("t", b"x")).partition for _ in range(3)} != {0, 1, 2}:
                 await asyncio.sleep(0.02)
+
+
+async def test_calls_wait_for_an_election(two: FakeCluster) -> None:
+    async with (
+        Producer(two.address) as producer,
+        Admin(two.address) as admin,
+        Consumer(two.address) as consumer,
+    ):
+        await producer.send_and_wait("t", b"x")
+        two.move_leader(T0, -1)
+
+        async def elect() -> None:
+            await asyncio.sleep(0.3)
+            two.move_leader(T0, 1)
+
+        electing = asyncio.ensure_future(elect())
+        async with asyncio.timeout(10):
+            deleted, listed, ends, sent = await asyncio.gather(
+                admin.delete_records({T0: 1}),
+                admin.list_offsets({T0: "latest"}),
+                consumer.end_offsets([T0]),
+                producer.send_and_wait("t", b"y"),
+            )
+        assert deleted == {T0: 1} and sent.offset == 1
+        assert listed[T0].offset in (1, 2) and ends[T0] in (1, 2)
+        await electing
+
+
+async def test_a_call_does_not_wait_for_an_election_forever(two: FakeCluster) -> None:
+    two.move_leader(T0, -1)
+    async with Admin(two.address, request_timeout_ms=300) as admin:
+        with pytest.raises(LeaderNotAvailable, match="t-0 has no leader right now"):
+            await admin.delete_records({T0: 1})
+        with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 0, not 5"):
+            await admin.list_offsets({TopicPartition("t", 5): "latest"})

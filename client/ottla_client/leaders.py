@@ -1,0 +1,142 @@
+"""Questions that only the leaders of partitions can answer: asked of each, and again of who leads next. [S]
+
+Used by consumer and admin. During an election there is no leader, or one that is gone already: what passes by itself is
+retried until the time is up, for the partitions that still lack an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from ottla_client.cluster import Cluster
+from ottla_client.connection import Broker, told
+from ottla_client.errors import ClientError, UnknownTopicOrPartition
+from ottla_client.record import OffsetAndTimestamp
+from ottla_core.errors import LeaderNotAvailable, RequestError
+from ottla_core.ids import TopicPartition
+from ottla_core.pb import broker_pb2 as pb
+from ottla_core.ports.clock import Clock
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+#: What one leader answers about some of its partitions: an answer or a refusal for each.
+Answers = Iterable[tuple[TopicPartition, Answer | RequestError]]
+
+_PAUSE_S = 0.05
+#: Partitions per request: far below the broker's limit, and its loop answers others in between.
+_PARTITIONS_PER_CALL = 1000
+
+
+async def list_offsets(
+    cluster: Cluster,
+    clock: Clock,
+    wanted: Mapping[TopicPartition, int],
+    *,
+    timeout_s: float,
+    read_committed: bool = False,
+) -> dict[TopicPartition, OffsetAndTimestamp]:
+    """The offset for each timestamp (-1 latest, -2 earliest, -3 newest record); -1 where no record is that young."""
+
+    async def ask(
+        broker: Broker, some: Mapping[TopicPartition, int], left_s: float
+    ) -> Answers[OffsetAndTimestamp]:
+        request = pb.ListOffsetsRequest(read_committed=read_committed)
+        for (topic, partition), timestamp_ms in some.items():
+            request.queries.add(topic=topic, partition=partition, timestamp_ms=timestamp_ms, leader_epoch=-1)
+        answer = await cluster.call_at(broker, "ListOffsets", request, left_s)
+        return _told(answer.answers, lambda each: OffsetAndTimestamp(each.offset, each.timestamp_ms))
+
+    return await _ask_leaders(cluster, clock, wanted, ask, timeout_s)
+
+
+async def delete_records(
+    cluster: Cluster, clock: Clock, before: Mapping[TopicPartition, int], *, timeout_s: float
+) -> dict[TopicPartition, int]:
+    """Delete what is before these offsets (-1: all there is). The new first offset of each partition."""
+
+    async def ask(broker: Broker, some: Mapping[TopicPartition, int], left_s: float) -> Answers[int]:
+        request = pb.DeleteRecordsRequest(timeout_ms=int(left_s * 1000))
+        for (topic, partition), offset in some.items():
+            request.partitions.add(topic=topic, partition=partition, offset=offset)
+        answer = await cluster.call_at(broker, "DeleteRecords", request, left_s)
+        return _told(answer.partitions, lambda each: int(each.low_watermark))
+
+    return await _ask_leaders(cluster, clock, before, ask, timeout_s)
+
+
+def _told(parts: Iterable[Any], read: Callable[[Any], Answer]) -> Answers[Answer]:
+    for each in parts:
+        yield (
+            TopicPartition(each.topic, each.partition),
+            told(each.error) if each.HasField("error") else read(each),
+        )
+
+
+async def _ask_leaders(
+    cluster: Cluster,
+    clock: Clock,
+    wanted: Mapping[TopicPartition, Question],
+    ask: Callable[[Broker, Mapping[TopicPartition, Question], float], Awaitable[Answers[Answer]]],
+    timeout_s: float,
+) -> dict[TopicPartition, Answer]:
+    """An answer for each, or the first error that stays."""
+    deadline = clock.monotonic() + timeout_s
+    found: dict[TopicPartition, Answer] = {}
+    await _learn(cluster, [tp for tp in wanted if tp.topic not in cluster.topics], timeout_s)
+    while True:
+        missing = {tp: question for tp, question in wanted.items() if tp not in found}
+        errors: dict[TopicPartition, Exception] = {}
+        for broker, some in _by_leader(cluster, missing, errors):
+            try:
+                answers = await ask(broker, some, max(0.001, deadline - clock.monotonic()))
+            except (ClientError, RequestError) as error:
+                errors.update(dict.fromkeys(some, error))
+                continue
+            for tp, answer in answers:
+                if isinstance(answer, RequestError):
+                    errors[tp] = answer
+                else:
+                    found[tp] = answer
+        missing = {tp: question for tp, question in missing.items() if tp not in found}
+        if not missing:
+            return {tp: found[tp] for tp in wanted}
+        # No error and no answer: a broker that answers for others than asked.
+        first = next(iter(errors.values()), LeaderNotAvailable(f"Nobody answered for {next(iter(missing))}."))
+        stays = isinstance(first, RequestError) and not first.retriable
+        if stays or clock.monotonic() + _PAUSE_S > deadline:
+            raise first
+        await clock.sleep(_PAUSE_S)
+        await _learn(cluster, missing, max(0.001, deadline - clock.monotonic()))
+
+
+async def _learn(cluster: Cluster, partitions: Iterable[TopicPartition], timeout_s: float) -> None:
+    """Who leads them now. UnknownTopicOrPartition if there is no such partition."""
+    topics = list(dict.fromkeys(tp.topic for tp in partitions))
+    if not topics:
+        return
+    for error in (await cluster.refresh(topics, timeout_s=timeout_s)).values():
+        raise error
+    for tp in partitions:
+        layout = cluster.topics.get(tp.topic)
+        if layout is not None and tp.partition not in layout.partitions:
+            last = len(layout.partitions) - 1
+            raise UnknownTopicOrPartition(
+                f"Topic {tp.topic!r} has partitions 0 to {last}, not {tp.partition}."
+            )
+
+
+def _by_leader(
+    cluster: Cluster, wanted: Mapping[TopicPartition, Question], errors: dict[TopicPartition, Exception]
+) -> Iterable[tuple[Broker, dict[TopicPartition, Question]]]:
+    """Each leader with what to ask of it in one call."""
+    grouped: dict[int, list[tuple[TopicPartition, Question]]] = {}
+    for tp, question in wanted.items():
+        grouped.setdefault(cluster.leader(tp), []).append((tp, question))
+    for leader, pairs in grouped.items():
+        broker = cluster.broker(leader)
+        if broker is None:
+            errors.update((tp, LeaderNotAvailable(f"{tp} has no leader right now.")) for tp, _ in pairs)
+            continue
+        for start in range(0, len(pairs), _PARTITIONS_PER_CALL):
+            yield broker, dict(pairs[start : start + _PARTITIONS_PER_CALL])
