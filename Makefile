@@ -27,6 +27,7 @@ test: ## everything CI trusts: checks, units, properties, real etcd, stock clien
 	@scripts/setup.sh $(TESTING)
 	@$(MAKE) --no-print-directory static
 	$(bin)/pytest $(PARALLEL) -m "$(UNITS)" tests
+	@$(MAKE) --no-print-directory sim SEEDS=300 SIM="--faults-s 4 --processes 2"
 	@$(bin)/pytest -m "integration or java" tests || $(MAKE) --no-print-directory second-look
 
 # Real processes on a shared machine can miss a deadline. What failed is run once more, by itself, and named above;

@@ -10,7 +10,10 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 
 from sim.campaign import FAULTS_S, Verdict, run_seed
 
@@ -29,25 +32,38 @@ def told(verdict: Verdict) -> str:
     return "\n".join(lines)
 
 
+def verdicts(seeds: Sequence[int], faults_s: float, processes: int) -> Iterator[Verdict]:
+    """In the order of the seeds, whoever runs them."""
+    if processes < 2 or len(seeds) < 2:
+        yield from (run_seed(seed, faults_s) for seed in seeds)
+        return
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        for verdict in pool.map(partial(run_seed, faults_s=faults_s), seeds, chunksize=4):
+            if verdict.failure is not None:
+                pool.shutdown(wait=False, cancel_futures=True)
+                verdict = run_seed(verdict.seed, faults_s)  # Once more here: a cause does not travel.
+            yield verdict
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=100, help="how many worlds")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--seed", type=int, help="only this one, with the end of its trace")
     parser.add_argument("--faults-s", type=float, default=FAULTS_S, help="virtual seconds of faults")
+    parser.add_argument("--processes", type=int, default=1, help="run so many worlds side by side")
     parser.add_argument("--digest", action="store_true", help="print the trace's digest of each seed")
     options = parser.parse_args(arguments)
     one = options.seed is not None
     seeds = [options.seed] if one else range(options.first, options.first + options.seeds)
     began, virtual_s, faults = time.monotonic(), 0.0, Counter[str]()
     written = epochs = 0
-    for seed in seeds:
-        verdict = run_seed(seed, options.faults_s)
+    for verdict in verdicts(seeds, options.faults_s, options.processes):
         if verdict.failure is not None:
             print(told(verdict))
             return 1
         if options.digest:
-            print(seed, verdict.digest)
+            print(verdict.seed, verdict.digest)
         elif one:
             print("\n".join(verdict.trace))
         virtual_s += verdict.virtual_s
