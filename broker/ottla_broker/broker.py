@@ -41,6 +41,7 @@ from ottla_broker.replication.grpc_peers import GrpcPeers, Locate
 from ottla_broker.service.configs import ConfigService, broker_defaults, care_config
 from ottla_broker.service.controller_calls import ControllerCalls
 from ottla_broker.service.groups import GroupService
+from ottla_broker.service.log_dirs import LogDirService
 from ottla_broker.service.log_ends import LogEnds
 from ottla_broker.service.producer_ids import ProducerIds
 from ottla_broker.service.records import RecordService
@@ -230,6 +231,7 @@ class Broker:
             topics,
             ConfigService(config, self._metadata, self._calls),
             self._groups,
+            LogDirService(dirs, self._host, self._disk, self._offload),
         )
         self._make_edges(services)
         self._housekeeping = Housekeeping(

@@ -183,13 +183,15 @@ def test_write_file_replaces_the_whole(place: Place, sync: bool) -> None:
         disk.read_file(place.path("none"))
 
 
-def test_sync_dir_and_free_bytes(place: Place) -> None:
+def test_sync_dir_and_the_size_of_the_volume(place: Place) -> None:
     place.disk.sync_dir(place.root)
-    assert place.disk.free_bytes(place.root) > 0
+    assert 0 < place.disk.free_bytes(place.root) <= place.disk.total_bytes(place.root)
     with pytest.raises(FileNotFoundError):
         place.disk.sync_dir(place.path("none"))
     with pytest.raises(FileNotFoundError):
         place.disk.free_bytes(place.path("none"))
+    with pytest.raises(FileNotFoundError):
+        place.disk.total_bytes(place.path("none"))
 
 
 def test_a_full_disk_leaves_no_half_append(place: Place, tmp_path: Path) -> None:

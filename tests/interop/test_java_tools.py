@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from interop.clients import CODECS, Sample, read_confluent
+from interop.clients import CODECS, Sample, read_confluent, write_confluent
 from interop.target import Target
 from ottla_bench.kafka_jars import (
     KAFKA_BROKER_API_VERSIONS,
@@ -21,6 +21,7 @@ from ottla_bench.kafka_jars import (
     KAFKA_CONFIGS,
     KAFKA_DELETE_RECORDS,
     KAFKA_GET_OFFSETS,
+    KAFKA_LOG_DIRS,
     KAFKA_PRODUCER_PERF_TEST,
     KAFKA_TOPICS,
     OLD_KAFKA_VERSION,
@@ -147,6 +148,24 @@ def test_the_cluster_and_its_apis(target: Target) -> None:
     assert "Produce(0): 0 to 13 [usable: 13]" in apis
     for api in ("Fetch", "ListOffsets", "Metadata", "ApiVersions", "CreateTopics", "InitProducerId"):
         assert re.search(rf"\b{api}\(\d+\): .*\[usable: \d+\]", apis), api
+
+
+def test_kafka_log_dirs(target: Target, topic: str) -> None:
+    write_confluent(target, topic, [Sample(b"k", b"v" * 1000) for _ in range(50)])
+    told = tool(target, KAFKA_LOG_DIRS, "--describe", "--topic-list", topic)
+    described = json.loads(told.splitlines()[-1])
+    (broker,) = described["brokers"]
+    (log_dir,) = broker["logDirs"]
+    assert log_dir["error"] is None
+    partitions = {entry["partition"]: entry for entry in log_dir["partitions"]}
+    assert partitions and all(name.startswith(f"{topic}-") for name in partitions)
+    assert {(entry["offsetLag"], entry["isFuture"]) for entry in partitions.values()} == {(0, False)}
+    on_disk = {
+        name: sum(file.stat().st_size for file in target.segments(topic, int(name.rpartition("-")[2])))
+        for name in partitions
+    }
+    assert {name: entry["size"] for name, entry in partitions.items()} == on_disk
+    assert sum(on_disk.values()) > 50_000
 
 
 def test_tools_of_an_old_kafka(target: Target, topic: str) -> None:

@@ -335,6 +335,12 @@ class SimDisk:
             raise _os_error(errno.ENOENT, path)
         return max(0, self.capacity_bytes - self._used_bytes)
 
+    def total_bytes(self, path: str) -> int:
+        self._alive()
+        if self._find(path) is None:
+            raise _os_error(errno.ENOENT, path)
+        return self.capacity_bytes
+
     def lock(self, path: str) -> SimFolderLock:
         self._fault("lock", path)
         self._folder(path)

@@ -9,6 +9,7 @@ from ottla_broker.controller.image import ClusterImage
 from ottla_broker.controller.metadata import Metadata
 from ottla_broker.service.configs import ConfigService
 from ottla_broker.service.groups import GroupService
+from ottla_broker.service.log_dirs import LogDirService
 from ottla_broker.service.records import RecordService
 from ottla_broker.service.topics import TopicService
 
@@ -21,6 +22,7 @@ class Services:
     topics: TopicService
     configs: ConfigService
     groups: GroupService
+    log_dirs: LogDirService
 
     @property
     def broker_id(self) -> int:

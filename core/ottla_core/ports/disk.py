@@ -87,5 +87,8 @@ class Disk(Protocol):
     def free_bytes(self, path: str) -> int:
         """Room left on the volume that holds `path`."""
 
+    def total_bytes(self, path: str) -> int:
+        """Size of that volume."""
+
     def lock(self, path: str) -> FolderLock:
         """Take a folder for this process alone. BlockingIOError while somebody else has it."""

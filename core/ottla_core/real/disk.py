@@ -262,6 +262,10 @@ class RealDisk:
         volume = os.statvfs(path)
         return volume.f_bavail * volume.f_frsize
 
+    def total_bytes(self, path: str) -> int:
+        volume = os.statvfs(path)
+        return volume.f_blocks * volume.f_frsize
+
     def lock(self, path: str) -> RealFolderLock:
         return RealFolderLock(path)
 

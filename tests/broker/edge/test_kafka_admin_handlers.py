@@ -19,7 +19,14 @@ from ottla_broker.edge.kafka.encode import compile_writer
 from ottla_broker.edge.kafka.request import Context, Request
 from ottla_broker.edge.kafka.versions import APIS
 from ottla_broker.requests import ConfigChange, ConfigValue, NewTopic, TopicResult
-from ottla_core.errors import InvalidConfig, OffsetOutOfRange, TopicAlreadyExists, UnknownTopicOrPartition
+from ottla_broker.service.log_dirs import DescribedDir, ReplicaInDir
+from ottla_core.errors import (
+    InvalidConfig,
+    KafkaStorageError,
+    OffsetOutOfRange,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
 from ottla_core.ids import TopicPartition
 
 LETTERS, PARCELS = UUID(int=11), UUID(int=22)
@@ -64,7 +71,7 @@ class Notes:
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
-        self.topics = self.configs = self.records = self
+        self.topics = self.configs = self.records = self.log_dirs = self
 
     async def create(
         self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_s: float
@@ -117,6 +124,14 @@ class Notes:
 
     async def replace_group(self, group: str, values: Mapping[str, str], *, validate_only: bool) -> None:
         self.asked.append((group, dict(values), validate_only))
+
+    async def describe(self, wanted: Mapping[str, frozenset[int]] | None) -> list[DescribedDir]:
+        self.asked.append(wanted)
+        replicas = tuple(
+            ReplicaInDir(TopicPartition(topic, index), 100 + index, index)
+            for topic, index in (("letters", 0), ("parcels", 1), ("letters", 2))
+        )
+        return [DescribedDir("/a", None, replicas, 1000, 600), DescribedDir("/b", KafkaStorageError())]
 
     def delete_records(self, tp: TopicPartition, offset: int, timeout_s: float) -> Any:
         if offset > 10:
@@ -391,3 +406,25 @@ async def test_describe_topic_partitions_of_an_unknown_topic() -> None:
     assert (nobody["name"], nobody["error_code"]) == ("nobody", 3)
     # A page holds one partition at least, or nobody would ever see the next one.
     assert answer["next_cursor"] == {"topic_name": "letters", "partition_index": 1}
+
+
+@versions(35)
+async def test_log_dirs(version: int) -> None:
+    notes = Notes()
+    answer = await ask(35, version, notes, topics=[{"topic": "letters", "partitions": [0, 2]}])
+    assert notes.asked == [{"letters": {0, 2}}]
+    assert answer.get("error_code", 0) == 0
+    good, bad = answer["results"]
+    assert (good["error_code"], good["log_dir"]) == (0, "/a")
+    rows = {
+        topic["name"]: [
+            (p["partition_index"], p["partition_size"], p["offset_lag"]) for p in topic["partitions"]
+        ]
+        for topic in good["topics"]
+    }
+    assert rows == {"letters": [(0, 100, 0), (2, 102, 2)], "parcels": [(1, 101, 1)]}
+    assert (bad["error_code"], bad["log_dir"], bad["topics"]) == (KafkaStorageError.code, "/b", [])
+    if version >= 4:
+        assert [(d["total_bytes"], d["usable_bytes"]) for d in (good, bad)] == [(1000, 600), (-1, -1)]
+    await ask(35, version, notes, topics=None)
+    assert notes.asked[-1] is None

@@ -46,6 +46,7 @@ _APIS = (
     Api(23, "offset_for_leader_epoch", 2, 4, flexible_from=4),
     Api(32, "describe_configs", 1, 4, flexible_from=4),
     Api(33, "alter_configs", 0, 2, flexible_from=2),
+    Api(35, "describe_log_dirs", 1, 5, flexible_from=2),
     Api(37, "create_partitions", 0, 3, flexible_from=2),
     Api(42, "delete_groups", 0, 2, flexible_from=2),
     Api(44, "incremental_alter_configs", 0, 1, flexible_from=1),
