@@ -91,6 +91,10 @@ class Group:
             owner = self.static.get(instance_id)
             if owner is None:
                 raise UnknownMemberId(f"No member has the group instance id {instance_id!r}.")
+            if not member_id:
+                # Nobody else: it has given up its id, as librdkafka does after a session without a coordinator, and
+                # is about to join again. Fenced it would give up for good.
+                raise UnknownMemberId("The member has no id; join again.")
             if owner != member_id:
                 raise FencedInstanceId()
         member = self.members.get(member_id)

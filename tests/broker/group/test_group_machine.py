@@ -446,6 +446,19 @@ def test_two_processes_with_one_instance_id_fence_each_other() -> None:
     assert refusal(driver, driver.join(first, instance="a")) is FencedInstanceId
 
 
+def test_a_static_member_without_its_id_is_told_to_join_again() -> None:
+    """librdkafka goes on sending heartbeats after it has given up its id, and takes a fence for its end."""
+    driver = GroupDriver()
+    (first,) = driver.stable(instance="one")
+    with pytest.raises(UnknownMemberId):
+        driver.beat("", 1, "one")
+    with pytest.raises(UnknownMemberId):
+        driver.commit("", 1, instance_id="one")
+    with pytest.raises(FencedInstanceId):
+        driver.beat("another", 1, "one")
+    assert driver.beat(first, 1, "one") == HeartbeatReply()
+
+
 def test_a_static_member_is_waited_for_until_its_session_ends() -> None:
     driver = GroupDriver()
     (member,) = driver.stable(1, instance="a")
