@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ottla_broker.controller import keys
+from ottla_broker.controller.image import BrokerImage
 from ottla_broker.partition.partition import Partition
 from ottla_core.ids import NO_BROKER
 from ottla_core.ports.store import Entry
@@ -44,6 +45,7 @@ class Checkers:
         #: Acknowledged with acks=all, and what readers were given: values by offset.
         self.acknowledged: dict[tuple[Spot, int], bytes] = {}
         self.read: dict[tuple[Spot, int], bytes] = {}
+        self._acknowledged_end: dict[Spot, int] = {}
         #: Which topic a value was meant for, by the broker that took it.
         self._meant_for: dict[bytes, UUID] = {}
         #: Of each group: the last offset that was acknowledged, and the last that was tried.
@@ -71,9 +73,13 @@ class Checkers:
         self, place: Place | None, key: str, old: Entry | None, new: Entry | None, controller: Entry | None
     ) -> None:
         """I6 and I7: who wrote, and whether it may."""
-        if place is None or not key.startswith(("partitions/", "members/", "topics/")):
+        if place is None:
             return
         writer = self._world.process_in(place)
+        if key.startswith("brokers/") and old is not None and new is None:
+            self._check_removal(place, writer, keys.decode_broker(old))
+        if not key.startswith(("partitions/", "members/", "topics/")):
+            return
         own = None if writer is None else writer.incarnation
         elected = None if controller is None else keys.decode_controller(controller)[1]
         if key.startswith("partitions/") and old is not None and new is not None:
@@ -90,6 +96,12 @@ class Checkers:
             self.fail(f"I5 {place} deleted {key}, which nobody asked for")
         if own is None or own != elected:
             self.fail(f"I7 {place} wrote {key} and is not controller")
+
+    def _check_removal(self, place: Place, writer: Process | None, broker: BrokerImage) -> None:
+        """I12: nobody is removed by others while it lives."""
+        machine = self._world.machines[broker.id].process
+        if machine is not None and machine is not writer and machine.incarnation == broker.incarnation:
+            self.fail(f"I12 {place} removed broker {broker.id}, whose process {machine.place} lives")
 
     # ------------------------------------------------------------------ replicas
 
@@ -156,6 +168,7 @@ class Checkers:
 
     def on_acknowledged(self, spot: Spot, offset: int, value: bytes) -> None:
         known = self.acknowledged.setdefault((spot, offset), value)
+        self._acknowledged_end[spot] = max(self._acknowledged_end.get(spot, 0), offset + 1)
         if known != value:
             self.fail(f"I5 {spot}: {known!r} and {value!r} were both acknowledged at {offset}")
 
@@ -171,6 +184,17 @@ class Checkers:
             self.fail(f"I8 {spot}: readers saw {known!r} and then {value!r} at {offset}")
         if self._meant_for.get(value) != spot.topic_id:
             self.fail(f"I8 {spot}: {value!r} at {offset} was never written to this topic")
+
+    def on_latest(self, process: Process, partition: Partition, told: int) -> None:
+        """I8: the end that a leader tells is not below what was acknowledged, unless it was replaced already."""
+        spot = spot_of(partition)
+        state = self._world.states().get(spot)
+        leads = state is not None and (state.leader, state.leader_epoch) == (
+            process.id,
+            partition.leader_epoch,
+        )
+        if leads and told < (end := self._acknowledged_end.get(spot, 0)):
+            self.fail(f"I8 {spot} on {process.place}: the end is told as {told}, acknowledged are {end}")
 
     def on_offset_read(self, group: str, acknowledged: int, found: int) -> None:
         """I11: what a group reads back is the last offset that was acknowledged before, or one tried later."""

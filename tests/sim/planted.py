@@ -7,19 +7,41 @@ one, breaks an invariant; with them taken out again the same seeds pass.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ottla_broker.broker import Broker
-from ottla_broker.controller import backend, isr_writer, leaders, planner
-from ottla_broker.controller.image import PartitionImage
+from ottla_broker.controller import (
+    backend,
+    election,
+    failure_detector,
+    isr_writer,
+    keys,
+    leaders,
+    planner,
+    suspicion,
+)
+from ottla_broker.controller.image import ClusterImage, PartitionImage
+from ottla_broker.controller.metadata import Metadata
+from ottla_broker.controller.service import Controller
+from ottla_broker.coordination import runtime
+from ottla_broker.coordination.runtime import Runtime
+from ottla_broker.log.dir_files import LogDir
+from ottla_broker.log.dirs import LogDirs
+from ottla_broker.log.log import Log
 from ottla_broker.partition.following import Following
+from ottla_broker.partition.host import PartitionHost
+from ottla_broker.partition.leading import Leading
 from ottla_broker.partition.partition import Partition
-from ottla_broker.replication import leader
+from ottla_broker.replication import follow_stream, leader
 from ottla_broker.replication.leader import Leader
+from ottla_core.errors import OffsetOutOfRange
 from ottla_core.ids import NO_BROKER
-from ottla_core.ports.store import Branch
+from ottla_core.ports.peers import Presence
+from ottla_core.ports.store import Branch, Put, StoreError
+from sim import store
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 #: By name, with a seed that finds it.
@@ -95,6 +117,29 @@ def rule_6_acknowledged_before_it_is_replicated(patch: pytest.MonkeyPatch) -> No
         "committed",
         lambda now, positions, isr, proposed, least: max(now, *positions.values()),
     )
+
+
+@planted(seed=1)
+def rule_6_a_lost_reply_is_taken_for_a_refusal(patch: pytest.MonkeyPatch) -> None:
+    async def settle(self: Any, batch: Any) -> None:
+        try:
+            await self._attempt(batch)
+        except StoreError:
+            for proposal in batch:
+                before = self._metadata.image.topic_by_id(keys.partition_of(proposal.key)[0])
+                index = keys.partition_of(proposal.key)[1]
+                if not proposal.outcome.done() and before is not None:
+                    proposal.outcome.set_result(before.partitions[index])
+
+    patch.setattr(isr_writer.IsrWriter, "_settle", settle)
+
+
+@planted(seed=1)
+def rule_7_whom_an_election_drops_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    for module in (election, leaders):
+        patch.setattr(
+            module, "with_sets", lambda partition, isr, elr: replace(partition, isr=isr, elr=elr, dropped=())
+        )
 
 
 @planted(seed=11)
@@ -178,3 +223,167 @@ def rule_9_a_log_is_cut_to_its_own_high_watermark(patch: pytest.MonkeyPatch) -> 
 @planted(seed=13)
 def rule_11_a_waiter_outlives_its_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "_release", lambda self, error: self._wake_readers())
+
+
+@planted(seed=1)
+def rule_11_a_duplicate_is_acknowledged_at_once(patch: pytest.MonkeyPatch) -> None:
+    shipped_append, shipped_wait = Log.append, Partition.acknowledged
+
+    def append(self: Any, *arguments: Any, **options: Any) -> Any:
+        info = shipped_append(self, *arguments, **options)
+        duplicates[self] = info.last_offset if info.duplicate else -1
+        return info
+
+    def acknowledged(self: Any, appended: Any, acks: int, timeout_s: float) -> Any:
+        again = duplicates.get(self.log) == appended.last_offset
+        return None if again else shipped_wait(self, appended, acks, timeout_s)
+
+    duplicates: dict[Log, int] = {}
+    patch.setattr(Log, "append", append)
+    patch.setattr(Partition, "acknowledged", acknowledged)
+
+
+# ---------------------------------------------------------------------- rules 4, 10, 12 and 13: topics, marks, readers
+
+
+@planted(seed=1)
+def rule_4_a_folder_is_joined_by_its_name(patch: pytest.MonkeyPatch) -> None:
+    shipped = LogDirs.get_or_create
+
+    def by_name(self: Any, tp: Any, topic_id: Any, config: Any, **options: Any) -> Any:
+        log_dir = self._dir_of.get(tp)
+        if log_dir is not None and log_dir.folders[tp].topic_id is not None:
+            topic_id = log_dir.folders[tp].topic_id
+        return shipped(self, tp, topic_id, config, **options)
+
+    patch.setattr(LogDirs, "get_or_create", by_name)
+
+
+@planted(seed=1)
+def rule_4_a_deleted_topic_outlives_the_admission(patch: pytest.MonkeyPatch) -> None:
+    def admit(self: Any, image: ClusterImage) -> None:
+        self._admitted = True
+        self.on_image(ClusterImage(cluster_id=""), image)
+
+    patch.setattr(PartitionHost, "admit", admit)
+
+
+@planted(seed=1)
+def rule_4_checkpoints_go_by_name(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LogDir, "_is_of", lambda self, tp: True)
+
+
+@planted(seed=1)
+def rule_10_a_position_is_not_what_is_flushed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Partition, "position", property(lambda self: self.log.end_offset))
+
+
+@planted(seed=1)
+def rule_12_a_high_watermark_waits_for_the_next_batch(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(follow_stream.Sending, "mark_watermark", lambda self: None)
+
+
+@planted(seed=1)
+def rule_13_the_end_is_told_before_it_is_known(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Partition, "check_latest", lambda self: None)
+
+
+@planted(seed=1)
+def rule_13_above_the_high_watermark_is_out_of_range(patch: pytest.MonkeyPatch) -> None:
+    shipped = Log.read
+
+    def read(self: Any, offset: int, max_bytes: int, *, limit_offset: int, **options: Any) -> Any:
+        if offset > limit_offset:
+            raise OffsetOutOfRange()
+        return shipped(self, offset, max_bytes, limit_offset=limit_offset, **options)
+
+    patch.setattr(Log, "read", read)
+
+
+# ---------------------------------------------------------------------- rules 14 to 20: leases, removals, the store
+
+
+@planted(seed=1)
+def rule_14_a_coordinator_answers_without_a_lease(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Leading, "check_work", lambda self: None)
+
+
+@planted(seed=1)
+def rule_15_silence_is_taken_for_death(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        failure_detector,
+        "is_refused",
+        lambda probe, incarnation: probe.presence is not Presence.HERE or probe.incarnation != incarnation,
+    )
+    patch.setattr(suspicion, "is_refused", failure_detector.is_refused)
+
+
+@planted(seed=1)
+def rule_16_a_controller_is_overwritten(patch: pytest.MonkeyPatch) -> None:
+    async def seize(self: Any) -> None:
+        broker = self._registration.broker
+        if self._registration.lease:
+            value = keys.encode_controller(broker.id, broker.incarnation)
+            put = Put(keys.CONTROLLER, value, self._registration.lease)
+            await self._store.transact((), [Branch((), (put,))])
+
+    patch.setattr(Controller, "_campaign", seize)
+
+
+@planted(seed=1)
+def rule_18_a_broken_watch_goes_on_from_now(patch: pytest.MonkeyPatch) -> None:
+    shipped = Metadata.run
+
+    async def run(self: Any) -> None:
+        began = False
+        refresh = self.refresh
+
+        async def skipped() -> Any:
+            nonlocal began
+            if not began:
+                began = True
+                return await refresh()
+            self._image = replace(self._image, revision=(await self._store.scan("")).revision)
+            return self._image
+
+        self.refresh = skipped
+        await shipped(self)
+
+    patch.setattr(Metadata, "run", run)
+
+
+@planted(seed=1)
+def rule_18_a_mute_watch_is_trusted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(store, "SILENCE_S", 1e9)
+
+
+@planted(seed=1)
+def rule_20_a_coordinator_loads_what_is_committed_only(patch: pytest.MonkeyPatch) -> None:
+    shipped = runtime.replay_log
+
+    async def replay(partition: Any, epoch: int, end: int, *more: Any) -> int:
+        return await shipped(partition, epoch, min(end, partition.high_watermark), *more)
+
+    patch.setattr(runtime, "replay_log", replay)
+
+
+@planted(seed=1)
+def rule_20_a_coordinator_answers_before_its_log_is_committed(patch: pytest.MonkeyPatch) -> None:
+    async def at_once(self: Any, hosted: Any) -> None:
+        return None
+
+    patch.setattr(Runtime, "_until_committed", at_once)
+
+
+@planted(seed=1)
+def rule_20_a_coordinator_outlives_its_leadership(patch: pytest.MonkeyPatch) -> None:
+    shipped = Runtime._follow
+
+    def follow(self: Any, index: int) -> Any:
+        hosted = self._hosted.get(index)
+        if hosted is None or not hosted.ready or hosted.partition.log.broken is not None:
+            return shipped(self, index)
+        hosted.epoch = hosted.partition.image.leader_epoch
+        return hosted
+
+    patch.setattr(Runtime, "_follow", follow)

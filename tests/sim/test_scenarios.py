@@ -83,3 +83,46 @@ def test_who_is_elected_when_it_is_dead_already_takes_nothing_along() -> None:
         world.machines[leader].start()
 
     play(script)
+
+
+def test_a_set_that_shrinks_around_a_dead_leader_takes_nothing_along() -> None:
+    """The same without an election: the controller drops the last whole follower of a leader without power."""
+
+    async def script(campaign: Campaign) -> None:
+        world = campaign.world
+        controller, leader, follower = await _roles(campaign)
+        _cut_off_from_the_other_two(campaign, controller, True)
+        await _in_sync_are(campaign, leader, follower)
+        await world.clock.sleep(1.0)
+        world.machines[leader].lose_power()
+        world.machines[follower].kill()
+        end_lease(campaign, follower)
+        await _in_sync_are(campaign, leader)
+        _cut_off_from_the_other_two(campaign, controller, False)
+        world.machines[leader].power_on()
+        world.machines[leader].start()
+        await world.clock.sleep(6.0)
+        world.machines[follower].start()
+
+    play(script)
+
+
+def test_what_was_flushed_survives_the_power_of_one_and_the_disk_of_the_other() -> None:
+    """Torn by the book, the follower leaves the set of a leader whose disk is gone; yet it has all that counts."""
+
+    async def script(campaign: Campaign) -> None:
+        world = campaign.world
+        controller, leader, follower = await _roles(campaign)
+        _cut_off_from_the_other_two(campaign, controller, True)
+        await _in_sync_are(campaign, leader, follower)
+        await world.clock.sleep(1.0)
+        world.machines[leader].lose_disk()
+        world.machines[follower].lose_power()
+        world.machines[follower].power_on()
+        world.machines[follower].start()
+        await _in_sync_are(campaign, leader)
+        _cut_off_from_the_other_two(campaign, controller, False)
+        world.machines[leader].power_on()
+        world.machines[leader].start()
+
+    play(script, flushed=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ottla_broker.controller.image import INTERNAL_TOPICS
 from ottla_broker.group.coordinator import OFFSETS_TOPIC
 from ottla_broker.partition.partition import ACKS_ALL
-from ottla_broker.requests import Appended, Fetched, FetchWant, NewTopic
+from ottla_broker.requests import LATEST_TIMESTAMP, Appended, Fetched, FetchWant, FoundOffset, NewTopic
 from ottla_core.errors import InvalidProducerEpoch, OffsetOutOfRange, OutOfOrderSequenceNumber, RequestError
 from ottla_core.ids import TopicPartition
 from sim.batches import Rec, make_batch, read_batches
@@ -201,6 +201,8 @@ class Workload:
                 position, known = 0, None  # Another topic of the same name.
                 continue
             known = spot
+            with suppress(RequestError, Unreachable):
+                await self._latest(tp)
             for offset, value in found.items():
                 if offset >= position:
                     self._world.checkers.on_read(spot, offset, value)
@@ -229,6 +231,17 @@ class Workload:
             raise got.error
         records = read_batches(got.records)
         return spot, {at: record.value or b"" for at, record in records if at < got.high_watermark}
+
+    async def _latest(self, tp: TopicPartition) -> None:
+        process = self._leader(tp)
+
+        async def work() -> None:
+            assert process is not None
+            found = process.broker.services.records.list_offset(tp, LATEST_TIMESTAMP)
+            assert isinstance(found, FoundOffset)
+            self._world.checkers.on_latest(process, process.broker._host.find(tp), found.offset)
+
+        await self._world.call(process, work, 1.0)
 
     def _leader(self, tp: TopicPartition) -> Process | None:
         """As somebody's image says, new or old."""
