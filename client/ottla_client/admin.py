@@ -6,15 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla_client.cluster import Cluster
+from ottla_client.connected import Connected
 from ottla_client.connection import told
 from ottla_client.group_admin import GroupAdmin, GroupDescription, GroupListing, PartitionLag
 from ottla_client.leaders import delete_records, list_offsets
 from ottla_client.record import CommittedOffset, OffsetAndMetadata, OffsetAndTimestamp
 from ottla_core.ids import TopicPartition
 from ottla_core.pb import broker_pb2 as pb
-from ottla_core.real.chance import RealChance
-from ottla_core.real.clock import RealClock
 
 _KINDS = {
     "set": pb.ConfigChange.KIND_SET,
@@ -92,7 +90,7 @@ class ConfigEntry:
         return self.source == "default"
 
 
-class Admin:
+class Admin(Connected):
     """Administration.
 
     >>> async with Admin("127.0.0.1:9192") as admin:
@@ -108,29 +106,8 @@ class Admin:
         *,
         request_timeout_ms: int = 30_000,
     ) -> None:
-        self._clock = RealClock()
-        self._timeout_s = request_timeout_ms / 1000
-        self._cluster = Cluster(
-            bootstrap_servers, clock=self._clock, chance=RealChance(), request_timeout_s=self._timeout_s
-        )
-        self._groups = GroupAdmin(self._cluster, self._clock, self._timeout_s)
-
-    async def start(self) -> None:
-        await self._cluster.open()
-
-    async def stop(self) -> None:
-        await self._cluster.close()
-
-    async def __aenter__(self) -> Admin:
-        try:
-            await self.start()
-        except BaseException:
-            await self.stop()
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
+        super().__init__(bootstrap_servers, request_timeout_ms=request_timeout_ms)
+        self._groups = GroupAdmin(self._cluster, self._clock, self._request_timeout_s)
 
     # ------------------------------------------------------------------ topics
 
@@ -244,14 +221,14 @@ class Admin:
             self._cluster,
             self._clock,
             timestamps,
-            timeout_s=self._timeout_s,
+            timeout_s=self._request_timeout_s,
             read_committed=isolation_level == "read_committed",
         )
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete all records before these offsets (-1: all there are). The new first offset of each partition."""
         wanted = {TopicPartition(*tp): offset for tp, offset in before.items()}
-        return await delete_records(self._cluster, self._clock, wanted, timeout_s=self._timeout_s)
+        return await delete_records(self._cluster, self._clock, wanted, timeout_s=self._request_timeout_s)
 
     # ------------------------------------------------------------------ groups
 
@@ -302,15 +279,15 @@ class Admin:
 
     @property
     def _timeout_ms(self) -> int:
-        return int(self._timeout_s * 1000)
+        return int(self._request_timeout_s * 1000)
 
     async def _ask(self, method: str, request: Any) -> Any:
         """For questions: tried again while nobody answers."""
-        return await self._cluster.call(method, request, timeout_s=self._timeout_s)
+        return await self._cluster.call(method, request, timeout_s=self._request_timeout_s)
 
     async def _change(self, method: str, request: Any) -> Any:
         """For changes: tried once, because an answer that was lost may stand for a change that was made."""
-        return await self._cluster.call(method, request, timeout_s=self._timeout_s, patient=False)
+        return await self._cluster.call(method, request, timeout_s=self._request_timeout_s, patient=False)
 
 
 def _names(names: Iterable[str], what: str = "topic") -> list[str]:

@@ -12,8 +12,8 @@ import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
 from ottla_client.assignors import Assignor, assignors_for
-from ottla_client.cluster import Cluster
 from ottla_client.committer import OnCommit
+from ottla_client.connected import Connected
 from ottla_client.consumer_machine import EARLIEST, LATEST, ConsumerMachine, ConsumerPolicy
 from ottla_client.errors import ClientClosed, ClientError
 from ottla_client.fetch_stream import FetchLimits
@@ -27,8 +27,6 @@ from ottla_client.read_ahead import ReadAhead
 from ottla_client.record import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp
 from ottla_client.serializers import Deserializer, deserializer_for
 from ottla_core.ids import TopicPartition
-from ottla_core.real.chance import RealChance
-from ottla_core.real.clock import RealClock
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +36,7 @@ _LEAVE_TIMEOUT_S = 30.0
 _ISOLATION = {"read_uncommitted": False, "read_committed": True}
 
 
-class Consumer:
+class Consumer(Connected):
     """Reads records from partitions.
 
     >>> async with Consumer("127.0.0.1:9192", group_id="greeters") as consumer:
@@ -108,23 +106,19 @@ class Consumer:
         if isolation_level not in _ISOLATION:
             raise ValueError(f"isolation_level={isolation_level!r}: choose {' or '.join(_ISOLATION)}.")
         self._read_committed = _ISOLATION[isolation_level]
-        self._clock = RealClock()
-        chance = RealChance()
-        self._cluster = Cluster(
+        super().__init__(
             bootstrap_servers,
-            clock=self._clock,
-            chance=chance,
-            request_timeout_s=request_timeout_ms / 1000,
-            backoff_s=retry_backoff_ms / 1000,
-            backoff_max_s=retry_backoff_max_ms / 1000,
-            max_age_s=metadata_max_age_ms / 1000,
+            request_timeout_ms=request_timeout_ms,
+            retry_backoff_ms=retry_backoff_ms,
+            retry_backoff_max_ms=retry_backoff_max_ms,
+            metadata_max_age_ms=metadata_max_age_ms,
         )
         self._machine = ConsumerMachine(
             ConsumerPolicy(
                 partition_bytes=max_partition_fetch_bytes,
                 buffer_bytes=prefetch_max_bytes,
-                backoff_s=retry_backoff_ms / 1000,
-                backoff_max_s=retry_backoff_max_ms / 1000,
+                backoff_s=self._backoff_s,
+                backoff_max_s=self._backoff_max_s,
             ),
             Decoding(
                 key_deserializer=deserializer_for(key_deserializer),
@@ -133,12 +127,11 @@ class Consumer:
                 read_committed=self._read_committed,
             ),
             auto_offset_reset,
-            chance.fraction,
+            self._chance.fraction,
         )
         limits = FetchLimits(fetch_min_bytes, fetch_max_bytes, fetch_max_wait_ms, self._read_committed)
         self._interceptors = tuple(interceptors)
         self._max_poll_records = max_poll_records
-        self._request_timeout_s = request_timeout_ms / 1000
         self._fetcher = Fetcher(self._cluster, self._clock, self._machine, limits, self._request_timeout_s)
         self._ahead = ReadAhead(self._machine.generation_of)
         self._group: GroupReader | None = None
@@ -156,9 +149,9 @@ class Consumer:
                 max_poll_interval_ms,
                 assignors_for(partition_assignment_strategy),
                 self._request_timeout_s,
-                retry_backoff_ms / 1000,
-                retry_backoff_max_ms / 1000,
-                metadata_max_age_ms / 1000,
+                self._backoff_s,
+                self._backoff_max_s,
+                self._metadata_max_age_s,
             )
             self._group = GroupReader(
                 self._cluster,
@@ -173,9 +166,8 @@ class Consumer:
     # ------------------------------------------------------------------ life
 
     async def start(self) -> None:
-        """Connect. `async with` does it for you."""
         self._fetcher.listen()
-        await self._cluster.open()
+        await super().start()
         self._fetcher.start()
 
     async def stop(self) -> None:
@@ -188,18 +180,7 @@ class Consumer:
             log.warning("The group was not left in time; it goes on when the session of this member ends.")
         finally:
             self._fetcher.stop()
-            await self._cluster.close()
-
-    async def __aenter__(self) -> Consumer:
-        try:
-            await self.start()
-        except BaseException:
-            await self.stop()
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
+            await super().stop()
 
     # ------------------------------------------------------------------ what to read
 

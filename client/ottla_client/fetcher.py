@@ -11,12 +11,15 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from ottla_client.cluster import Cluster, TopicLayout
+from ottla_client.connection import Broker
 from ottla_client.consumer_machine import COMMITTED, ConsumerMachine, Lookup, Want
 from ottla_client.errors import ClientError
 from ottla_client.fetch_stream import FetchLimits, FetchStream
 from ottla_client.fetched import aborted_pairs
 from ottla_client.leaders import list_offsets
+from ottla_client.pump import Pump
 from ottla_client.record import OffsetAndMetadata, OffsetAndTimestamp
+from ottla_client.streams import Streams
 from ottla_core.errors import RequestError
 from ottla_core.ids import TopicPartition
 from ottla_core.pb import broker_pb2 as pb
@@ -46,25 +49,26 @@ class Fetcher:
         self._request_timeout_s = request_timeout_s
         #: Set by whoever knows a group.
         self.find_committed: FindCommitted | None = None
-        self._streams: dict[int, FetchStream] = {}
+        # A broker may keep a fetch for as long as it is told to, before its time to answer begins.
+        self._streams = Streams(cluster, self._new_stream, request_timeout_s + limits.max_wait_ms / 1000)
+        self._pump = Pump(clock, self._do_all)
+        #: Ask for the pump: something may have changed.
+        self.schedule = self._pump.schedule
         #: Set when there may be something to take.
         self.changed = asyncio.Event()
-        self._pump_scheduled = False
-        self._timer: asyncio.TimerHandle | None = None
         self._refreshing = False
-        self.running = False
-        self._loop: asyncio.AbstractEventLoop
+
+    @property
+    def running(self) -> bool:
+        return self._pump.running
 
     def start(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.running = True
-        self.schedule()
+        """Once the cluster answers."""
+        self._pump.start()
 
     def stop(self) -> None:
-        self.running = False
+        self._pump.stop()
         self.changed.set()
-        if self._timer is not None:
-            self._timer.cancel()
 
     def listen(self) -> None:
         self._cluster.listen(self._learnt)
@@ -90,67 +94,25 @@ class Fetcher:
 
     # ------------------------------------------------------------------ the pump
 
-    def schedule(self) -> None:
-        if not self._pump_scheduled and self.running:
-            self._pump_scheduled = True
-            self._loop.call_soon(self._pump)
-
-    def _pump(self) -> None:
-        self._pump_scheduled = False
-        if not self.running:
-            return
-        now = self._clock.monotonic()
-        self._break_overdue(now)
+    def _do_all(self, now: float) -> list[float | None]:
+        self._streams.break_overdue(now)
         if self._machine.stale_topics and not self._refreshing:
             self._refreshing = True
             self._cluster.background.spawn(self._refresh_stale(), "metadata")
         lookups = self._machine.lookups(now)
         if lookups:
             self._cluster.background.spawn(self._look_up(lookups), "offset lookup")
-        for leader, wants in self._machine.plan(now, self._outstanding).items():
-            stream = self._stream_to(leader)
+        for leader, wants in self._machine.plan(now, self._streams.outstanding).items():
+            stream = self._streams.to(leader)
             if stream is None:
                 for want in wants:
                     self._machine.lost(want, now)
             else:
                 stream.send(wants)
-        self._set_timer(now)
+        return [self._machine.wakes_at(now), *self._streams.overdue_at()]
 
-    def _break_overdue(self, now: float) -> None:
-        limit_s = self._request_timeout_s + self._limits.max_wait_ms / 1000
-        for stream in list(self._streams.values()):
-            sent_at = stream.oldest_sent_at()
-            if sent_at is not None and sent_at + limit_s <= now:
-                log.warning(
-                    "%s did not answer within request_timeout_ms; connecting anew", stream.broker.address
-                )
-                stream.break_off()
-
-    def _set_timer(self, now: float) -> None:
-        times = [self._machine.wakes_at(now)]
-        limit_s = self._request_timeout_s + self._limits.max_wait_ms / 1000
-        for stream in self._streams.values():
-            sent_at = stream.oldest_sent_at()
-            times.append(None if sent_at is None else sent_at + limit_s)
-        when = min((time for time in times if time is not None), default=None)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if when is not None:
-            self._timer = self._loop.call_later(max(0.001, when - now), self.schedule)
-
-    def _outstanding(self, leader: int) -> int:
-        stream = self._streams.get(leader)
-        return 0 if stream is None else stream.outstanding
-
-    def _stream_to(self, leader: int) -> FetchStream | None:
-        stream = self._streams.get(leader)
-        if stream is not None:
-            return stream
-        broker = self._cluster.broker(leader)
-        if broker is None:
-            return None
-        stream = self._streams[leader] = FetchStream(
+    def _new_stream(self, broker: Broker) -> FetchStream:
+        return FetchStream(
             broker,
             limits=self._limits,
             clock=self._clock,
@@ -159,7 +121,6 @@ class Fetcher:
             on_done=self._fetch_done,
             on_lost=self._stream_lost,
         )
-        return stream
 
     def _fetched(self, want: Want, got: pb.FetchedPartition, error: RequestError | None) -> None:
         self._machine.fetched(
@@ -176,9 +137,7 @@ class Fetcher:
         self.schedule()
 
     def _stream_lost(self, stream: FetchStream, requests: list[list[Want]]) -> None:
-        for leader, known in list(self._streams.items()):
-            if known is stream:
-                del self._streams[leader]
+        self._streams.forget(stream)
         now = self._clock.monotonic()
         for wants in requests:
             for want in wants:

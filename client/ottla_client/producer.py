@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ottla_client.accumulator import Accumulator
-from ottla_client.cluster import Cluster
+from ottla_client.connected import Connected
 from ottla_client.delivery import Delivery
 from ottla_client.errors import (
     BufferExhausted,
@@ -25,8 +25,6 @@ from ottla_client.producer_machine import Policy, ProducerMachine
 from ottla_client.record import Headers, ProducerRecord, RecordMetadata
 from ottla_client.sender import Sender
 from ottla_client.serializers import Serializer, bytes_serializer, serializer_for
-from ottla_core.real.chance import RealChance
-from ottla_core.real.clock import RealClock
 from ottla_core.records.compression import Compression
 
 log = logging.getLogger(__name__)
@@ -40,7 +38,7 @@ _ACKS: dict[str | int, int] = {"all": -1, "-1": -1, "1": 1, "0": 0, -1: -1, 1: 1
 _IDEMPOTENT_IN_FLIGHT_MAX = 5
 
 
-class Producer:
+class Producer(Connected):
     """Sends records to topics.
 
     >>> async with Producer("127.0.0.1:9192") as producer:
@@ -99,18 +97,14 @@ class Producer:
             raise ValueError(f"acks={acks!r}: choose 0, 1 or 'all'.")
         self._acks = _ACKS[acks]
         idempotent = _check_idempotence(enable_idempotence, self._acks, max_in_flight, retries)
-        self._clock = RealClock()
-        chance = RealChance()
-        self._cluster = Cluster(
+        super().__init__(
             bootstrap_servers,
-            clock=self._clock,
-            chance=chance,
-            request_timeout_s=request_timeout_ms / 1000,
-            backoff_s=retry_backoff_ms / 1000,
-            backoff_max_s=retry_backoff_max_ms / 1000,
-            max_age_s=metadata_max_age_ms / 1000,
+            request_timeout_ms=request_timeout_ms,
+            retry_backoff_ms=retry_backoff_ms,
+            retry_backoff_max_ms=retry_backoff_max_ms,
+            metadata_max_age_ms=metadata_max_age_ms,
         )
-        self._partitioner = partitioner_for(partitioner, chance)
+        self._partitioner = partitioner_for(partitioner, self._chance)
         self._accumulator = Accumulator(
             batch_bytes=batch_size,
             linger_s=linger_ms / 1000,
@@ -125,18 +119,17 @@ class Producer:
             Policy(
                 max_in_flight=max_in_flight,
                 retries=retries,
-                backoff_s=retry_backoff_ms / 1000,
-                backoff_max_s=retry_backoff_max_ms / 1000,
+                backoff_s=self._backoff_s,
+                backoff_max_s=self._backoff_max_s,
                 request_bytes=max_request_size,
                 idempotent=idempotent,
             ),
-            chance.fraction,
+            self._chance.fraction,
         )
         self._key_serializer = serializer_for(key_serializer)
         self._value_serializer = serializer_for(value_serializer)
         self._interceptors = tuple(interceptors)
         self._delivery_timeout_s = delivery_timeout_ms / 1000
-        self._request_timeout_s = request_timeout_ms / 1000
         #: By then every record has been acknowledged or has failed, whatever happens.
         self.stop_timeout_s = self._delivery_timeout_s + self._request_timeout_s
         self._max_block_s = max_block_ms / 1000
@@ -146,7 +139,7 @@ class Producer:
             self._machine,
             self._clock,
             acks=self._acks,
-            request_timeout_s=request_timeout_ms / 1000,
+            request_timeout_s=self._request_timeout_s,
         )
         self._sends = 0
         # Looked up once, used per record.
@@ -158,23 +151,16 @@ class Producer:
     # ------------------------------------------------------------------ life
 
     async def start(self) -> None:
-        """Connect. `async with` does it for you."""
-        await self._sender.start()
+        self._sender.listen()
+        await super().start()
+        self._sender.start()
 
     async def stop(self) -> None:
         """Wait until all is acknowledged or has failed, then disconnect. Ends within `stop_timeout_s`, and a little."""
-        await self._sender.stop(self.stop_timeout_s)
-
-    async def __aenter__(self) -> Producer:
         try:
-            await self.start()
-        except BaseException:
-            await self.stop()
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
+            await self._sender.stop(self.stop_timeout_s)
+        finally:
+            await super().stop()
 
     # ------------------------------------------------------------------ sending
 

@@ -15,10 +15,12 @@ from typing import Any
 
 from ottla_client.accumulator import Accumulator, Batch, Lane, Outcome
 from ottla_client.cluster import Cluster, TopicLayout
-from ottla_client.connection import told
+from ottla_client.connection import Broker, told
 from ottla_client.errors import BufferExhausted, ClientClosed, ClientError
 from ottla_client.produce_stream import ProduceStream
 from ottla_client.producer_machine import ProducerMachine
+from ottla_client.pump import Pump
+from ottla_client.streams import Streams
 from ottla_core.errors import RequestError
 from ottla_core.ids import TopicPartition
 from ottla_core.pb import broker_pb2 as pb
@@ -61,45 +63,44 @@ class Sender:
         self._request_timeout_s = request_timeout_s
         #: Empty unless running, so that one look tells a caller both.
         self.topics: dict[str, Topic] = {}
-        self.running = False
-        self._streams: dict[int, ProduceStream] = {}
+        self._streams = Streams(cluster, self._new_stream, request_timeout_s)
+        self._pump = Pump(clock, self._do_all)
+        #: Ask for the pump: something may have changed.
+        self.schedule = self._pump.schedule
         #: Who waits for room in the buffer, first come first served.
         self._waiters: deque[asyncio.Future[None]] = deque()
-        self._pump_scheduled = False
-        self._timer: asyncio.TimerHandle | None = None
         self._errands: set[str] = set()
-        self._loop: asyncio.AbstractEventLoop
 
     # ------------------------------------------------------------------ life
 
-    async def start(self) -> None:
-        self._loop = asyncio.get_running_loop()
+    @property
+    def running(self) -> bool:
+        return self._pump.running
+
+    def listen(self) -> None:
         self._cluster.listen(self._learnt)
-        await self._cluster.open()
-        self.running = True
-        self.schedule()
+
+    def start(self) -> None:
+        """Once the cluster answers."""
+        self._pump.start()
 
     async def stop(self, timeout_s: float) -> None:
-        """Send and wait for all, then disconnect. What is not settled by then fails with ClientClosed."""
+        """Send and wait for all. What is not settled by then fails with ClientClosed."""
         try:
             if self.running:
                 async with asyncio.timeout(timeout_s):
                     await self.flush()
                 # With acks=0 nobody has said yet that it arrived.
-                streams = list(self._streams.values())
-                await asyncio.gather(*(stream.finish(_FINISH_TIMEOUT_S) for stream in streams))
+                await asyncio.gather(*(stream.finish(_FINISH_TIMEOUT_S) for stream in self._streams))
         except TimeoutError:
             log.error("The producer was closed after %g s; not all was acknowledged", timeout_s)
         finally:
-            self.running = False
+            self._pump.stop()
             self.topics.clear()
-            if self._timer is not None:
-                self._timer.cancel()
             closed = ClientClosed("The producer was closed before the record was acknowledged.")
             for batch in list(self._accumulator.unsettled.values()):
                 self._accumulator.settle(batch, Outcome(error=closed))
             self._wake_waiters()
-            await self._cluster.close()
 
     async def flush(self) -> None:
         """Send all that waits now; return when it is settled."""
@@ -109,7 +110,7 @@ class Sender:
         if not waiting:
             return
         left = len(waiting)
-        done: asyncio.Future[None] = self._loop.create_future()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def one_less(_batch: Batch) -> None:
             nonlocal left
@@ -128,7 +129,7 @@ class Sender:
 
     async def room(self, left_s: float) -> None:
         """Wait until some batch is settled. BufferExhausted if none is in time."""
-        waiter: asyncio.Future[None] = self._loop.create_future()
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         # What lingers must go: nothing else would ever make room.
         self._accumulator.flush()
@@ -152,60 +153,25 @@ class Sender:
 
     # ------------------------------------------------------------------ the pump
 
-    def schedule(self) -> None:
-        if not self._pump_scheduled and self.running:
-            self._pump_scheduled = True
-            self._loop.call_soon(self._pump)
-
-    def _pump(self) -> None:
-        """Do all that can be done now, and set the timer for the rest."""
-        self._pump_scheduled = False
-        if not self.running:
-            return
-        now = self._clock.monotonic()
+    def _do_all(self, now: float) -> list[float | None]:
         self._machine.expire(now)
-        for stream in list(self._streams.values()):
-            sent_at = stream.oldest_sent_at()
-            if sent_at is not None and sent_at + self._request_timeout_s <= now:
-                log.warning(
-                    "%s did not answer within request_timeout_ms; connecting anew", stream.broker.address
-                )
-                stream.break_off()
+        self._streams.break_overdue(now)
         for send in self._machine.drain(now):
-            found = self._stream_to(send.leader)
-            if found is None:
+            stream = self._streams.to(send.leader)
+            if stream is None:
                 for batch in send.batches:
                     self._machine.lost(batch, now)
             else:
-                found.send(send.batches)
+                stream.send(send.batches)
         if self._machine.wants_identity:
             self._run_errand("identity", self._fetch_identity)
         if self._machine.stale_topics:
             self._run_errand("metadata", self._refresh_stale)
         self._wake_waiters()
-        self._set_timer(now)
+        return [self._machine.wakes_at(), *self._streams.overdue_at()]
 
-    def _set_timer(self, now: float) -> None:
-        times = [self._machine.wakes_at()]
-        for stream in self._streams.values():
-            sent_at = stream.oldest_sent_at()
-            times.append(None if sent_at is None else sent_at + self._request_timeout_s)
-        when = min((time for time in times if time is not None), default=None)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if when is not None:
-            # A millisecond is the finest grain worth waking for.
-            self._timer = self._loop.call_later(max(0.001, when - now), self.schedule)
-
-    def _stream_to(self, leader: int) -> ProduceStream | None:
-        stream = self._streams.get(leader)
-        if stream is not None:
-            return stream
-        broker = self._cluster.broker(leader)
-        if broker is None:
-            return None
-        stream = self._streams[leader] = ProduceStream(
+    def _new_stream(self, broker: Broker) -> ProduceStream:
+        return ProduceStream(
             broker,
             acks=self._acks,
             timeout_ms=int(self._request_timeout_s * 1000),
@@ -214,7 +180,6 @@ class Sender:
             on_answer=self._answered,
             on_lost=self._stream_lost,
         )
-        return stream
 
     def _answered(self, batch: Batch, answer: pb.PartitionProduced) -> None:
         if answer.HasField("error"):
@@ -226,9 +191,7 @@ class Sender:
         self.schedule()
 
     def _stream_lost(self, stream: ProduceStream, requests: list[list[Batch]]) -> None:
-        for leader, known in list(self._streams.items()):
-            if known is stream:
-                del self._streams[leader]
+        self._streams.forget(stream)
         now = self._clock.monotonic()
         for batches in requests:
             for batch in batches:

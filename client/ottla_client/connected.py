@@ -1,0 +1,58 @@
+"""What producer, consumer and admin have in common: a cluster to talk to, and a life from start to stop. [S]"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from ottla_client.cluster import Cluster
+from ottla_core.real.chance import RealChance
+from ottla_core.real.clock import RealClock
+
+
+class Connected:
+    """`async with` starts and stops it; a start that fails stops what it has begun."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str],
+        *,
+        request_timeout_ms: float,
+        retry_backoff_ms: float = 100,
+        retry_backoff_max_ms: float = 1000,
+        metadata_max_age_ms: float = 300_000,
+    ) -> None:
+        self._clock = RealClock()
+        self._chance = RealChance()
+        self._request_timeout_s = request_timeout_ms / 1000
+        self._backoff_s = retry_backoff_ms / 1000
+        self._backoff_max_s = retry_backoff_max_ms / 1000
+        self._metadata_max_age_s = metadata_max_age_ms / 1000
+        self._cluster = Cluster(
+            bootstrap_servers,
+            clock=self._clock,
+            chance=self._chance,
+            request_timeout_s=self._request_timeout_s,
+            backoff_s=self._backoff_s,
+            backoff_max_s=self._backoff_max_s,
+            max_age_s=self._metadata_max_age_s,
+        )
+
+    async def start(self) -> None:
+        """Connect. `async with` does it for you."""
+        await self._cluster.open()
+
+    async def stop(self) -> None:
+        """Disconnect."""
+        await self._cluster.close()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
