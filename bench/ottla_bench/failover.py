@@ -65,8 +65,8 @@ class Failovers:
         until_whole(trio)
         controller = trio.controller()
         victim = controller if case.is_controller else next(b for b in trio.pids if b != controller)
-        partition = partition_led_by(trio, topic, victim)
         time.sleep(max(0.0, self._disturbed_at + trio.lull_s - time.monotonic()))
+        partition = partition_led_by(trio, topic, victim)
         seen = self._under_writers(case, topic, partition, victim)
         for name, one in seen.items():
             self._say(

@@ -86,17 +86,17 @@ class Leading:
 
     # ------------------------------------------------------------------ events
 
-    def appended(self) -> None:
-        """Something was written, or flushed: send it, and see whether it is committed."""
+    def appended(self, size: int = 0) -> None:
+        """So many bytes were written, or something was flushed: send them, and see whether it is committed."""
         effects = self.machine.appended(self._partition.position)
         if effects:
             self._do(effects)
-        self.tell_followers()
+        self.tell_followers(size)
 
-    def tell_followers(self) -> None:
-        """There is something to send: batches, or where the log begins now."""
+    def tell_followers(self, size: int = 0) -> None:
+        """There is something to send: `size` bytes of batches, or where the log begins now."""
         for outlet in self._outlets.values():
-            outlet.mark()
+            outlet.mark(size)
 
     def hear(self, said: Position, outlet: Outlet) -> list[LeaderEffect]:
         """A follower's position; what is left to do is its stream's part."""

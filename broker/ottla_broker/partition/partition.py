@@ -211,7 +211,7 @@ class Partition:
         if not info.duplicate:
             self.note_appended(info)
             if leading is not None:
-                leading.appended()
+                leading.appended(info.size_bytes)
             elif not self.log.config.flush_before_ack:
                 self._advance_alone()
         return Appended(

@@ -2,8 +2,8 @@
 
 Theory of operation. Each partition that the follower wants has a `Sending`: the next offset to send, and what is
 under way. An append marks it, and the writer, if it sleeps, wakes in the same turn of the loop: no timer and no poll
-lies between an append and its frame. While a frame is being taken by the link, further appends pile up in the log and
-go together in the next one; so frames are small when there is little to do and large under load.
+lies between an append and its frame. While a frame is under way, further appends pile up in the log and go together in
+the next one; so frames are small when there is little to do and large under load.
 
 * S1: one writer task per stream; grpc.aio allows no second concurrent write.
 * S2: bytes and frames sent and not yet reported back are bounded, whatever the transport buffers. That bounds the
@@ -49,9 +49,11 @@ _FRAME_BYTES = 1024 * 1024
 _FRAME_SECTIONS = 512
 #: Sent and not reported: a few frames, so that the follower never waits for us. This is what bounds its memory.
 _IN_FLIGHT_BYTES = 4 * _FRAME_BYTES
-#: Frames with batches that were sent and not reported. Two keep both ends busy; what is appended meanwhile goes
-#: together in the next one, so the busier a follower is, the larger its frames become, and the fewer.
+#: Frames with batches that were sent and not reported: two of half the size keep both ends busy.
 _FRAMES_FLYING_MAX = 2
+#: While one is under way another leaves only if it is as large as this; what is less waits for the first to land, and
+#: is more by then (Nagle's rule). A frame and its report cost gRPC on both ends together as much as 300 KB of batches.
+_WORTHWHILE_BYTES = _FRAME_BYTES // 2
 #: The same bound in bytes for who catches up: what an in-sync append may have to wait behind, some milliseconds.
 _BEHIND_BYTES = 512 * 1024
 #: One helping of a catching-up partition.
@@ -117,9 +119,13 @@ class Sending:
     def heard_at(self) -> float:
         return self.stream.heard_at
 
-    def mark(self) -> None:
+    def mark(self, size: int = 0) -> None:
+        stream = self.stream
+        stream.waiting_bytes += size
         if not self.is_queued:
-            self.stream.enqueue(self)
+            stream.enqueue(self)
+        elif stream.waiting_bytes >= _WORTHWHILE_BYTES:
+            stream.wake()
 
     def mark_watermark(self) -> None:
         if not self.is_queued:
@@ -153,6 +159,8 @@ class FollowStream:
         self._sent_bytes = 0
         self._landed_bytes = 0
         self._frames: deque[int] = deque()
+        #: About how much was appended and not sent; where it is wrong, a frame is smaller or later by one round trip.
+        self.waiting_bytes = 0
         self._wake = asyncio.Event()
         self._beat_due = False
         self._spoke = False
@@ -299,7 +307,7 @@ class FollowStream:
             landed += flying.popleft()[1]
         if landed:
             self._account(sending, -landed)
-            self._wake.set()  # There may be room again.
+            self.wake()  # There may be room again.
 
     def _account(self, sending: Sending, size: int) -> None:
         """`size` more bytes of it are under way, or fewer."""
@@ -347,7 +355,19 @@ class FollowStream:
             sending.is_behind = behind
             self._flying_behind_bytes += sending.flying_bytes if behind else -sending.flying_bytes
         (self._behind if behind else self._live).append(sending)
-        self._wake.set()
+        self.wake()
+
+    def wake(self) -> None:
+        """Batches wait, or there is room for them: have the writer look, if it could send them."""
+        if self._may_send() and (self._live or self._behind):
+            self._wake.set()
+
+    def _may_send(self) -> bool:
+        frames = len(self._frames)
+        if not frames:
+            return True
+        # Who catches up has whole helpings, and a bound of its own.
+        return frames < _FRAMES_FLYING_MAX and (self.waiting_bytes >= _WORTHWHILE_BYTES or bool(self._behind))
 
     def enqueue_soon(self, sending: Sending) -> None:
         self._marks[sending] = None
@@ -381,7 +401,7 @@ class FollowStream:
         if count:
             parts += self._told
             self._told = []
-        if len(self._frames) < _FRAMES_FLYING_MAX:
+        if self._may_send():
             sent = self._sent_bytes
             room = min(_FRAME_BYTES, _IN_FLIGHT_BYTES - self._flying_bytes)
             more, room = self._take(self._live, room, _FRAME_BYTES, parts)
@@ -391,6 +411,8 @@ class FollowStream:
                 count += self._take(self._behind, room, _HELPING_BYTES, parts)[0]
             if self._sent_bytes > sent:
                 self._frames.append(self._sent_bytes)
+            is_all = not self._live and not self._behind
+            self.waiting_bytes = 0 if is_all else max(0, self.waiting_bytes - self._sent_bytes + sent)
         if not count and not self._beat_due:
             return None
         self._beat_due = False

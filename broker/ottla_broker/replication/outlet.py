@@ -13,8 +13,8 @@ class Outlet(Protocol):
     def heard_at(self) -> float:
         """When the follower last said anything, by the monotonic clock."""
 
-    def mark(self) -> None:
-        """There is more to send."""
+    def mark(self, size: int = 0) -> None:
+        """There is more to send: `size` bytes of batches, or something else."""
 
     def mark_watermark(self) -> None:
         """The high watermark has moved."""

@@ -1,0 +1,87 @@
+"""How a leader cuts what it sends into frames: at once when nothing is under way, together when something is."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+from broker.replication.cluster import TOPIC_ID, Cluster, cluster
+from ottla_broker.replication import follow_wire as wire
+from ottla_broker.replication.follow_wire import PositionEntry, Says
+from ottla_core.ports.peers import FollowLink
+from sim.batches import read_batches
+from sim.peers import SimPeers
+
+KEY = wire.partition_key(TOPIC_ID, 0)
+
+
+class HandFollower:
+    """Broker 3's copy of the partition, by hand: it reports when the test says so."""
+
+    def __init__(self, link: FollowLink, own: UUID, leader: UUID) -> None:
+        self._link = link
+        self._own, self._leader = own.bytes, leader.bytes
+
+    async def report(self, says: Says, end: int) -> None:
+        entry = PositionEntry(KEY, says, 0, 0 if end else -1, end, end)
+        await self._link.send(wire.encode_positions(self._own, self._leader, [entry]))
+
+    async def lengths(self, within_s: float = 5.0) -> list[int]:
+        """The lengths of the records in the next frame that has any; empty if none comes in time."""
+        try:
+            async with asyncio.timeout(within_s):
+                while True:
+                    frame = await self._link.receive()
+                    assert frame is not None
+                    sections = wire.decode_batches(frame, wire.decode_header(frame).count)
+                    records = b"".join(bytes(section.records) for section in sections)
+                    if records:
+                        return [len(record.value or b"") for _, record in read_batches(records)]
+        except TimeoutError:
+            return []
+
+
+async def followed_by_hand(world: Cluster) -> HandFollower:
+    link = await SimPeers(world.net, 3).follow(1)
+    own, leader = world.nodes[3].incarnation, world.nodes[1].incarnation
+    await link.send(wire.encode_hello(own.bytes, leader.bytes, 3, 1))
+    follower = HandFollower(link, own, leader)
+    await follower.report(Says.WANT, 0)
+    await asyncio.sleep(0.05)
+    return follower
+
+
+async def test_a_write_alone_leaves_at_once_and_small_ones_behind_it_go_together() -> None:
+    async with cluster() as world:
+        follower, leader = await followed_by_hand(world), world.nodes[1]
+        leader.append("a")
+        assert await follower.lengths() == [1]
+        for value in ("bb", "cc", "dd"):
+            leader.append(value)
+        assert await follower.lengths(0.1) == []
+        await follower.report(Says.HAVE, 1)
+        assert await follower.lengths() == [2, 2, 2]
+
+
+async def test_what_is_large_does_not_wait_for_the_frame_before_but_for_the_one_before_that() -> None:
+    async with cluster() as world:
+        follower, leader = await followed_by_hand(world), world.nodes[1]
+        leader.append("a")
+        assert await follower.lengths() == [1]
+        leader.append("b")
+        leader.append("x" * 600_000)
+        assert await follower.lengths() == [1, 600_000]
+        leader.append("y" * 600_000)
+        assert await follower.lengths(0.1) == []
+        await follower.report(Says.HAVE, 1)
+        assert await follower.lengths() == [600_000]
+
+
+async def test_a_follower_that_begins_again_is_sent_everything_again() -> None:
+    async with cluster() as world:
+        follower, leader = await followed_by_hand(world), world.nodes[1]
+        leader.append("a")
+        assert await follower.lengths() == [1]
+        leader.append("b")
+        await follower.report(Says.WANT, 0)
+        assert await follower.lengths() == [1, 1]
