@@ -128,7 +128,11 @@ class Broker:
         """Read the log directories, after a dirty stop with a scan, and find out which cluster this is."""
         config = self._config
         dirs = LogDirs(
-            self._disk, config.log_dirs.dirs, broker_id=config.process.broker_id, chance=self._chance
+            self._disk,
+            config.log_dirs.dirs,
+            broker_id=config.process.broker_id,
+            chance=self._chance,
+            probe=self._metrics.log,
         )
         await self._offload.run(lambda: dirs.open(now_ms=self._clock.wall_ms()))
         seen = Seen(dirs.cluster_id, dirs.revision)

@@ -179,9 +179,19 @@ class LogProbe:
     reads_cold: int = counter("ottla_log_reads_cold_total", "Reads that waited for the disk.")
     flushes: int = counter("ottla_log_flushes_total", "fsync calls.")
     flush_seconds: Histogram = seconds("ottla_log_flush_seconds", "Time of one fsync.")
+    segments_rolled: int = counter("ottla_log_segments_rolled_total", "Segments sealed for a new one.")
     segments_deleted: int = counter("ottla_log_segments_deleted_total", "Segments removed by retention.")
     compactions: int = counter("ottla_log_compactions_total", "Passes of the cleaner.")
     compacted_bytes: int = counter("ottla_log_compacted_bytes_total", "Bytes read by the cleaner.")
+    recovered_bytes: int = counter(
+        "ottla_log_recovered_bytes_total", "Bytes read and checked at start, after a stop that was not clean."
+    )
+    recovery_cut_bytes: int = counter(
+        "ottla_log_recovery_cut_bytes_total", "Of these, cut off: torn by the stop, or behind what was."
+    )
+    corruptions: int = counter(
+        "ottla_log_corruptions_total", "Times damage was met below what a stop can tear. Never served."
+    )
     dirs_offline: int = gauge("ottla_log_dirs_offline", "Log folders given up after an error.")
 
 
@@ -341,7 +351,15 @@ class Metrics:
             "ottla_broker_info", "gauge", "Always 1; its labels say which broker this is.",
             [Sample("", tuple(sorted(self._info.items())), 1)],
         )  # fmt: skip
-        for probe in (self.kafka, self.grpc, self.log, self.partitions, self.replication, self.metadata):
+        for probe in (
+            self.kafka,
+            self.grpc,
+            self.log,
+            self.partitions,
+            self.replication,
+            self.groups,
+            self.metadata,
+        ):
             yield from _families_of(probe)
         yield from self.topics.families()
 

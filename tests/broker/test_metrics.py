@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,6 +14,7 @@ from ottla_broker.exposition import write_text
 from ottla_broker.metrics import (
     OTHER,
     SECONDS_BOUNDS,
+    GroupsProbe,
     GrpcEdgeProbe,
     Histogram,
     KafkaEdgeProbe,
@@ -21,6 +22,7 @@ from ottla_broker.metrics import (
     MetadataProbe,
     Metrics,
     PartitionsProbe,
+    ReplicationProbe,
 )
 
 
@@ -119,7 +121,15 @@ def test_every_probe_is_written_by_somebody() -> None:
     """A metric that is always zero says that all is well when nobody looks."""
     package = Path(metrics_module.__file__).parent
     code = "".join(path.read_text() for path in package.rglob("*.py"))
-    probes = (KafkaEdgeProbe, GrpcEdgeProbe, LogProbe, PartitionsProbe, MetadataProbe)
+    probes = (
+        KafkaEdgeProbe,
+        GrpcEdgeProbe,
+        LogProbe,
+        PartitionsProbe,
+        ReplicationProbe,
+        GroupsProbe,
+        MetadataProbe,
+    )
     unwritten = [
         f"{probe.__name__}.{part.name}"
         for probe in probes
@@ -127,6 +137,14 @@ def test_every_probe_is_written_by_somebody() -> None:
         if not re.search(rf"\.{part.name}\b( \+?= |\.add\(|\.of\(|\.observe\(|[,)\]}}])", code)
     ]
     assert unwritten == []
+
+
+def test_every_probe_is_on_the_page() -> None:
+    metrics = Metrics()
+    names = {family.name for family in metrics.families()}
+    probes = [value for value in vars(metrics).values() if is_dataclass(value)]
+    assert len(probes) == 7
+    assert {part.metadata["name"] for probe in probes for part in fields(probe)} <= names
 
 
 def test_names_follow_the_conventions_and_are_unique() -> None:

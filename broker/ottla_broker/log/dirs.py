@@ -18,6 +18,7 @@ from ottla_broker.log.checkpoint import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_ST
 from ottla_broker.log.dir_files import Folder, ForeignDirectory, LogDir
 from ottla_broker.log.log import Log
 from ottla_broker.log.properties import DirectoryIdentity
+from ottla_broker.metrics import LogProbe
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.errors import CorruptMessage, KafkaStorageError
 from ottla_core.ids import TopicPartition
@@ -30,7 +31,15 @@ _REVISION = "metadata-revision"
 
 
 class LogDirs:
-    def __init__(self, disk: Disk, paths: Sequence[str], *, broker_id: int, chance: Chance) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        paths: Sequence[str],
+        *,
+        broker_id: int,
+        chance: Chance,
+        probe: LogProbe | None = None,
+    ) -> None:
         self.dirs = [LogDir(disk, path.rstrip("/") or "/") for path in paths]
         #: The greatest revision of the metadata store that this broker has acted on (design rule 18).
         self.revision = 0
@@ -39,6 +48,7 @@ class LogDirs:
         self._disk = disk
         self._broker_id = broker_id
         self._chance = chance
+        self._probe = probe or LogProbe()
         self._logs: dict[TopicPartition, Log] = {}
         #: Scanned after a dirty stop, and not asked for yet; or found to be damaged.
         self._recovered: dict[TopicPartition, Log | Exception] = {}
@@ -115,6 +125,7 @@ class LogDirs:
                     self._recovered[tp] = self._load(log_dir, tp, TopicConfig(), now_ms)
                 except CorruptMessage as error:
                     # Below the recovery point, so not from a crash: this partition is damaged, the disk need not be.
+                    self._probe.corruptions += 1
                     self._recovered[tp] = error
 
     @property
@@ -222,6 +233,8 @@ class LogDirs:
             if log is None:
                 log = self._load(log_dir, tp, config, now_ms)
         except CorruptMessage as error:
+            if error is not log:
+                self._probe.corruptions += 1  # Else it was counted when it was found.
             self._recovered[tp] = error
             raise OSError(errno.EIO, f"the log of {tp} is damaged: {error}") from error
         except OSError as error:
@@ -243,6 +256,7 @@ class LogDirs:
             log_start=log_dir.log_starts.get(tp, 0),
             now_ms=now_ms,
             facts=facts,
+            probe=self._probe,
         )
         log.mark_checkpointed(max(log.recovery_point, point))
         return log

@@ -42,6 +42,7 @@ from ottla_broker.log.snapshots import (
 )
 from ottla_broker.log.times import FoundTime, find_newest, find_time
 from ottla_broker.log.validation import Rules, accept, follow
+from ottla_broker.metrics import LogProbe
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.errors import (
     CorruptMessage,
@@ -86,12 +87,15 @@ class Log:
         "epochs",
         "on_broken",
         "path",
+        "probe",
         "producers",
         "segments",
         "start_offset",
     )
 
-    def __init__(self, disk: Disk, path: str, config: TopicConfig, loaded: recovery.Loaded) -> None:
+    def __init__(
+        self, disk: Disk, path: str, config: TopicConfig, loaded: recovery.Loaded, probe: LogProbe
+    ) -> None:
         self.path = path
         self.config = config
         self._rules = Rules.of(config)
@@ -110,6 +114,9 @@ class Log:
         self._flushing = Flushing(disk, path, loaded.recovery_point)
         self._doomed = Doomed(disk)
         self._housekeeper = Housekeeper()
+        self.probe = probe
+        probe.recovered_bytes += loaded.scanned_bytes
+        probe.recovery_cut_bytes += loaded.cut_bytes
 
     @classmethod
     def open(
@@ -123,6 +130,7 @@ class Log:
         log_start: int = 0,
         now_ms: int,
         facts: CleanStop | None = None,
+        probe: LogProbe | None = None,
     ) -> Log:
         """Load what is in the folder, or begin an empty log. Without `clean`, check it and cut bad ends.
 
@@ -138,7 +146,7 @@ class Log:
             now_ms=now_ms,
             facts=facts,
         )
-        return cls(disk, path, config, loaded)
+        return cls(disk, path, config, loaded, probe or LogProbe())
 
     def __repr__(self) -> str:
         return f"Log({self.path!r}, {self.start_offset}..{self.end_offset})"
@@ -286,6 +294,7 @@ class Log:
         if self._flushing.is_overstated:
             self.flush()  # Else recovery would trust the sealed segment by a checkpoint from before a cut.
         self.active.seal()
+        self.probe.segments_rolled += 1
         self._flushing.add_file(write_snapshot(self._disk, self.path, self.producers, base_offset))
         self._begin_segment(base_offset, now_ms)
 
@@ -313,6 +322,9 @@ class Log:
             return None
         try:
             return self._finder.find(self.segments, offset, max_bytes, limit_offset, end, min_one)
+        except CorruptMessage:
+            self.probe.corruptions += 1
+            raise
         except OSError as error:
             raise self._break(error) from error
 

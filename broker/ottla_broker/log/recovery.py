@@ -55,6 +55,9 @@ class Loaded(NamedTuple):
     start_offset: int
     end_offset: int
     recovery_point: int
+    #: Read and checked after a stop that was not clean, and cut off then.
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
 
 
 def load(
@@ -96,7 +99,16 @@ def load(
             segment.remove()
         return _begin(disk, path, config, epochs, names, log_start, now_ms)
     start = max(log_start, bases[0])
-    return Loaded(segments, epochs, loader.producers, start, end, end if durable is None else durable)
+    return Loaded(
+        segments,
+        epochs,
+        loader.producers,
+        start,
+        end,
+        end if durable is None else durable,
+        loader.scanned_bytes,
+        loader.cut_bytes,
+    )
 
 
 def _begin(
@@ -124,6 +136,8 @@ class _Loader:
         self.producers = ProducerStates()
         #: Whether a scan has made everything durable, because it had to change something.
         self.is_synced = False
+        self.scanned_bytes = 0
+        self.cut_bytes = 0
         self._disk = disk
         self._path = path
         self._segments = segments
@@ -229,12 +243,15 @@ class _Loader:
                 segment.aborted.append(aborted)
 
         found = segment.rescan(check_crc=True, on_batch=on_batch)
+        self.scanned_bytes += segment.size
         if found.problem is not None:
+            self.cut_bytes += segment.size - found.end_position
             segment.file.truncate(found.end_position)
         return found.next_offset, found.problem is None
 
     def _drop_from(self, at: int) -> None:
         for segment in reversed(self._segments[at:]):
+            self.cut_bytes += segment.size
             segment.remove()
         del self._segments[at:]
 

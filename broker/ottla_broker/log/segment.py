@@ -212,9 +212,11 @@ class Segment:
             return self.is_done(config, size, newest_ms, last_offset, now_ms)
         since = self.first_timestamp
         waited = newest_ms - since if since is not None and since >= 0 else now_ms - self.created_ms
+        overdue = waited - config.roll_after_ms
         return (
             held + size > config.segment_bytes
-            or waited > config.roll_after_ms - self._jitter_ms(config)
+            # Asked at every append: what this segment's own jitter is matters only close to the end.
+            or (overdue > -config.segment_jitter_ms and overdue > -self._jitter_ms(config))
             or (len(index) + 1) * ENTRY_BYTES > config.segment_index_bytes
             or (len(times) + 1) * TIME_ENTRY_BYTES > config.segment_index_bytes
         )

@@ -250,6 +250,7 @@ def test_a_damaged_header_is_an_error_and_is_not_served() -> None:
     disk.rot(segment.path(".log"), headers[0].size + 16, 0x40)  # the second batch's magic
     with pytest.raises(CorruptMessage):
         log.read(headers[1].base_offset, 1000, limit_offset=log.end_offset)
+    assert log.probe.corruptions == 1
     with pytest.raises(CorruptMessage):
         list(log.verify())
     later = log.segments[-1].base_offset
