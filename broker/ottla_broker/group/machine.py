@@ -114,6 +114,13 @@ class Machine:
         if len(group.members) + len(group.pending) >= self._settings.size_max:
             raise GroupMaxSizeReached(f"group.max.size is {self._settings.size_max}.")
 
+    def _is_surplus(self, group: Group, member: Member) -> bool:
+        """Whether enough others have come, in a group of before the limit was lowered: the first stay."""
+        if len(group.members) <= self._settings.size_max or member.joining is not None:
+            return False
+        came = sum(each.joining is not None for each in group.members.values())
+        return group.state is State.PREPARING and came >= self._settings.size_max
+
     def _hand_out_id(self, group: Group, request: JoinGroup, ticket: Ticket, now: Now, out: Decision) -> None:
         group.pending[request.new_member_id] = None
         deadline_ms = now.monotonic_ms + request.session_timeout_ms
@@ -152,6 +159,11 @@ class Machine:
 
     def _join_again(self, group: Group, request: JoinGroup, ticket: Ticket, now: Now, out: Decision) -> None:
         member = group.find(request.member_id, request.instance_id)
+        if self._is_surplus(group, member):
+            self._forget(group, member, out)
+            out.refuse(ticket, GroupMaxSizeReached(f"group.max.size is {self._settings.size_max}."))
+            self._complete_if_all_joined(group, now, out)
+            return
         same = member.protocols == request.protocols
         settled = (group.state is State.COMPLETING and same) or (
             # A leader that joins again while all is well wants partitions to be assigned anew.
@@ -421,10 +433,12 @@ class Machine:
                 self._forget(group, member, out)
             self._after_departure(group, now, out)
 
-    def resume(self, group: Group, now: Now) -> None:
+    def resume(self, group: Group, now: Now, out: Decision) -> None:
         """The group was loaded: its members have a whole session to find the new coordinator."""
         for member in group.members.values():
             self._start_session(group, member, now)
+        if len(group.members) > self._settings.size_max:
+            self._prepare(group, now, out)
 
     def _start_session(self, group: Group, member: Member, now: Now) -> None:
         if member.joining is None and member.syncing is None:

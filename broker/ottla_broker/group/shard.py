@@ -130,10 +130,11 @@ class GroupShard:
             self._probe.records_skipped += 1
 
     def loaded(self, now: Now) -> Decision:
+        out = Decision()
         for group in self.groups.values():
-            self._machine.resume(group, now)
+            self._machine.resume(group, now, out)
         self.timers.set(_EXPIRE_OFFSETS, now.monotonic_ms + self._settings.offsets_check_interval_ms)
-        return Decision()
+        return out
 
     def states(self) -> Counter[State]:
         """How many groups are in which state."""

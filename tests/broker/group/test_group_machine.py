@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from broker.group.group_driver import REBALANCE_MS, SESSION_MS, GroupDriver, subscription
@@ -202,6 +204,18 @@ def test_a_group_has_a_largest_size() -> None:
     assert refusal(driver, driver.join()) is GroupMaxSizeReached
     assert refusal(driver, driver.join(id_first=True)) is GroupMaxSizeReached
     assert driver.joined(driver.join(first)).generation == 2, "who is in may come again"
+
+
+def test_a_group_of_before_the_limit_was_lowered_shrinks() -> None:
+    driver = GroupDriver(group_max_size="3")
+    ids = driver.stable(3)
+    driver.settings = replace(driver.settings, size_max=2)
+    driver.reload()
+    assert driver.state is State.PREPARING
+    tickets = [driver.join(each) for each in ids]
+    assert driver.joined(tickets[0]).generation == driver.joined(tickets[1]).generation == 4
+    assert refusal(driver, tickets[2]) is GroupMaxSizeReached
+    assert list(driver.group.members) == ids[:2]
 
 
 def test_a_member_that_says_too_much_is_refused() -> None:
