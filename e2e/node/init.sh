@@ -30,7 +30,7 @@ echo 1 > /proc/sys/net/ipv4/ip_forward
 if [ -e /proc/sys/net/bridge/bridge-nf-call-iptables ]; then echo 1 > /proc/sys/net/bridge/bridge-nf-call-iptables; fi
 
 touch "$var/init.ready"
-for _ in $(seq 200); do
+for _ in $(seq 600); do
     ip -4 address show dev node0 2>/dev/null | grep -q $node_ip && break
     sleep 0.05
 done

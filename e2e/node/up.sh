@@ -20,7 +20,7 @@ fi
 setsid nohup unshare --mount --net --pid --uts --ipc --fork --mount-proc --propagation private \
     "$here/init.sh" </dev/null >"$var/init.out" 2>&1 &
 outer=$!
-for _ in $(seq 200); do
+for _ in $(seq 600); do
     [ -e "$var/init.ready" ] && break
     kill -0 $outer 2>/dev/null || break
     sleep 0.05
@@ -49,13 +49,13 @@ wait_for() {
 kubectl() { "$bin/kubectl" "$@"; }
 is_ready() { kubectl wait --for=condition=Ready --timeout=1s node/$node; }
 
-wait_for 30 containerd ctr_inside version
+wait_for 60 containerd ctr_inside version
 ctr_inside images import "$1" >/dev/null
-wait_for 90 "API server" kubectl get --raw /readyz
-wait_for 90 "Ready node" is_ready
-wait_for 30 "service account" kubectl get serviceaccount default
+wait_for 180 "API server" kubectl get --raw /readyz
+wait_for 180 "Ready node" is_ready
+wait_for 60 "service account" kubectl get serviceaccount default
 for manifest in "$here"/manifests/*.yaml; do
     sed "s|@VOLUMES@|$var/volumes|; s|@DNS@|$dns_ip|" "$manifest" | kubectl apply --server-side -f - >/dev/null
 done
-kubectl --namespace kube-system wait --for=condition=Available --timeout=90s deployment --all >/dev/null
+kubectl --namespace kube-system wait --for=condition=Available --timeout=180s deployment --all >/dev/null
 say "Kubernetes $(kubectl version -o json | sed -n 's/.*"gitVersion": "\(.*\)".*/\1/p' | tail -1) is up"

@@ -109,6 +109,7 @@ def executor_template() -> Object:
     """What Spark's executors have in common with all other pods here; Spark fills in the rest."""
     container = {
         "name": "executor",
+        "workingDir": "/tmp",
         "securityContext": _RESTRICTED,
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
@@ -188,6 +189,8 @@ def _container(
         "name": name,
         "image": reference(image),
         "imagePullPolicy": "IfNotPresent",
+        # Spark makes folders where it is started.
+        "workingDir": "/tmp",
         "securityContext": _RESTRICTED,
         "volumeMounts": [
             {"name": "tmp", "mountPath": "/tmp"},

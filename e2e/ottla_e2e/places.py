@@ -135,7 +135,7 @@ class OwnNode:
 
     def open(self, images: Images) -> Kube:
         programs = cache() / "bin"
-        subprocess.run([_NODE / "up.sh", images.of_the_node(programs)], check=True, timeout=300)
+        subprocess.run([_NODE / "up.sh", images.of_the_node(programs)], check=True, timeout=900)
         return Kube(str(programs / "kubectl"), {"KUBECONFIG": str(cache() / "var/etc/admin.kubeconfig")})
 
     def load(self, archive: Path) -> None:
