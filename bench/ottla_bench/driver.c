@@ -97,17 +97,22 @@ static rd_kafka_t *connect_to(rd_kafka_type_t type, rd_kafka_conf_t *conf) {
     return client;
 }
 
-/* Have the connection and the topic's metadata before the clock runs. */
+/* Have the connection and the topic's metadata before the clock runs. Kafka confirms a topic that not all of it knows yet,
+ * so a missing one is asked for again. */
 static rd_kafka_topic_t *find_topic(rd_kafka_t *client) {
     rd_kafka_topic_t *topic = rd_kafka_topic_new(client, job.topic, NULL);
-    const struct rd_kafka_metadata *metadata;
-    rd_kafka_resp_err_t error = rd_kafka_metadata(client, 0, topic, &metadata, STALL_MS / 2);
-    if (error)
-        fail("%s: %s", job.topic, rd_kafka_err2str(error));
-    if (metadata->topic_cnt != 1 || metadata->topics[0].partition_cnt < job.partitions)
-        fail("%s does not have %d partitions.", job.topic, job.partitions);
-    rd_kafka_metadata_destroy(metadata);
-    return topic;
+    for (double deadline = now_s() + STALL_MS / 1000.0; now_s() < deadline; sleep_until(now_s() + 0.05)) {
+        const struct rd_kafka_metadata *metadata;
+        rd_kafka_resp_err_t error = rd_kafka_metadata(client, 0, topic, &metadata, STALL_MS / 2);
+        if (error)
+            fail("%s: %s", job.topic, rd_kafka_err2str(error));
+        int found = metadata->topic_cnt == 1 ? metadata->topics[0].partition_cnt : 0;
+        rd_kafka_metadata_destroy(metadata);
+        if (found >= job.partitions)
+            return topic;
+    }
+    fail("%s does not have %d partitions.", job.topic, job.partitions);
+    return NULL;
 }
 
 static void send_record(rd_kafka_t *client, rd_kafka_topic_t *topic, int partition, char *value, double *time) {
