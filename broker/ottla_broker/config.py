@@ -24,6 +24,7 @@ from ottla_broker.setting import (
     ADDRESS,
     ADDRESSES,
     BOOLEAN,
+    FILE,
     INT_MAX,
     LONG_MAX,
     NAMES,
@@ -347,6 +348,21 @@ class EtcdConfig:
     connect_timeout_ms: int = setting(
         "etcd.connect.timeout.ms", "15000", whole(100), "How long start-up waits for etcd before it gives up."
     )
+    user: str | None = setting("etcd.user", "", optional(WORD), "Log in to etcd as this user.")
+    # A file, not a value: what is set can be read by everybody who may describe configs.
+    password_file: str | None = setting(
+        "etcd.password.file", "", optional(FILE), "Holds the password of etcd.user."
+    )
+    tls: bool = setting("etcd.tls.enable", "false", BOOLEAN, "Speak TLS to etcd.")
+    tls_ca_file: str | None = setting(
+        "etcd.tls.ca.file", "", optional(FILE), "PEM roots to trust instead of the system's."
+    )
+    tls_certificate_file: str | None = setting(
+        "etcd.tls.certificate.file", "", optional(FILE), "PEM certificate that etcd may ask for."
+    )
+    tls_key_file: str | None = setting(
+        "etcd.tls.key.file", "", optional(FILE), "PEM key of that certificate."
+    )
     # Kafka's default is 9 s; 6 s is three missed keepalives, see docs on failure detection.
     session_timeout_ms: int = setting(
         "broker.session.timeout.ms", "6000", whole(2000), "Lease of the broker's registration."
@@ -489,6 +505,15 @@ def _build(merged: Mapping[str, Origin]) -> BrokerConfig:
     return config
 
 
+def _check_etcd(etcd: EtcdConfig) -> None:
+    if (etcd.user is None) != (etcd.password_file is None):
+        raise ConfigError("etcd.user and etcd.password.file go together: set both or none.")
+    if (etcd.tls_certificate_file is None) != (etcd.tls_key_file is None):
+        raise ConfigError("etcd.tls.certificate.file and etcd.tls.key.file go together: set both or none.")
+    if not etcd.tls and (etcd.tls_ca_file or etcd.tls_certificate_file):
+        raise ConfigError("etcd.tls.ca.file and etcd.tls.certificate.file need etcd.tls.enable=true.")
+
+
 def _check_together(config: BrokerConfig) -> None:
     """What no single setting can know."""
     try:
@@ -515,6 +540,7 @@ def _check_together(config: BrokerConfig) -> None:
             f"queued.max.request.bytes ({config.kafka.queued_max_bytes}) must be at least "
             f"socket.request.max.bytes ({config.kafka.request_max_bytes}), or it could never be read."
         )
+    _check_etcd(config.etcd)
     if config.etcd.heartbeat_interval_ms * 2 > config.etcd.session_timeout_ms:
         raise ConfigError(
             f"broker.heartbeat.interval.ms ({config.etcd.heartbeat_interval_ms}) must be at most half of "

@@ -174,6 +174,7 @@ def optional(kind: Kind[T]) -> Kind[T | None]:
 BOOLEAN = Kind("boolean", "true or false", _boolean)
 WORD = Kind("string", "1 to 100 of the letters a-z A-Z 0-9 . _ -", _word)
 NAMES = Kind("list", "one or more different values, separated by commas", _names)
+FILE = Kind("string", "the path of a file", lambda text: text)
 ADDRESS = Kind("string", "host:port", parse_address)
 ADDRESSES = Kind("list", "one or more host:port, separated by commas", _addresses)
 

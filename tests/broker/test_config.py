@@ -154,3 +154,17 @@ def test_names_can_be_written_as_variables_and_as_toml_tables() -> None:
     # In TOML `a.b = 1` makes `a` a table: `a` itself could not be a value in the same file.
     for name in names:
         assert not [other for other in names if other.startswith(f"{name}.")], name
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"etcd.user": "ottla"},
+        {"etcd.password.file": "/secret"},
+        {"etcd.tls.enable": "true", "etcd.tls.key.file": "/key"},
+        {"etcd.tls.ca.file": "/ca"},
+    ],
+)
+def test_what_belongs_together_at_etcd(settings: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"go together|need etcd.tls.enable"):
+        BrokerConfig.of(settings)

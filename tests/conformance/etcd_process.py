@@ -21,19 +21,21 @@ def free_port() -> int:
 
 
 class EtcdProcess:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *flags: str, scheme: str = "http") -> None:
         self.folder = folder
+        self._flags = flags
+        self._scheme = scheme
         self.endpoint = f"127.0.0.1:{free_port()}"
         self._peer = f"http://127.0.0.1:{free_port()}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        client = f"http://{self.endpoint}"
+        client = f"{self._scheme}://{self.endpoint}"
         command = [
             "etcd", "--name", "test", "--data-dir", str(self.folder / "data"), "--log-level", "error",
             "--listen-client-urls", client, "--advertise-client-urls", client,
             "--listen-peer-urls", self._peer, "--initial-advertise-peer-urls", self._peer,
-            "--initial-cluster", f"test={self._peer}",
+            "--initial-cluster", f"test={self._peer}", *self._flags,
         ]  # fmt: skip
         with (self.folder / "etcd.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -68,11 +70,11 @@ class EtcdProcess:
 
 
 @contextmanager
-def running_etcd(folder: Path) -> Iterator[EtcdProcess]:
+def running_etcd(folder: Path, *flags: str, scheme: str = "http") -> Iterator[EtcdProcess]:
     if shutil.which("etcd") is None:
         pytest.skip("etcd is not on PATH")
     folder.mkdir(parents=True, exist_ok=True)
-    etcd = EtcdProcess(folder)
+    etcd = EtcdProcess(folder, *flags, scheme=scheme)
     etcd.start()
     try:
         yield etcd

@@ -1,10 +1,10 @@
 """The metadata store on etcd (3.4.22 or later; 3.5.6 or later in 3.5). [A]
 
 Owns one gRPC channel per endpoint and uses one at a time: a call that fails for lack of an answer moves on
-to the next endpoint, for the calls after it. No call is repeated here: the outcome of a write whose reply
-was lost is unknown (`StoreError`), and only the caller can read back what became of it. A watch is not
-resumed either: what was missed in between, or whether the store went back to an older backup, shows only in
-a new read.
+to the next endpoint, for the calls after it. No call is repeated here, but one that was refused for want of a
+valid login, which surely changed nothing: the outcome of a write whose reply was lost is unknown (`StoreError`),
+and only the caller can read back what became of it. A watch is not resumed either: what was missed in between, or
+whether the store went back to an older backup, shows only in a new read.
 
 Messages and stubs are aetcd's generated ones; its client is not used (docs/decisions/0003). grpc.aio calls
 run on a deadline of gRPC's own, never under `wait_for`, which would cancel a stream that is merely quiet.
@@ -22,7 +22,7 @@ from typing import Any
 
 import grpc
 from aetcd import rpc
-from aetcd.rpc.rpc_pb2_grpc import KVStub, LeaseStub, WatchStub
+from aetcd.rpc.rpc_pb2_grpc import AuthStub, KVStub, LeaseStub, WatchStub
 
 from ottla_core.errors import invariant
 from ottla_core.ports.store import (
@@ -73,6 +73,12 @@ class EtcdTls:
     key: bytes | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class EtcdLogin:
+    user: str
+    password: str
+
+
 class EtcdStore:
     def __init__(
         self,
@@ -80,6 +86,7 @@ class EtcdStore:
         prefix: str,
         *,
         tls: EtcdTls | None = None,
+        login: EtcdLogin | None = None,
         timeout_s: float = 5.0,
         keep_alive_timeout_s: float = 1.0,
         progress_s: float = 5.0,
@@ -99,6 +106,9 @@ class EtcdStore:
         )
         self._channels: dict[str, Any] = {}
         self._current = 0
+        self._login = login
+        #: What etcd gave for the login; it ends with etcd's process, or after minutes without a call.
+        self._token: str | None = None
 
     # ------------------------------------------------------------------ keys
 
@@ -152,8 +162,8 @@ class EtcdStore:
         # A short stream for each renewal: it has a deadline, and no late answer can be taken for the next
         # one's.
         with self._errors("LeaseKeepAlive"):
-            timeout_s = self._keep_alive_timeout_s
-            call = LeaseStub(self._channel()).LeaseKeepAlive(timeout=timeout_s, metadata=_HAS_LEADER)
+            timeout_s, metadata = self._keep_alive_timeout_s, await self._metadata()
+            call = LeaseStub(self._channel()).LeaseKeepAlive(timeout=timeout_s, metadata=metadata)
             try:
                 await call.write(rpc.LeaseKeepAliveRequest(ID=lease))
                 answer = await call.read()
@@ -177,7 +187,8 @@ class EtcdStore:
         start, end = self._range(prefix)
         create = rpc.WatchCreateRequest(key=start, range_end=end, start_revision=after_revision + 1)
         with self._errors("Watch"):
-            call = WatchStub(self._channel()).Watch(metadata=_HAS_LEADER)
+            metadata = await self._metadata()
+            call = WatchStub(self._channel()).Watch(metadata=metadata)
             try:
                 await self._bounded(call.write(rpc.WatchRequest(create_request=create)))
                 delivered = after_revision
@@ -267,8 +278,28 @@ class EtcdStore:
 
     async def _call(self, stub: Any, method: str, request: Any) -> Any:
         with self._errors(method):
-            call = getattr(stub(self._channel()), method)
-            return await call(request, timeout=self._timeout_s, metadata=_HAS_LEADER)
+            try:
+                return await self._ask(stub, method, request)
+            except grpc.aio.AioRpcError as error:
+                if self._login is None or not _is_login_refused(error):
+                    raise
+                self._token = None
+            return await self._ask(stub, method, request)
+
+    async def _ask(self, stub: Any, method: str, request: Any) -> Any:
+        metadata = await self._metadata()
+        call = getattr(stub(self._channel()), method)
+        return await call(request, timeout=self._timeout_s, metadata=metadata)
+
+    async def _metadata(self) -> tuple[tuple[str, str], ...]:
+        """What goes with every call; logs in first, where that is asked for."""
+        if self._login is None:
+            return _HAS_LEADER
+        if self._token is None:
+            request = rpc.AuthenticateRequest(name=self._login.user, password=self._login.password)
+            answer = await AuthStub(self._channel()).Authenticate(request, timeout=self._timeout_s)
+            self._token = answer.token
+        return (*_HAS_LEADER, ("token", self._token))
 
     async def _bounded(self, write: Coroutine[Any, Any, None]) -> None:
         """A write to a stream; one that the peer does not take in time ends the stream.
@@ -299,6 +330,8 @@ class EtcdStore:
                 raise HistoryCompacted(f"{what}: {details}") from None
             if code in _NO_ANSWER:
                 self._move_on()
+            if _is_login_refused(error):
+                self._token = None
             raise StoreError(f"{what} at {endpoint}: {code.name}: {details}") from error
         except (grpc.aio.UsageError, grpc.aio.InternalError, asyncio.InvalidStateError) as error:
             # A stream or channel that ended under our hands.
@@ -332,6 +365,12 @@ class EtcdStore:
             request.success.add(request_put=rpc.PutRequest(key=key, value=write.value, lease=write.lease))
         else:
             request.success.add(request_delete_range=rpc.DeleteRangeRequest(key=key))
+
+
+def _is_login_refused(error: grpc.aio.AioRpcError) -> bool:
+    """The token is unknown to etcd (any more), or older than a change of users and roles."""
+    details = str(error.details() or "")
+    return error.code() is grpc.StatusCode.UNAUTHENTICATED or "revision of auth store is old" in details
 
 
 def _abandon(task: asyncio.Future[Any]) -> None:
