@@ -35,6 +35,8 @@ from ottla_cli.free_ports import free_ports, port_is_free
 BROKERS_MAX = 99
 #: Start of a healthy broker takes under a second; ten thousand partitions after a crash take longer.
 START_TIMEOUT_S = 60.0
+#: For trying out: whoever starts one consumer by hand does not start nine more within three seconds.
+QUICK_GROUPS = {"group.initial.rebalance.delay.ms": "0"}
 #: Above shutdown.timeout.ms, after which a broker gives up by itself.
 STOP_TIMEOUT_S = 30.0
 

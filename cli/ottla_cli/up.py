@@ -24,7 +24,7 @@ import typer
 from ottla_cli.child import Child
 from ottla_cli.cluster_state import ClusterFolder, Running
 from ottla_cli.failure import Failure
-from ottla_cli.local_cluster import START_TIMEOUT_S, LocalCluster, Ports
+from ottla_cli.local_cluster import QUICK_GROUPS, START_TIMEOUT_S, LocalCluster, Ports
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,7 +58,8 @@ def up(
     """Run a local cluster (etcd and brokers on 127.0.0.1) until Ctrl-C."""
     if importlib.util.find_spec("uvloop") is None:  # of all a broker needs, the one nothing else brings
         raise Failure("A local cluster needs the broker: pip install 'ottla[broker]'.")
-    settings = _settings(set_ or [])
+    # A flag would win over the file, so what is in there is left alone.
+    settings = {**({} if config else QUICK_GROUPS), **_settings(set_ or [])}
     stop = threading.Event()
     cluster = LocalCluster(
         data,
@@ -177,14 +178,16 @@ def _show(console: Console, folder: ClusterFolder, running: Running, headline: s
 
     kept = "temporary, removed when stopped" if running.temporary else "kept"
     console.print(f"[bold green]Ottla is up.[/] {headline}")
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("", "Kafka", "gRPC", "metrics, health"):
+        table.add_column(heading, no_wrap=True)
     for broker in running.brokers:
-        table.add_row(f"broker {broker.id}", "Kafka", broker.kafka)
-        table.add_row("", "gRPC", broker.grpc)
-        table.add_row("", "metrics, health", f"http://{broker.http}/metrics")
-    table.add_row("etcd", "", running.etcd_endpoint)
-    table.add_row("data", "", f"{escape(folder.path)} [dim]({kept})[/dim]")
+        table.add_row(f"broker {broker.id}", broker.kafka, broker.grpc, f"http://{broker.http}/metrics")
     console.print(table)
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    facts.add_row("etcd    ", running.etcd_endpoint)
+    facts.add_row("data", f"{escape(folder.path)} [dim]({kept})[/dim]")
+    console.print(facts)
     kafka, grpc = running.brokers[0].kafka, running.brokers[0].grpc
     server = "" if grpc == "127.0.0.1:9192" else f" --bootstrap {grpc}"
     console.print("\nTry:")

@@ -77,6 +77,9 @@ def test_up_in_the_background_status_and_down(data: Path) -> None:
     connection.request("GET", "/metrics")
     assert b"ottla_broker_info" in connection.getresponse().read()
     connection.close()
+    settings = json.loads(_run("configs", "describe", "--broker", "0", "-b", broker["grpc"], "--json").stdout)
+    values = {entry["name"]: entry["value"] for entry in settings}
+    assert values["group.initial.rebalance.delay.ms"] == "0", "one consumer by hand need not wait for others"
 
     again = _run("up", "--data", str(data), *_ports(), check=False)
     assert again.returncode == 1

@@ -21,7 +21,7 @@ from rich.panel import Panel
 from ottla_cli.child import identity
 from ottla_cli.demo import activity, letters, postcards
 from ottla_cli.failure import Failure
-from ottla_cli.local_cluster import LocalCluster
+from ottla_cli.local_cluster import QUICK_GROUPS, LocalCluster
 from ottla_cli.quantities import show_count, show_duration
 
 BROKERS = 3
@@ -47,7 +47,9 @@ def demo(sizes: Sizes) -> None:
         )
     )
     began = time.monotonic()
-    cluster = LocalCluster(brokers=BROKERS, say=lambda sentence: console.print(sentence, markup=False))
+    cluster = LocalCluster(
+        brokers=BROKERS, settings=QUICK_GROUPS, say=lambda sentence: console.print(sentence, markup=False)
+    )
     with console.status(f"Starting etcd and {BROKERS} brokers …"):
         cluster.start()
     processes = _pids(cluster)
