@@ -1,0 +1,115 @@
+"""What a ConsumerGroup declares about its members, as settings of the group at the brokers. [P]
+
+The resource is the truth for all of these settings once it declares one of them: what it leaves out is unset, what
+somebody else changes is put back, and when the resource goes, so do they. A resource that declares none leaves the
+group's settings alone. What it has set is remembered in `status.settings`, for the day when it no longer declares it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ottla_operator.group_plan import SeenGroup, SeenMember
+from ottla_operator.plan import Claim
+from ottla_operator.specs import GroupSpec, Meta
+from ottla_operator.status import Condition
+
+APPLIED = "SettingsApplied"
+ASSIGNOR = "consumer.assignor"
+SESSION_TIMEOUT = "consumer.session.timeout.ms"
+REBALANCE_TIMEOUT = "consumer.rebalance.timeout.ms"
+_NAMES = (ASSIGNOR, SESSION_TIMEOUT, REBALANCE_TIMEOUT)
+#: Members named in a message; the rest are counted.
+_NAMED_MAX = 5
+
+
+def declared(spec: GroupSpec) -> dict[str, str]:
+    values = (spec.assignor, spec.session_timeout_ms, spec.rebalance_timeout_ms)
+    return {name: str(value) for name, value in zip(_NAMES, values, strict=True) if value is not None}
+
+
+def remembered(status: Mapping[str, Any] | None) -> dict[str, str]:
+    """What this resource has set before."""
+    return dict((status or {}).get("settings") or {})
+
+
+def changes(
+    spec: GroupSpec, settings: Mapping[str, str], status: Mapping[str, Any] | None
+) -> dict[str, str | None]:
+    """What to change at the brokers; None: unset."""
+    wanted = declared(spec)
+    if not wanted and not remembered(status):
+        return {}
+    made: dict[str, str | None] = {n: value for n, value in wanted.items() if settings.get(n) != value}
+    made.update((name, None) for name in _NAMES if name in settings and name not in wanted)
+    return made
+
+
+def removal(settings: Mapping[str, str]) -> dict[str, str | None]:
+    """The resource goes: nothing of it stays."""
+    return {name: None for name in _NAMES if name in settings}
+
+
+def is_drift(meta: Meta, spec: GroupSpec, status: Mapping[str, Any] | None) -> bool:
+    """Whether somebody else has changed them: this spec was in force already."""
+    settled = (status or {}).get("observedGeneration") == meta.generation
+    return settled and remembered(status) == declared(spec)
+
+
+def words(made: Mapping[str, str | None]) -> str:
+    said = [f"{name} is unset" if value is None else f"{name} = {value}" for name, value in made.items()]
+    return f"{', '.join(said)}."
+
+
+# ------------------------------------------------------------------ what the resource shows
+
+
+def condition_of(
+    spec: GroupSpec, seen: SeenGroup, owner: Claim | None = None, refusal: str | None = None
+) -> Condition | None:
+    """Whether what is declared was seen in force. `owner` is an older resource for the same group; `refusal` is what
+    the brokers said to our change."""
+    wanted = declared(spec)
+    if not wanted:
+        return None
+    if owner is not None:
+        message = f"{seen.group} belongs to the older ConsumerGroup {owner.name!r}, whose settings count."
+        return Condition(APPLIED, False, "Conflict", message)
+    if refusal is not None:
+        return Condition(APPLIED, False, "Refused", refusal)
+    if {name: seen.settings[name] for name in _NAMES if name in seen.settings} != wanted:
+        return Condition(APPLIED, False, "NotSet", "The brokers do not hold what is declared.")
+    if not seen.members:
+        return Condition(APPLIED, True, "Set", "The brokers hold it; there are no members yet.")
+    late = _late(spec, seen.members)
+    if late:
+        return Condition(APPLIED, None, "Pending", late)
+    if spec.assignor is None or seen.protocol == spec.assignor:
+        return Condition(APPLIED, True, "InForce", "All members do as declared.")
+    return _other_assignor(spec.assignor, seen)
+
+
+def _late(spec: GroupSpec, members: Sequence[SeenMember]) -> str | None:
+    for wanted, attribute, name in (
+        (spec.session_timeout_ms, "session_timeout_ms", "session timeout"),
+        (spec.rebalance_timeout_ms, "rebalance_timeout_ms", "rebalance timeout"),
+    ):
+        if wanted is not None and any(getattr(m, attribute) != wanted for m in members):
+            return f"The coordinator does not use the {name} of {wanted} ms yet."
+    return None
+
+
+def _other_assignor(assignor: str, seen: SeenGroup) -> Condition:
+    if not seen.protocol:
+        return Condition(APPLIED, None, "Rebalancing", "The group is rebalancing.")
+    strangers = [
+        m.client_id or m.member_id for m in seen.members if m.protocols and assignor not in m.protocols
+    ]
+    if not strangers:
+        message = f"The members use {seen.protocol}; {assignor} counts from the next rebalance."
+        return Condition(APPLIED, None, "Pending", message)
+    named, more = strangers[:_NAMED_MAX], len(strangers) - _NAMED_MAX
+    who = ", ".join(named) + (f" and {more} more" if more > 0 else "")
+    message = f"The members voted for {seen.protocol}, because {assignor} is not known to: {who}."
+    return Condition(APPLIED, False, "NotKnownToAll", f"{message} Add it to their assignors.")
