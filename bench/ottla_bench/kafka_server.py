@@ -135,7 +135,12 @@ class KafkaServer:
         self._properties_file.write_text(text, encoding="utf-8")
         # An id that starts with a dash would be taken for an option.
         done = run_tool(
-            KAFKA_STORAGE, "format", f"--cluster-id={seat.cluster_id}", "-c", str(self._properties_file)
+            KAFKA_STORAGE,
+            "format",
+            f"--cluster-id={seat.cluster_id}",
+            "-c",
+            str(self._properties_file),
+            timeout_s=self.start_timeout_s,
         )
         if done.returncode != 0:
             raise RuntimeError(f"Kafka's storage tool failed: {done.stdout}{done.stderr}")
@@ -148,7 +153,10 @@ class KafkaServer:
         command = java_command(KAFKA_SERVER, str(self._properties_file), jvm_options=_SERVER_JVM_OPTIONS)
         self._began = time.monotonic()
         with open(self._log_file, "ab") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            # A session of its own, as Ottla's brokers have: Linux shares the CPU between sessions first.
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
 
     def wait_ready(self) -> None:
         while not answers_metadata(self.host, self.port):
