@@ -40,8 +40,6 @@ log = logging.getLogger(__name__)
 
 #: Records that wait to be moved over, beside those in `buffer_memory`; then `send` waits.
 _QUEUED_MAX = 10_000
-
-
 _CLOSED_BEFORE_SENT = "The producer was closed before the record could be sent."
 
 
@@ -85,7 +83,10 @@ def _fail(queued: _Queued, error: Exception) -> None:
     delivery, _record, extra = queued
     delivery._error = error
     if extra["on_delivery"] is not None:
-        extra["on_delivery"](None, error)
+        try:
+            extra["on_delivery"](None, error)
+        except Exception:
+            log.exception("on_delivery failed")
 
 
 class Producer(Blocking[producer.Producer]):

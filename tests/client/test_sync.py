@@ -104,6 +104,20 @@ def test_failures_reach_the_one_who_asks(cluster: FakeCluster) -> None:
         pass
 
 
+def test_a_callback_that_fails_holds_up_nothing(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    def on_delivery(*_: object) -> None:
+        raise KeyError("mine")
+
+    with Producer(cluster.address) as producer:
+        with pytest.raises(SerializationFailed):
+            producer.send("t", "no bytes", on_delivery=on_delivery).result(10)
+        assert producer.send("t", b"fine", partition=0).result(10).offset == 0
+        producer.flush()
+    assert "on_delivery failed" in caplog.text
+
+
 def test_a_result_that_does_not_come_times_out(cluster: FakeCluster) -> None:
     cluster.hold = asyncio.Event()
     with Producer(cluster.address) as producer:
