@@ -67,6 +67,14 @@ _HAND_OVER_TIMEOUT_S = 8.0
 _STOP_GRACE_S = 3.0
 
 
+#: How soon a broker whose last directory has failed ends, so that others lead.
+_DIRS_CHECK_S = 0.5
+
+
+class NoLogDirectory(Exception):
+    """Every log directory has failed."""
+
+
 class Broker:
     def __init__(
         self,
@@ -319,6 +327,7 @@ class Broker:
         self._host.admit(self._metadata.image)
         self._groups.on_image(ClusterImage(cluster_id=""), self._metadata.image)
         self._log.info("admitted", broker=own, partitions=len(self._host))
+        self._begin("log directories", self._watch_dirs())
         self._begin("housekeeping", self._housekeeping.run())
         self._begin("in-sync sets", self._host.run())
         self._begin("followers", self._neighbours.run())
@@ -328,6 +337,13 @@ class Broker:
         member = image.members.get(self._config.process.broker_id)
         ours = member is not None and member.incarnation == self._registration.broker.incarnation
         return ours and image.controller != NO_BROKER
+
+    async def _watch_dirs(self) -> None:
+        """Without a disk this broker is of no use; gone, its partitions get leaders that have one."""
+        while self._dirs is not None and self._dirs.online:
+            await self._clock.sleep(_DIRS_CHECK_S)
+        failed = [f"{log_dir.path}: {log_dir.error}" for log_dir in self._dirs.dirs] if self._dirs else []
+        raise NoLogDirectory(f"All log folders have failed ({'; '.join(failed)}).")
 
     def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)

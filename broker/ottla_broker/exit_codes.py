@@ -15,7 +15,7 @@ class ExitCode(IntEnum):
     PORT_TAKEN = 3
     #: etcd cannot be reached.
     NO_ETCD = 4
-    #: A log folder cannot be used: of another broker or cluster, in use, or not writable.
+    #: A log folder cannot be used: of another broker or cluster, in use, or not writable; or all of them have failed.
     BAD_LOG_DIR = 5
     #: The graceful stop was cut off by its deadline; the next start recovers.
     STOP_CUT_OFF = 6

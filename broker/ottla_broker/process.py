@@ -24,7 +24,7 @@ import structlog
 import uvloop
 
 from ottla_broker import logs
-from ottla_broker.broker import Broker
+from ottla_broker.broker import Broker, NoLogDirectory
 from ottla_broker.config import BrokerConfig, Resolved
 from ottla_broker.controller.etcd import EtcdLogin, EtcdStore, EtcdTls
 from ottla_broker.controller.metadata import LostHistory
@@ -75,6 +75,9 @@ def run(
     except _Refused as refused:
         say(str(refused))
         return refused.code
+    except NoLogDirectory as failed:
+        say(str(failed))
+        return ExitCode.BAD_LOG_DIR
     except InvariantViolation as violation:
         say(f"This broker broke a promise of its own and stopped: {violation}.")
         return ExitCode.FAILED

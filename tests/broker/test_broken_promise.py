@@ -1,4 +1,4 @@
-"""A broken promise inside a request handler ends the broker: nobody is served by what cannot be trusted."""
+"""What ends a broker by itself: a broken promise inside a request handler, or the loss of its last disk."""
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ from broker.edge.kafka_peer import Peer
 from ottla_broker.exit_codes import ExitCode
 from ottla_broker.log.dir_files import CLEAN_STOP
 from ottla_cli.local_cluster import LocalCluster
+from ottla_client import NewTopic
+from ottla_client.sync import Admin
 from ottla_core.pb import broker_pb2 as pb
 from ottla_core.pb import broker_pb2_grpc
+from ottla_core.records.codec import Record, build_batch
 
 pytestmark = pytest.mark.integration
 
-_PROGRAM = Path(__file__).with_name("broken_broker.py")
+_HERE = Path(__file__).parent
 
 
 class Doomed:
-    def __init__(self, cluster: LocalCluster, folder: Path) -> None:
+    def __init__(self, program: str, cluster: LocalCluster, folder: Path) -> None:
         self.log_dir = folder / "log"
         ready = folder / "ready"
         settings = {
@@ -41,7 +44,7 @@ class Doomed:
         }
         flags = [part for pair in settings.items() for part in ("--set", "=".join(pair))]
         self.process = subprocess.Popen(
-            [sys.executable, "-P", str(_PROGRAM), "--ready-file", str(ready), *flags],
+            [sys.executable, "-P", str(_HERE / program), "--ready-file", str(ready), *flags],
             stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         deadline = time.monotonic() + 30
@@ -65,10 +68,10 @@ class Doomed:
         assert self.log_dir.is_dir() and not (self.log_dir / CLEAN_STOP).exists()
 
 
-@pytest.fixture
-def doomed(local_cluster: LocalCluster, tmp_path: Path) -> Iterator[Doomed]:
-    """A cluster of its own in the same etcd."""
-    broker = Doomed(local_cluster, tmp_path)
+@pytest.fixture(params=["broken_broker.py"])
+def doomed(request: pytest.FixtureRequest, local_cluster: LocalCluster, tmp_path: Path) -> Iterator[Doomed]:
+    """A cluster of its own in the same etcd, of one broker with a planted bug."""
+    broker = Doomed(request.param, local_cluster, tmp_path)
     yield broker
     if broker.process.poll() is None:
         broker.process.kill()
@@ -90,3 +93,23 @@ def test_on_the_grpc_edge(doomed: Doomed) -> None:
         with pytest.raises(grpc.RpcError):
             broker_pb2_grpc.LogStub(channel).ListOffsets(ask, timeout=10)
     doomed.check_end()
+
+
+@pytest.mark.parametrize("doomed", ["failing_disk_broker.py"], indirect=True)
+def test_without_a_disk(doomed: Doomed) -> None:
+    with Admin(doomed.grpc) as admin:
+        admin.create_topics([NewTopic("doomed", 1)])
+    batch = bytes(build_batch([Record(0, 0, None, b"lost", ())]))
+    part = pb.PartitionRecords(topic="doomed", partition=0, records=batch)
+    request = pb.ProduceRequest(correlation=1, acks=-1, timeout_ms=5000, partitions=[part])
+    with grpc.insecure_channel(doomed.grpc) as channel:
+        (answer,) = broker_pb2_grpc.LogStub(channel).Produce(iter([request]), timeout=10)
+    assert answer.partitions[0].error.name == "KAFKA_STORAGE_ERROR"
+    _, said = doomed.process.communicate(timeout=30)
+    assert doomed.process.returncode == ExitCode.BAD_LOG_DIR
+    last = said.splitlines()[-1]
+    assert (
+        last.startswith(f"ottla-broker: All log folders have failed ({doomed.log_dir}: ")
+        and "planted" in last
+    )
+    assert not (doomed.log_dir / CLEAN_STOP).exists(), "the next start scans its logs"

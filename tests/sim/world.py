@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from ottla_broker.broker import Broker
+from ottla_broker.broker import Broker, NoLogDirectory
 from ottla_broker.config import BrokerConfig
 from ottla_broker.controller import keys
 from ottla_broker.controller.image import PartitionImage
@@ -124,7 +124,7 @@ class Process:
             await self.broker.run_until(self.stop)
             await self.broker.stop()
             world.note("stopped gracefully")
-        except (StoreError, BrokerIdTaken, LostHistory, TimeoutError) as error:
+        except (StoreError, BrokerIdTaken, LostHistory, NoLogDirectory, TimeoutError) as error:
             world.note(f"gives up: {error!r}")
         except Exception as error:
             world.fail(Violation(f"I10 broker {self.place} failed: {error!r}"), error)
