@@ -87,14 +87,15 @@ class Failovers:
             for client in clients.values():
                 client.hear("writing")
             time.sleep(_BEFORE_S)
-            (pause if case.pauses else Trio.kill)(trio, victim)
+            lose, mend = (pause, resume) if case.pauses else (_kill, _restart)
+            lose(trio, victim)
             try:
                 for client in clients.values():
                     client.say("disturbed")
                 for client in clients.values():
                     client.hear("calm")
             finally:
-                (resume if case.pauses else Trio.restart)(trio, victim)
+                mend(trio, victim)
             until_whole(trio)
             self._disturbed_at = time.monotonic()
             for client in clients.values():
@@ -103,3 +104,11 @@ class Failovers:
         finally:
             for client in clients.values():
                 client.end()
+
+
+def _kill(trio: Trio, broker_id: int) -> None:
+    trio.kill(broker_id)
+
+
+def _restart(trio: Trio, broker_id: int) -> None:
+    trio.restart(broker_id)
