@@ -155,11 +155,12 @@ class Checkers:
                 if process is None or broker_id in state.torn:
                     continue
                 for partition in process.partitions():
-                    if spot_of(partition) == spot and partition.log.end_offset < end:
-                        ends = partition.log.end_offset
-                        self.fail(
-                            f"I4 {spot}: {process.place} is in sync, ends at {ends}, committed are {end}"
-                        )
+                    if spot_of(partition) != spot:
+                        continue
+                    log = partition.log
+                    has = log.recovery_point if log.config.flush_before_ack else log.end_offset
+                    if has < end:
+                        self.fail(f"I4 {spot}: {process.place} is in sync, has {has}, committed are {end}")
 
     # ------------------------------------------------------------------ clients
 

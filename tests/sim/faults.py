@@ -94,6 +94,7 @@ class Faults:
             ("reset", self._reset),
             ("clog", self._clog),
             ("history", self._history),
+            *([("blackout", self._blackout)] * 4 if world.is_flushed else []),
         ]
 
     async def run(self, until: float) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ottla_broker.controller import keys
 from ottla_broker.controller.image import PartitionImage
 from ottla_core.ids import NO_BROKER, TopicPartition
 from sim.__main__ import told
 from sim.campaign import Campaign, Script
+from sim.planted import rule_7_whom_an_election_drops_is_forgotten
 
 ONE = TopicPartition("one", 0)
 
@@ -62,67 +65,70 @@ async def _in_sync_are(campaign: Campaign, *brokers: int) -> None:
     await campaign.until(lambda: set(state(campaign).isr) == set(brokers), 20, f"{brokers} are in sync")
 
 
-def test_who_is_elected_when_it_is_dead_already_takes_nothing_along() -> None:
+async def elected_when_dead(campaign: Campaign) -> None:
     """Seed 67 of the first campaign: the last in-sync set is one broker that lost power before it was elected."""
-
-    async def script(campaign: Campaign) -> None:
-        world = campaign.world
-        controller, leader, follower = await _roles(campaign)
-        _cut_off_from_the_other_two(campaign, controller, True)
-        await _in_sync_are(campaign, leader, follower)
-        await world.clock.sleep(1.0)
-        world.machines[follower].lose_power()
-        world.machines[leader].kill()
-        end_lease(campaign, leader)
-        await _in_sync_are(campaign, follower)
-        assert state(campaign).leader == follower and not world.machines[follower].is_host_up
-        _cut_off_from_the_other_two(campaign, controller, False)
-        world.machines[follower].power_on()
-        world.machines[follower].start()
-        await world.clock.sleep(6.0)
-        world.machines[leader].start()
-
-    play(script)
+    world = campaign.world
+    controller, leader, follower = await _roles(campaign)
+    _cut_off_from_the_other_two(campaign, controller, True)
+    await _in_sync_are(campaign, leader, follower)
+    await world.clock.sleep(1.0)
+    world.machines[follower].lose_power()
+    world.machines[leader].kill()
+    end_lease(campaign, leader)
+    await _in_sync_are(campaign, follower)
+    assert state(campaign).leader == follower and not world.machines[follower].is_host_up
+    _cut_off_from_the_other_two(campaign, controller, False)
+    world.machines[follower].power_on()
+    world.machines[follower].start()
+    await world.clock.sleep(6.0)
+    world.machines[leader].start()
 
 
-def test_a_set_that_shrinks_around_a_dead_leader_takes_nothing_along() -> None:
+async def shrunk_around_the_dead(campaign: Campaign) -> None:
     """The same without an election: the controller drops the last whole follower of a leader without power."""
-
-    async def script(campaign: Campaign) -> None:
-        world = campaign.world
-        controller, leader, follower = await _roles(campaign)
-        _cut_off_from_the_other_two(campaign, controller, True)
-        await _in_sync_are(campaign, leader, follower)
-        await world.clock.sleep(1.0)
-        world.machines[leader].lose_power()
-        world.machines[follower].kill()
-        end_lease(campaign, follower)
-        await _in_sync_are(campaign, leader)
-        _cut_off_from_the_other_two(campaign, controller, False)
-        world.machines[leader].power_on()
-        world.machines[leader].start()
-        await world.clock.sleep(6.0)
-        world.machines[follower].start()
-
-    play(script)
+    world = campaign.world
+    controller, leader, follower = await _roles(campaign)
+    _cut_off_from_the_other_two(campaign, controller, True)
+    await _in_sync_are(campaign, leader, follower)
+    await world.clock.sleep(1.0)
+    world.machines[leader].lose_power()
+    world.machines[follower].kill()
+    end_lease(campaign, follower)
+    await _in_sync_are(campaign, leader)
+    _cut_off_from_the_other_two(campaign, controller, False)
+    world.machines[leader].power_on()
+    world.machines[leader].start()
+    await world.clock.sleep(6.0)
+    world.machines[follower].start()
 
 
-def test_what_was_flushed_survives_the_power_of_one_and_the_disk_of_the_other() -> None:
+async def power_of_one_and_disk_of_the_other(campaign: Campaign) -> None:
     """Torn by the book, the follower leaves the set of a leader whose disk is gone; yet it has all that counts."""
+    world = campaign.world
+    controller, leader, follower = await _roles(campaign)
+    _cut_off_from_the_other_two(campaign, controller, True)
+    await _in_sync_are(campaign, leader, follower)
+    await world.clock.sleep(1.0)
+    world.machines[leader].lose_disk()
+    world.machines[follower].lose_power()
+    world.machines[follower].power_on()
+    world.machines[follower].start()
+    await _in_sync_are(campaign, leader)
+    _cut_off_from_the_other_two(campaign, controller, False)
+    world.machines[leader].power_on()
+    world.machines[leader].start()
 
-    async def script(campaign: Campaign) -> None:
-        world = campaign.world
-        controller, leader, follower = await _roles(campaign)
-        _cut_off_from_the_other_two(campaign, controller, True)
-        await _in_sync_are(campaign, leader, follower)
-        await world.clock.sleep(1.0)
-        world.machines[leader].lose_disk()
-        world.machines[follower].lose_power()
-        world.machines[follower].power_on()
-        world.machines[follower].start()
-        await _in_sync_are(campaign, leader)
-        _cut_off_from_the_other_two(campaign, controller, False)
-        world.machines[leader].power_on()
-        world.machines[leader].start()
 
-    play(script, flushed=True)
+STORIES = {elected_when_dead: False, shrunk_around_the_dead: False, power_of_one_and_disk_of_the_other: True}
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_nobody_that_has_a_record_is_forgotten(story: Script) -> None:
+    play(story, flushed=STORIES[story])
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_the_stories_see_it(story: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch, pytest.raises(AssertionError, match=r"I[34] "):
+        rule_7_whom_an_election_drops_is_forgotten(patch)
+        play(story, flushed=STORIES[story])

@@ -102,7 +102,7 @@ class Process:
         self.store.silent = machine.is_store_cut
         self.store.before, self.store.after = self._before, self._after
         clock = world.clock
-        offload = SimOffload(clock, lambda: world.disk_chance.fraction() ** 3 * 0.04)
+        offload = SimOffload(clock, lambda: world.disk_chance.fraction() ** 3 * world.flush_s_max)
         self.broker = SimBroker(
             machine.config,
             clock=clock,
@@ -284,6 +284,8 @@ class World:
         self.is_flushed = settings.below(4) == 0
         #: All topics ask for two copies, so disks may be lost.
         self.is_strict = settings.below(2) == 0
+        #: The longest that a thread may take to begin a flush, and to report it.
+        self.flush_s_max = 0.04 if settings.below(3) else 0.4
         self.trace: deque[str] = deque(maxlen=TRACE_LINES_MAX)
         self._digest = hashlib.sha256()
         self.failure: Violation | None = None
