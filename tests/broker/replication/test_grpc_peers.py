@@ -12,6 +12,7 @@ import grpc
 import pytest
 from grpc import aio
 
+from ottla_broker.edge.grpc.refusal import Refusals
 from ottla_broker.edge.grpc.replication_service import REPLICATION_SERVICE, ReplicationService
 from ottla_broker.metrics import GrpcEdgeProbe
 from ottla_broker.replication.grpc_peers import GrpcPeers
@@ -45,7 +46,7 @@ async def listening(
     serve: Callable[[FollowLink], Awaitable[None]] = echo,
 ) -> AsyncIterator[tuple[GrpcPeers, aio.Server]]:
     server = aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1)])
-    service = ReplicationService(Neighbour(serve), GrpcEdgeProbe())
+    service = ReplicationService(Neighbour(serve), GrpcEdgeProbe(), Refusals())
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler(REPLICATION_SERVICE, service.handlers()),)
     )
