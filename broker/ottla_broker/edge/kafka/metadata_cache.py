@@ -3,14 +3,18 @@
 A topic is encoded once per version it was asked in, and again only when its own image or the set of live
 brokers changes; the answer with all topics once per image. With ten thousand partitions that is the
 difference between microseconds and a tenth of a second per request.
+
+A broker that is gone is still named for some seconds. Told in one answer of a partition's new leader and that the old
+one is no more, librdkafka (seen with 2.16) moves the partition and then tears down the old broker and the move with
+it; it asks again at its next full second only, which makes a second of a gap out of a tenth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 
-from ottla_broker.controller.image import ClusterImage, PartitionImage, TopicImage
+from ottla_broker.controller.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from ottla_broker.edge.kafka.encode import uvarint
 from ottla_core.errors import LeaderNotAvailable
 from ottla_core.ids import NO_BROKER
@@ -26,14 +30,20 @@ _PARTITION = Struct(">hii")
 _NO_OPERATIONS = _INT32.pack(NO_OPERATIONS)
 #: Beyond this many entries per topic of the image, something is left over from topics that are gone.
 _STALE_FACTOR = 4
+#: Clients ask several times in the first second after a loss; after that nobody is bound to the lost one.
+GONE_NAMED_S = 5.0
 
 
 class MetadataCache:
     """Of one listener: brokers are told by their addresses there."""
 
-    def __init__(self, listener: str) -> None:
+    def __init__(self, listener: str, now: Callable[[], float]) -> None:
         self._listener = listener
+        self._now = now
         self._image: ClusterImage | None = None
+        #: Brokers that are named although they are gone, and until when.
+        self._gone: dict[int, BrokerImage] = {}
+        self._gone_until = 0.0
         self._live: frozenset[int] = frozenset()
         #: Valid for `_image` only, by version.
         self._heads: dict[int, bytes] = {}
@@ -44,6 +54,9 @@ class MetadataCache:
     def head(self, image: ClusterImage, version: int) -> bytes:
         """All that precedes the topics: throttle time, brokers, cluster id, controller."""
         self._turn_to(image)
+        if self._gone and self._now() >= self._gone_until:
+            self._gone = {}
+            self._heads.clear()
         head = self._heads.get(version)
         if head is None:
             head = self._heads[version] = self._encode_head(image, version)
@@ -78,12 +91,22 @@ class MetadataCache:
             self._live = live
             self._topics.clear()
 
+    def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Remember who is gone, whether or not anybody has asked here before."""
+        if old.brokers is new.brokers:
+            return
+        left = {broker.id: broker for broker in old.brokers.values() if broker.id not in new.brokers}
+        if left:
+            self._gone_until = self._now() + GONE_NAMED_S
+        self._gone = {i: broker for i, broker in {**self._gone, **left}.items() if i not in new.brokers}
+
     def _encode_head(self, image: ClusterImage, version: int) -> bytes:
         flexible = version >= FLEXIBLE_FROM
         out = bytearray()
         if version >= 3:
             out += bytes(4)  # throttle time
-        reachable = [(b, e) for b in image.brokers.values() if (e := b.endpoint("kafka", self._listener))]
+        named = (*image.brokers.values(), *self._gone.values())
+        reachable = [(b, e) for b in named if (e := b.endpoint("kafka", self._listener))]
         out += count(version, len(reachable))
         for broker, endpoint in reachable:
             out += _INT32.pack(broker.id) + text(version, endpoint.host) + _INT32.pack(endpoint.port)

@@ -50,6 +50,7 @@ class KafkaEdge:
         self._stall_ticks = round(stall_s / self._tick_s)
         self._idle_ticks = round(idle_s / self._tick_s)
         self._sweeper: asyncio.TimerHandle | None = None
+        self._unsubscribe: Callable[[], None] | None = None
 
     async def bind(self, host: str, port: int) -> int:
         """Take the port, accept nobody yet; gives the port, a free one for 0. OSError if it is taken."""
@@ -60,6 +61,8 @@ class KafkaEdge:
 
     async def serve(self) -> None:
         invariant(self._server is not None, "the Kafka edge serves only after bind")
+        shared = self._shared
+        self._unsubscribe = shared.services.metadata.subscribe(shared.metadata_cache.on_image)
         await cast(asyncio.Server, self._server).start_serving()
         self._sweeper = asyncio.get_running_loop().call_later(self._tick_s, self._sweep)
 
@@ -73,6 +76,9 @@ class KafkaEdge:
         """Accept nobody, take no more requests, finish those in hand for `grace_s`, then cut."""
         if self._sweeper is not None:
             self._sweeper.cancel()
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
         if self._server is not None:
             self._server.close()
         for connection in list(self._shared.connections):

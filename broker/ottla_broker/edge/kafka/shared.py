@@ -51,7 +51,7 @@ class Shared:
         #: Taken twice per request.
         self.now = clock.monotonic
         self.memory = memory
-        self.metadata_cache = MetadataCache(config.listener.name)
+        self.metadata_cache = MetadataCache(config.listener.name, clock.monotonic)
         self.fetch_sessions = FetchSessions(config.fetch_sessions_max)
         self.receive_view = memoryview(bytearray(SHARED_BYTES))
         #: A request may take its size divided by this many bytes, in ticks, on top of the stall time.
