@@ -8,6 +8,8 @@ from any method means that the directory has failed; the owner takes it offline.
   a `-stray` name: never joined, never deleted unasked (rule 4 of the design).
 * D3: checkpoints go by name, as Kafka's do, so a file of ours says whose marks they are. It is written last: marks
   that a death left behind are then those of another topic id, and not believed.
+* D4: a torn directory stays torn, whatever lives die on it, until the cluster has been told: only then is it noted
+  under which boot it was opened.
 """
 
 from __future__ import annotations
@@ -85,6 +87,8 @@ class LogDir:
         self.clean: dict[TopicPartition, CleanStop] = {}
         #: D3, as on disk; None while there is no such file.
         self._marks_of: TopicIds | None = None
+        #: To be written down as the last boot (D4).
+        self._boot_id: bytes | None = None
         self._disk = disk
 
     def open(self, broker_id: int, boot_id: bytes) -> None:
@@ -130,8 +134,15 @@ class LogDir:
             self._disk.remove(f"{self.path}/{CLEAN_STOP}")  # D1
             self._disk.sync_dir(self.path)
         self.is_torn = self.identity is not None and not was_clean and (not boot_id or before != boot_id)
-        if before != boot_id:
-            self._disk.write_file(f"{self.path}/{BOOT_ID}", boot_id)
+        self._boot_id = boot_id if before != boot_id else None
+        if not self.is_torn:
+            self.note_boot()
+
+    def note_boot(self) -> None:
+        """D4."""
+        if self._boot_id is not None:
+            self._disk.write_file(f"{self.path}/{BOOT_ID}", self._boot_id)
+            self._boot_id = None
 
     def join(self, identity: DirectoryIdentity) -> None:
         """Make a new directory part of a cluster, or check that it is."""

@@ -133,6 +133,11 @@ class LogDirs:
         """The cluster that the directories belong to; "" if they are all new."""
         return next((d.identity.cluster_id for d in self.dirs if d.identity is not None), "")
 
+    def note_admitted(self) -> None:
+        """The cluster knows which directories are torn, and no longer counts on them: from now on they are whole."""
+        for log_dir in self.online:
+            self._guard(log_dir, log_dir.note_boot)
+
     def join_cluster(self, cluster_id: str) -> None:
         """Give new directories their identity. `ForeignDirectory` if one belongs to another cluster."""
         for log_dir in self.online:

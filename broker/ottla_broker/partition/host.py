@@ -134,6 +134,7 @@ class PartitionHost:
     def admit(self, image: ClusterImage) -> None:
         """The controller knows this incarnation: leaderships in the image are from now on meant for it."""
         self._admitted = True
+        self._dirs.note_admitted()
         for partition in self:
             topic = image.topics.get(partition.tp.topic)
             if topic is None or topic.id != partition.topic_id:

@@ -342,3 +342,24 @@ def test_marks_are_believed_after_a_kill() -> None:
     dirs.checkpoint_work({TP: 2})()
     disk.kill()
     assert start(disk, "/data/log").high_watermark(TP) == 2
+
+
+def test_a_torn_directory_stays_torn_until_the_cluster_knows_it() -> None:
+    """Seed 255: power was lost, and the next life died before it was admitted; the one after it passed for whole."""
+    disk, path = SimDisk(), "/data/log"
+    disk.make_dirs("/proc/sys/kernel/random")
+    boot = "/proc/sys/kernel/random/boot_id"
+    disk.write_file(boot, b"first")
+    start(disk, path)
+    disk.kill()
+    assert start(disk, path).torn == ()
+    disk.kill()
+    disk.write_file(boot, b"second")
+    for _ in range(2):
+        dirs = start(disk, path)
+        assert dirs.torn == dirs.ids
+        disk.kill()
+    dirs = start(disk, path)
+    dirs.note_admitted()
+    disk.kill()
+    assert start(disk, path).torn == ()
