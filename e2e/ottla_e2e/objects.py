@@ -160,7 +160,6 @@ def driver(
     container["env"] = [
         _from_pod("POD_NAME", "metadata.name"),
         _from_pod("POD_IP", "status.podIP"),
-        {"name": "SPARK_LOCAL_DIRS", "value": "/tmp"},
     ]
     pod = _pod([container], {"results": _claim("results"), "template": {"configMap": {"name": "executor"}}})
     pod["serviceAccountName"] = "spark"

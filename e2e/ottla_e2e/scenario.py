@@ -212,7 +212,7 @@ class Scenario:
             )
         )
         executors = self._kube.until("two executors run", self._executors, timeout_s=300)
-        say(f"    executors: {', '.join(executors)}")
+        say(f"    executors: {', '.join(executors) or 'none'}")
         self._finished("activity")
         check = [
             "python3", "/programs/check_activity.py", "--bootstrap", GRPC, "--topic", "page-counts",
@@ -234,6 +234,9 @@ class Scenario:
         say(f"    {lines[0].strip()[:200]}")
 
     def _executors(self) -> list[str] | None:
+        """Two pods, or none if the job has ended."""
+        if self._outcome("activity") is not None:
+            return []
         pods = self._kube.list("pods", "-l", "spark-role=executor")
         running = [
             pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] in ("Running", "Succeeded")
@@ -241,14 +244,14 @@ class Scenario:
         return running if len(running) == 2 else None
 
     def _finished(self, job: str, *, succeeds: bool = True) -> None:
-        def ended() -> bool | None:
-            found = {
-                each["type"] for each in self._kube.get("job", job).get("status", {}).get("conditions") or ()
-            }
-            return True if "Complete" in found else False if "Failed" in found else None
-
-        succeeded = self._kube.until(f"the end of the job {job}", ended, timeout_s=600)
+        succeeded = self._kube.until(f"the end of the job {job}", lambda: self._outcome(job), timeout_s=600)
         _must(succeeded == succeeds, f"the job {job} to {'succeed' if succeeds else 'fail'}")
+
+    def _outcome(self, job: str) -> bool | None:
+        """Whether a job has succeeded; None while it runs."""
+        status = self._kube.get("job", job).get("status", {})
+        found = {each["type"] for each in status.get("conditions") or () if each["status"] == "True"}
+        return True if "Complete" in found else False if "Failed" in found else None
 
     # ------------------------------------------------------------------ memory, and the end
 

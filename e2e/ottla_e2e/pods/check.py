@@ -9,7 +9,7 @@ import argparse
 import json
 import time
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 
 def read(bootstrap: str, topic: str, timeout_s: float) -> list[str]:
@@ -22,10 +22,7 @@ def read(bootstrap: str, topic: str, timeout_s: float) -> list[str]:
         }
     )
     partitions = sorted(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
-    ends = {
-        each: consumer.get_watermark_offsets(TopicPartition(topic, each), timeout=30)[1]
-        for each in partitions
-    }
+    ends = {each: end_of(consumer, TopicPartition(topic, each)) for each in partitions}
     left = {each: end for each, end in ends.items() if end > 0}
     consumer.assign([TopicPartition(topic, each, 0) for each in left])
     found, deadline = [], time.monotonic() + timeout_s
@@ -40,6 +37,19 @@ def read(bootstrap: str, topic: str, timeout_s: float) -> list[str]:
                 left.pop(message.partition(), None)
     consumer.close()
     return found
+
+
+def end_of(consumer: Consumer, partition: TopicPartition) -> int:
+    """Where a partition ends. librdkafka leaves it to its caller to ask again when a leader has moved."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(partition, timeout=30)[1])
+        except KafkaException as failed:
+            moved = failed.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION
+            if not moved or time.monotonic() > deadline:
+                raise
+        time.sleep(0.5)
 
 
 def main() -> None:
