@@ -8,7 +8,7 @@ from sim.campaign import run_seed
 from sim.planted import PLANTED
 
 SEEDS_MAX = 50
-FAULTS_S = 8.0
+FAULTS_S = 6.0
 
 
 @pytest.mark.parametrize("name", sorted(PLANTED))
