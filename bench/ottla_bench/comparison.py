@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ class Comparison:
 
 
 def compare(comparison: Comparison) -> int:
+    # Told to end, end what was started as well.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     options = _options(comparison)
     wanted = _wanted(comparison, options.only)
     console = Console(width=shutil.get_terminal_size((130, 40)).columns)
