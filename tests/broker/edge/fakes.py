@@ -215,6 +215,8 @@ class FakeServices:
         self.broker_id = 0
         self.config = SimpleNamespace()
         self.image = ClusterImage(cluster_id="0123456789abcdefABCDEF", controller=0)
+        #: Nobody is told of changes: tests replace the image between requests.
+        self.metadata = SimpleNamespace(subscribe=lambda callback: lambda: None)
         self.records = FakeRecords()
         self.topics = FakeTopics(self)
         self.configs = SimpleNamespace()
