@@ -14,14 +14,12 @@ from prometheus_client import start_http_server
 
 from ottla_core.real.clock import RealClock
 from ottla_operator import handlers
-from ottla_operator.apply import Applier
-from ottla_operator.cast import GROUP, TOPIC
 from ottla_operator.control import Control
 from ottla_operator.crds import all_crds
 from ottla_operator.kube import Kube, KubeError
 from ottla_operator.observe import Observer
+from ottla_operator.release import release
 from ottla_operator.settings import Settings
-from ottla_operator.specs import Meta
 
 _log = logging.getLogger("ottla.operator")
 #: A chart installs CRDs and operator in one go; the API server needs a moment to serve the first.
@@ -59,20 +57,6 @@ async def _wait_for_crds(kube: Kube) -> None:
             raise SystemExit(f"The operator cannot start: {reason}.")
         _log.info("waiting_for_crds: %s", reason)
         await clock.sleep(2)
-
-
-async def release(settings: Settings) -> None:
-    """Before an uninstall: what is deleted afterwards must not wait for an operator that is gone."""
-    kube = await Kube.connect()
-    try:
-        applier = Applier(kube, RealClock())
-        for kind in (TOPIC, GROUP):
-            for body in await Observer(kube).resources(kind, settings.namespaces):
-                finalizers = body["metadata"].get("finalizers") or []
-                if handlers.FINALIZER in finalizers:
-                    await applier.release(Meta.of(body), handlers.FINALIZER, finalizers)
-    finally:
-        await kube.close()
 
 
 def main(argv: list[str]) -> int:

@@ -102,3 +102,8 @@ class Applier:
         left = [each for each in finalizers if each != finalizer]
         patch = {"metadata": {"finalizers": left or None}}
         await self._kube.request("patch", path, patch, content_type="application/merge-patch+json")
+
+    async def scale_to_zero(self, namespace: str, deployment: str) -> None:
+        path = path_of("apps/v1", "Deployment", namespace, deployment, "scale")
+        patch = {"spec": {"replicas": 0}}
+        await self._kube.request("patch", path, patch, content_type="application/merge-patch+json")

@@ -330,11 +330,51 @@ def commit(bootstrap: str, offset: int) -> None:
 
 
 def test_release_lets_topics_go_without_an_operator(api: ApiServer, operator: Operator) -> None:
+    """It ends the operator first, which would put its finalizer back, and waits until its pod is gone."""
     apply(api, topic("left", cluster={"name": "nowhere"}))
-    until(lambda: (read(api, "Topic", "left") or {})["metadata"].get("finalizers"))
+    until(lambda: finalizers(api, "left"))
     assert operator.end() == 0
-    environ = {**os.environ, "KUBECONFIG": str(api.kubeconfig(OPERATOR))}
-    subprocess.run([sys.executable, "-m", "ottla_operator", "release"], env=environ, check=True, timeout=30)
+    labels = {"app": "operator"}
+    containers = {"containers": [{"name": "operator", "image": "none"}]}
+    api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ottla"}})
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "ottla-operator", "namespace": "ottla"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": containers},
+        },
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "ottla-operator-1", "namespace": "ottla", "labels": labels},
+        "spec": {**containers, "automountServiceAccountToken": False},
+    }
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    api.apply(account, "ottla")
+    for each in (deployment, pod):
+        api.apply(each)
+    environ = {
+        **os.environ,
+        "KUBECONFIG": str(api.kubeconfig(OPERATOR)),
+        "OTTLA_OPERATOR_DEPLOYMENT": "ottla/ottla-operator",
+    }
+    with subprocess.Popen([sys.executable, "-m", "ottla_operator", "release"], env=environ) as release:
+        try:
+            where = path_of(deployment, "ottla")
+            until(lambda: api.request("GET", where)["spec"]["replicas"] == 0)
+            assert release.poll() is None
+            assert finalizers(api, "left")
+            api.request("DELETE", path_of(pod, "ottla"), {"gracePeriodSeconds": 0})
+            assert release.wait(30) == 0
+        finally:
+            release.kill()
     delete(api, "Topic", "left")
     assert read(api, "Topic", "left") is None
     operator.start()
+
+
+def finalizers(api: ApiServer, name: str) -> list[str]:
+    return list((read(api, "Topic", name) or {})["metadata"].get("finalizers") or ())
