@@ -24,7 +24,7 @@ missing=() wanted=() optional=
 for pair in "$@"; do
     if [ "$pair" = --optional ]; then
         optional=yes
-    elif ! command -v "${pair%%:*}" >/dev/null; then
+    elif ! command -v "${pair%%:*}" >/dev/null && [[ ! ${pair%%:*} = /* || ! -e ${pair%%:*} ]]; then
         if [ "$optional" ]; then wanted+=("${pair#*:}"); else missing+=("${pair#*:}"); fi
     fi
 done
