@@ -219,7 +219,7 @@ class _Scene:
     def _shares(self) -> str:
         return " · ".join(
             f"{name} has {_partitions([tp.partition for tp in each.assignment()])}"
-            for name, each in self._members.items()
+            for name, each in sorted(self._members.items())
         )
 
     async def _until_written(self, count: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
@@ -22,6 +22,7 @@ from ottla_broker.requests import (
     Maybe,
     ProducerIdentity,
 )
+from ottla_broker.service.log_dirs import DescribedDir, ReplicaInDir
 from ottla_core.errors import (
     CoordinatorNotAvailable,
     CorruptMessage,
@@ -210,6 +211,16 @@ class FakeGroups:
         return refuse
 
 
+class FakeLogDirs:
+    def __init__(self, services: FakeServices) -> None:
+        self._services = services
+
+    async def describe(self, wanted: Mapping[str, Collection[int]] | None) -> list[DescribedDir]:
+        held = self._services.records.partitions
+        rows = [tp for tp in held if wanted is None or tp.partition in wanted.get(tp.topic, ())]
+        return [DescribedDir("/logs", None, tuple(ReplicaInDir(tp, 1, 0) for tp in rows))]
+
+
 class FakeServices:
     def __init__(self) -> None:
         self.broker_id = 0
@@ -221,6 +232,7 @@ class FakeServices:
         self.topics = FakeTopics(self)
         self.configs = SimpleNamespace()
         self.groups = FakeGroups(self)
+        self.log_dirs = FakeLogDirs(self)
 
     def advertise(self, port: int) -> None:
         endpoints = (Endpoint("kafka", "kafka", "127.0.0.1", port), Endpoint("grpc", "grpc", "127.0.0.1", 1))
