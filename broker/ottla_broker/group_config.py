@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from types import MappingProxyType
 
-from ottla_broker.topic_config import Definition
+from ottla_broker.topic_config import Definition, no_such_setting
 from ottla_core.errors import InvalidConfig
 
 ASSIGNOR = "consumer.assignor"
@@ -74,9 +73,7 @@ def definition(name: str) -> Definition:
     )
     if reason is not None:
         raise InvalidConfig(f"Group setting {name} is not supported: {reason}.")
-    near = get_close_matches(name, _BY_NAME, n=3, cutoff=0.6)
-    hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    raise InvalidConfig(f"There is no group setting {name}.{hint}")
+    raise no_such_setting("group", name, _BY_NAME)
 
 
 @dataclass(frozen=True, slots=True)

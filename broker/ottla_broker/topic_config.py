@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -277,9 +276,16 @@ def definition(name: str) -> Definition:
         return found
     if name in _REFUSED:
         raise InvalidConfig(f"Topic setting {name} is not supported: {_REFUSED[name]}.")
-    near = get_close_matches(name, _BY_NAME, n=3, cutoff=0.6)
+    raise no_such_setting("topic", name, _BY_NAME)
+
+
+def no_such_setting(kind: str, name: str, known: Mapping[str, Definition]) -> InvalidConfig:
+    """With a hint at what is close to it."""
+    from difflib import get_close_matches  # only on the way to an error message: 8 ms of imports
+
+    near = get_close_matches(name, known, n=3, cutoff=0.6)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    raise InvalidConfig(f"There is no topic setting {name}.{hint}")
+    return InvalidConfig(f"There is no {kind} setting {name}.{hint}")
 
 
 @dataclass(frozen=True, slots=True)
