@@ -38,7 +38,7 @@ second-look:
 	$(bin)/pytest --last-failed --last-failed-no-failures none -m "integration or java" tests
 
 .PHONY: check
-check: ## format, lint, types, import contracts, tidy, units and properties; under a minute
+check: ## format, lint, types, import contracts, tidy, units and properties
 	@scripts/setup.sh
 	@$(MAKE) --no-print-directory --jobs=2 static quick
 
