@@ -6,6 +6,7 @@ link; `follow_stream` serves it. Partitions wake streams through their outlets, 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from uuid import UUID
 
@@ -21,6 +22,9 @@ from ottla_core.ports.offload import Offload
 from ottla_core.ports.peers import FollowLink, PeerUnavailable
 
 _log = structlog.get_logger("ottla.follow")
+
+#: A follower greets with its first breath; who is silent for so long is none.
+_GREETING_S = 5.0
 
 
 class FollowServer:
@@ -65,7 +69,11 @@ class FollowServer:
             self._streams.pop(stream, None)
 
     async def _greet(self, link: FollowLink) -> FollowStream | None:
-        frame = await link.receive()
+        try:
+            async with asyncio.timeout(_GREETING_S):
+                frame = await link.receive()
+        except TimeoutError:
+            raise WireError(f"No greeting within {_GREETING_S:g} s.") from None
         if frame is None:
             return None
         header = wire.decode_header(frame)

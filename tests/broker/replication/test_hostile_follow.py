@@ -56,6 +56,12 @@ async def test_a_stream_that_does_not_begin_right_ends(first: bytes) -> None:
         await world.nodes[1].write("still here")
 
 
+async def test_a_stream_that_never_begins_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla_broker.replication.follow_server._GREETING_S", 0.05)
+    async with cluster() as world:
+        assert await ends(await SimPeers(world.net, 3).follow(1))
+
+
 async def test_junk_after_the_greeting_ends_the_stream_and_harms_nobody() -> None:
     async with cluster() as world:
         link = await greeted(world)
