@@ -100,6 +100,16 @@ e2e: ## the whole of it on a real Kubernetes: E2E_CONTEXT=…, else kind, else a
 	@scripts/setup.sh
 	@PYTHONPATH=e2e $(bin)/python -m ottla_e2e
 
+.PHONY: images
+images: ## an archive of all images, for `docker load`, `ctr images import`, `kind load image-archive` (E2E_REGISTRY=… in their names)
+	@scripts/setup.sh
+	@PYTHONPATH=e2e $(bin)/python -m ottla_e2e images
+
+.PHONY: node
+node: ## a single-node Kubernetes on this machine with the images, to try things out; e2e/node/down.sh ends it
+	@scripts/setup.sh
+	@PYTHONPATH=e2e $(bin)/python -m ottla_e2e node
+
 .PHONY: wheel
 wheel: ## build the wheel into dist/
 	@scripts/setup.sh

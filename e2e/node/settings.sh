@@ -8,23 +8,12 @@ node=ottla
 node_ip=10.99.0.2 machine_ip=10.99.0.1          # the two ends of the veth pair between node and machine
 pod_cidr=10.245.0.0/24
 service_cidr=10.97.0.0/16 api_ip=10.97.0.1 dns_ip=10.97.0.10
-cgroup=ottla-node                               # one folder of this name in each hierarchy
 containerd_socket=/run/containerd/containerd.sock   # in the node's own /run
 
+. "$here/cgroups.sh"
 export KUBECONFIG=$etc/admin.kubeconfig
 say() { printf '%s  node: %s\n' "$(date +%T)" "$*"; }
 die() { printf 'node: %s\n' "$*" >&2; exit 1; }
-
-# The cgroup folders of the node: one per hierarchy with version 1, one in all with version 2.
-cgroup_folders() {
-    if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
-        echo "/sys/fs/cgroup/$cgroup"
-    else
-        for each in /sys/fs/cgroup/*/; do
-            if [ -e "$each/cgroup.procs" ]; then echo "$each$cgroup"; fi
-        done
-    fi
-}
 
 # The pid of the node's init, if it runs: the number alone could be somebody else's by now. It may be of another checkout.
 node_pid() {

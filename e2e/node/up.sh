@@ -9,16 +9,7 @@ set -euo pipefail
 mkdir -p "$var"
 "$here/pki.sh"
 "$here/config.sh"
-cgroup_folders | xargs mkdir -p
-if [ -e /sys/fs/cgroup/cpuset/cpuset.cpus ]; then
-    # An empty cpuset, which a new one is with cgroup version 1, admits no process.
-    for file in cpuset.cpus cpuset.mems; do
-        cat "/sys/fs/cgroup/cpuset/$file" > "/sys/fs/cgroup/cpuset/$cgroup/$file"
-    done
-fi
-
-# Its pods are many programs, but as one cgroup they would get of a busy machine what a single one gets.
-if [ -e "/sys/fs/cgroup/cpu/$cgroup/cpu.shares" ]; then echo 8192 > "/sys/fs/cgroup/cpu/$cgroup/cpu.shares"; fi
+cgroup_make
 
 setsid nohup unshare --mount --net --pid --uts --ipc --fork --mount-proc --propagation private \
     "$here/init.sh" </dev/null >"$var/init.out" 2>&1 &

@@ -1,16 +1,22 @@
-"""`make e2e`: choose a place, make images, run the scenario, leave nothing behind. [A]"""
+"""`make e2e`: choose a place, make images, run the scenario, leave nothing behind. [A]
+
+`make images` and `make node` stop half way: at the archive, and at a node of our own that has the images.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import subprocess
 import sys
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
-from ottla_e2e.images import Images
-from ottla_e2e.places import Place, cache, choose
+from ottla_e2e import oci
+from ottla_e2e.images import TAG, Images, reference
+from ottla_e2e.places import OwnNode, Place, cache, choose
 from ottla_e2e.say import Fault, say, step
 from ottla_e2e.scenario import Scenario
 
@@ -19,10 +25,19 @@ def main() -> int:
     # Jobs that a shell starts in the background ignore Ctrl-C, and a service manager says TERM: both end it properly.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    parser = argparse.ArgumentParser(prog="ottla_e2e")
+    parser.add_argument("what", nargs="?", choices=["run", "images", "node"], default="run")
+    what = parser.parse_args().what
     try:
-        place = choose()
-        say(f"Kubernetes is {place.name}")
-        run(place)
+        if what == "run":
+            place = choose()
+            say(f"Kubernetes is {place.name}")
+            run(place)
+            say("everything was as it must be, and nothing is left running")
+        elif what == "images":
+            make_images()
+        else:
+            make_node()
     except Fault as fault:
         say(f"FAILED: {fault}")
         return 1
@@ -32,8 +47,31 @@ def main() -> int:
     except KeyboardInterrupt:
         say("stopped")
         return 130
-    say("everything was as it must be, and nothing is left running")
     return 0
+
+
+def make_images() -> Path:
+    archive = Images(cache() / "images").of_the_run()
+    say(f"{archive} holds {', '.join(oci.names(archive))}")
+    return archive
+
+
+def make_node() -> None:
+    """A node that stays, for trying things out."""
+    place = OwnNode()
+    place.prepare()
+    archive = make_images()
+    place.open(Images(cache() / "images"))
+    place.load(archive)
+    images = f"images.operator.tag={TAG},images.broker.tag={TAG},images.etcd={reference('etcd')}"
+    print(
+        f"""
+    export KUBECONFIG={place.kubeconfig} PATH={place.programs}:$PATH
+    .venv/bin/helm install ottla charts/ottla --namespace ottla --create-namespace \\
+        --set images.registry={reference("").rpartition("/")[0]},{images},cluster.enabled=true
+    e2e/node/down.sh     # in the end
+"""
+    )
 
 
 def run(place: Place) -> None:

@@ -41,7 +41,12 @@ _SPARK_POD = Program(
 
 def reference(name: str) -> str:
     """How pods name an image. Only a cluster that pulls them from somewhere needs another registry."""
-    return f"{os.environ.get('E2E_REGISTRY', 'localhost')}/{name}:{TAG}"
+    return f"{os.environ.get('E2E_REGISTRY') or 'localhost'}/{name}:{TAG}"
+
+
+def pull_policy() -> str:
+    """What is pulled from a registry has the same name in every run, so a node must ask again each time."""
+    return "Always" if os.environ.get("E2E_REGISTRY") else "IfNotPresent"
 
 
 class Images:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ottla_e2e.images import reference
+from ottla_e2e.images import pull_policy, reference
 from ottla_e2e.kube import Object
 
 CLUSTER = "main"
@@ -17,7 +17,13 @@ _PODS = Path(__file__).with_name("pods")
 _API = "ottla.dev/v1alpha1"
 
 #: As strict as the chart's own pods: nothing here needs more.
-_POD_SECURITY = {"runAsNonRoot": True, "runAsUser": 10001, "runAsGroup": 10001, "fsGroup": 10001}
+_POD_SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": 10001,
+    "runAsGroup": 10001,
+    "fsGroup": 10001,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 _RESTRICTED = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -31,6 +37,7 @@ def chart_values() -> Object:
     return {
         "images": {
             "registry": registry,
+            "pullPolicy": pull_policy(),
             "broker": image,
             "operator": image,
             "etcd": reference("etcd"),
@@ -113,9 +120,15 @@ def executor_template() -> Object:
         "securityContext": _RESTRICTED,
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
+    # Many volumes can be mounted on one node only: that of the driver, which is a Job's pod.
+    driver = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchExpressions": [{"key": "job", "operator": "Exists"}]},
+    }
     pod = {
         "securityContext": _POD_SECURITY,
         "automountServiceAccountToken": False,
+        "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [driver]}},
         "containers": [container],
         "volumes": [{"name": "tmp", "emptyDir": {}}],
     }
@@ -142,7 +155,7 @@ def driver(
         "spark.kubernetes.namespace": namespace,
         "spark.kubernetes.driver.pod.name": "$(POD_NAME)",
         "spark.kubernetes.container.image": reference(executor_image),
-        "spark.kubernetes.container.image.pullPolicy": "IfNotPresent",
+        "spark.kubernetes.container.image.pullPolicy": pull_policy(),
         "spark.kubernetes.executor.podTemplateFile": "/etc/spark/executor.yaml",
         "spark.kubernetes.executor.podTemplateContainerName": "executor",
         "spark.kubernetes.executor.volumes.persistentVolumeClaim.results.options.claimName": "results",
@@ -187,7 +200,7 @@ def _container(
     made: Object = {
         "name": name,
         "image": reference(image),
-        "imagePullPolicy": "IfNotPresent",
+        "imagePullPolicy": pull_policy(),
         # Spark makes folders where it is started.
         "workingDir": "/tmp",
         "securityContext": _RESTRICTED,

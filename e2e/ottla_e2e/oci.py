@@ -1,7 +1,8 @@
 """Container images as plain files: layers from folders, archives from layers, no daemon and no registry. [A]
 
-An archive is an OCI image layout in a tar, which `ctr images import` and `kind load image-archive` read. Layers are
-not compressed: they never leave this machine.
+An archive is an OCI image layout in a tar, which `ctr images import` and `kind load image-archive` read, with the list
+of contents beside it that `docker load` and skopeo look for. Layers are not compressed: as a rule they never leave this
+machine.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ def pack(folder: Path, layer: Path) -> Layer:
 def write_archive(path: Path, images: Sequence[Image]) -> None:
     """All these images in one archive, in which a layer that several have is there once."""
     index: list[dict[str, Any]] = []
+    contents: list[dict[str, Any]] = []
     blobs: dict[str, bytes] = {}
     layers: dict[str, Layer] = {}
     for image in images:
@@ -97,23 +99,39 @@ def write_archive(path: Path, images: Sequence[Image]) -> None:
             "io.containerd.image.name": image.name,
             "org.opencontainers.image.ref.name": image.name.rpartition(":")[2],
         }
-        platform_ = {"architecture": _architecture(), "os": "linux"}
+        platform_ = {"architecture": architecture(), "os": "linux"}
         index.append(_descriptor(_MANIFEST, manifest) | {"platform": platform_, "annotations": names})
+        contents.append(
+            {
+                "Config": _blob_path(hashlib.sha256(config).hexdigest()),
+                "RepoTags": [image.name],
+                "Layers": [_blob_path(each.sha256) for each in image.layers],
+            }
+        )
     part = path.with_suffix(".part")
     with tarfile.open(part, "w") as archive:
         _add(archive, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
         _add(archive, "index.json", _json({"schemaVersion": 2, "manifests": index}))
+        _add(archive, "manifest.json", _json(contents))
         for sha256, blob in blobs.items():
-            _add(archive, f"blobs/sha256/{sha256}", blob)
+            _add(archive, _blob_path(sha256), blob)
         for sha256, layer in layers.items():
-            archive.add(layer.path, arcname=f"blobs/sha256/{sha256}")
+            archive.add(layer.path, arcname=_blob_path(sha256))
     part.rename(path)
+
+
+def names(path: Path) -> list[str]:
+    """Of the images in an archive."""
+    with tarfile.open(path) as archive:
+        file = archive.extractfile("manifest.json")
+        assert file is not None
+        return [name for image in json.load(file) for name in image["RepoTags"]]
 
 
 def _config(image: Image) -> dict[str, Any]:
     env = {"PATH": os.defpath} | image.program.env
     return {
-        "architecture": _architecture(),
+        "architecture": architecture(),
         "os": "linux",
         "config": {
             "Entrypoint": list(image.program.entrypoint),
@@ -124,7 +142,8 @@ def _config(image: Image) -> dict[str, Any]:
     }
 
 
-def _architecture() -> str:
+def architecture() -> str:
+    """Of this machine, as images and nodes name it."""
     return _ARCHITECTURES.get(platform.machine(), platform.machine())
 
 
@@ -134,6 +153,10 @@ def _descriptor(media_type: str, blob: bytes) -> dict[str, Any]:
         "digest": f"sha256:{hashlib.sha256(blob).hexdigest()}",
         "size": len(blob),
     }
+
+
+def _blob_path(sha256: str) -> str:
+    return f"blobs/sha256/{sha256}"
 
 
 def _json(value: Any) -> bytes:

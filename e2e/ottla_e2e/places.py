@@ -1,7 +1,8 @@
 """Where the run takes place: a given cluster, kind, or a node that is made on this machine and taken down again. [A]
 
 E2E_CONTEXT=…       this kubectl context. Images are put there by E2E_LOAD, a command that takes an archive as its
-                    last argument (`k3d image import`, `minikube image load`); left out, they are there already.
+                    last argument (`k3d image import`, `minikube image load`, `e2e/push.sh` with E2E_REGISTRY); left
+                    out, they are there already (`make images`).
 kind                when Docker answers and kind is installed
 a node of our own   else; needs root (e2e/node)
 """
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
+from ottla_e2e import guest
 from ottla_e2e.images import ROOT, Images
 from ottla_e2e.kube import Kube
 from ottla_e2e.say import Fault, say
@@ -43,8 +45,8 @@ class Place(Protocol):
 
     def load(self, archive: Path) -> None: ...
 
-    def kill(self, kube: Kube, pod: str) -> None:
-        """kill -9 for everything in a pod, as when its machine loses power."""
+    def kill(self, kube: Kube, pod: str) -> str:
+        """The hardest end that the place can give a pod, and in words which: at best kill -9 for everything in it."""
 
     def explain(self) -> None:
         """What only this place knows about a failure."""
@@ -68,50 +70,69 @@ def _answers(command: Sequence[str]) -> bool:
 
 
 class Given:
+    """Somebody's cluster. Nothing in it is touched that was there before."""
+
     def __init__(self, context: str) -> None:
         self.name = f"the cluster of the context {context}"
         self._context = context
+        #: Once it is known that all we are going to make there is ours to delete.
+        self._guest_of: Kube | None = None
 
     def prepare(self) -> None:
-        if shutil.which("kubectl") is None:
-            raise Fault("kubectl is missing, and E2E_CONTEXT names one of its contexts")
+        _need_kubectl()
 
     def open(self, images: Images) -> Kube:
-        return Kube("kubectl", {}, self._context)
+        kube = Kube("kubectl", {}, self._context)
+        guest.check(kube)
+        self._guest_of = kube
+        return kube
 
     def load(self, archive: Path) -> None:
         command = shlex.split(os.environ.get("E2E_LOAD", ""))
         if command:
             subprocess.run([*command, str(archive)], check=True, timeout=900)
+        else:
+            say("    E2E_LOAD is not set: the images have to be there already")
 
-    def kill(self, kube: Kube, pod: str) -> None:
-        _force_delete(kube, pod)
+    def kill(self, kube: Kube, pod: str) -> str:
+        return force_delete(kube, pod)
 
     def explain(self) -> None:
         pass
 
     def close(self) -> None:
-        pass
+        if self._guest_of is not None:
+            guest.leave(self._guest_of)
 
 
-class Kind(Given):
-    def __init__(self) -> None:
-        super().__init__("kind-ottla-e2e")
-        self.name = "kind"
+class Kind:
+    """A cluster of kind's, made for the run and deleted after it."""
+
+    name = "kind"
+    _cluster = "ottla-e2e"
+
+    def prepare(self) -> None:
+        _need_kubectl()
 
     def open(self, images: Images) -> Kube:
         self.close()
-        subprocess.run(
-            ["kind", "create", "cluster", "--name", "ottla-e2e", "--wait", "120s"], check=True, timeout=900
-        )
-        return super().open(images)
+        self._kind("create", "cluster", "--wait", "120s")
+        return Kube("kubectl", {}, f"kind-{self._cluster}")
 
     def load(self, archive: Path) -> None:
-        command = ["kind", "load", "image-archive", "--name", "ottla-e2e", str(archive)]
-        subprocess.run(command, check=True, timeout=900)
+        self._kind("load", "image-archive", str(archive))
+
+    def kill(self, kube: Kube, pod: str) -> str:
+        return force_delete(kube, pod)
+
+    def explain(self) -> None:
+        pass
 
     def close(self) -> None:
-        subprocess.run(["kind", "delete", "cluster", "--name", "ottla-e2e"], check=True, timeout=300)
+        self._kind("delete", "cluster")
+
+    def _kind(self, *arguments: str) -> None:
+        subprocess.run(["kind", *arguments, "--name", self._cluster], check=True, timeout=900)
 
 
 class OwnNode:
@@ -123,6 +144,8 @@ class OwnNode:
                 "without root there is no node: give a cluster with E2E_CONTEXT, or have Docker and kind"
             )
         cache().mkdir(parents=True, exist_ok=True)
+        self.programs = cache() / "bin"
+        self.kubeconfig = cache() / "var/etc/admin.kubeconfig"
         self._lock: IO[str] = (cache() / "lock").open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -134,14 +157,13 @@ class OwnNode:
         subprocess.run([_NODE / "build.sh"], check=True, timeout=3600)
 
     def open(self, images: Images) -> Kube:
-        programs = cache() / "bin"
-        subprocess.run([_NODE / "up.sh", images.of_the_node(programs)], check=True, timeout=900)
-        return Kube(str(programs / "kubectl"), {"KUBECONFIG": str(cache() / "var/etc/admin.kubeconfig")})
+        subprocess.run([_NODE / "up.sh", images.of_the_node(self.programs)], check=True, timeout=900)
+        return Kube(str(self.programs / "kubectl"), {"KUBECONFIG": str(self.kubeconfig)})
 
     def load(self, archive: Path) -> None:
-        self._on_the_node('ctr_inside images import "$1" >/dev/null', str(archive))
+        subprocess.run([_NODE / "load.sh", archive], check=True, timeout=600)
 
-    def kill(self, kube: Kube, pod: str) -> None:
+    def kill(self, kube: Kube, pod: str) -> str:
         uid = kube.get("pod", pod)["metadata"]["uid"]
         # One that ends before its turn comes, because its parent did, is no failure.
         self._on_the_node(
@@ -149,6 +171,7 @@ class OwnNode:
             " | sort -u | xargs --no-run-if-empty kill -KILL 2>/dev/null || true",
             uid,
         )
+        return "killed (-9)"
 
     def explain(self) -> None:
         for log in sorted((cache() / "var/log").glob("*.log")):
@@ -166,5 +189,13 @@ class OwnNode:
         subprocess.run(["bash", "-c", source, "e2e", argument], check=True, timeout=600)
 
 
-def _force_delete(kube: Kube, pod: str) -> None:
+def force_delete(kube: Kube, pod: str) -> str:
     kube.run("delete", "pod", pod, "--force", "--grace-period=0")
+    return "deleted by force"
+
+
+def _need_kubectl() -> None:
+    if shutil.which("kubectl") is None:
+        raise Fault(
+            "kubectl is missing; install it, or have neither E2E_CONTEXT nor kind for a node of our own"
+        )

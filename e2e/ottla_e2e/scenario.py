@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from collections.abc import Callable
 from subprocess import Popen
 from typing import Any
 
@@ -15,7 +16,7 @@ from ottla_e2e import memory, objects
 from ottla_e2e.images import ROOT
 from ottla_e2e.kube import NAMESPACE, Kube, Object, condition, ready
 from ottla_e2e.objects import CLIENT, CLUSTER, GRPC, KAFKA
-from ottla_e2e.places import Place
+from ottla_e2e.places import Place, force_delete
 from ottla_e2e.say import Fault, say, step
 
 _TOPIC = "orders"
@@ -142,8 +143,8 @@ class Scenario:
         )  # fmt: skip
         try:
             time.sleep(3)
-            self._replace_leader("deleted by force", self._delete)
-            self._replace_leader("killed (-9)", lambda pod: self._place.kill(self._kube, pod))
+            self._replace_leader(self._delete)
+            self._replace_leader(lambda pod: self._place.kill(self._kube, pod))
             time.sleep(2)
         finally:
             seen = _finish(writer)
@@ -152,13 +153,13 @@ class Scenario:
         say(f"    {seen['acked']:,} acknowledged, none failed; longest gap {seen['longest_gap_ms']} ms")
         self._check_all_there()
 
-    def _replace_leader(self, how: str, kill: Any) -> None:
+    def _replace_leader(self, kill: Callable[[str], str]) -> None:
         """Kill the leader of partition 0: another leads, and all replicas come back in sync."""
         rows = self._topic()["status"]["partitions"]
         leader, epoch = rows[0]["leader"], rows[0]["leaderEpoch"]
         pod = f"{CLUSTER}-broker-{leader}"
         began = time.monotonic()
-        kill(pod)
+        how = kill(pod)
         self._topic_when(
             f"a new leader instead of broker {leader}",
             lambda status: (
@@ -169,8 +170,8 @@ class Scenario:
         self._topic_when("all replicas back in sync", lambda status: status["inSync"] == "6/6")
         say(f"    {pod} {how}; all in sync again after {time.monotonic() - began:.1f} s")
 
-    def _delete(self, pod: str) -> None:
-        self._kube.run("delete", "pod", pod, "--force", "--grace-period=0")
+    def _delete(self, pod: str) -> str:
+        return force_delete(self._kube, pod)
 
     # ------------------------------------------------------------------ changes
 

@@ -9,7 +9,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from ottla_e2e.oci import Image, Program, pack, write_archive
+from ottla_e2e.oci import Image, Program, names, pack, write_archive
 
 
 def _blob(archive: tarfile.TarFile, digest: str) -> bytes:
@@ -69,4 +69,10 @@ def test_an_archive_leads_from_its_name_to_its_layers(tmp_path: Path) -> None:
         assert config["rootfs"]["diff_ids"] == digests  # nothing is compressed
         for each in manifest["layers"]:
             assert len(_blob(archive, each["digest"])) == each["size"]
+        contents = archive.extractfile("manifest.json")
+        assert contents is not None
+        described = json.load(contents)[0]
+        assert _json(archive, described["Config"].replace("blobs/sha256/", "sha256:")) == config
+        assert [each.replace("blobs/sha256/", "sha256:") for each in described["Layers"]] == digests
+    assert names(path) == ["localhost/thing:e2e", "localhost/other:e2e"]
     assert config["config"] == {"Entrypoint": ["thing"], "Env": ["PATH=/bin", "A=1"], "User": "10001:10001"}

@@ -1,0 +1,59 @@
+"""Being a guest in somebody's cluster: touch nothing that was there before, leave nothing behind. [A]
+
+The run makes one namespace, the chart's objects and the CRDs, and deletes all of them, so none of them may be there
+when it begins: with the CRDs would go every Cluster and Topic of whoever has them.
+"""
+
+from __future__ import annotations
+
+from ottla_e2e.images import ROOT
+from ottla_e2e.kube import NAMESPACE, Kube
+from ottla_e2e.oci import architecture
+from ottla_e2e.say import Fault, say
+
+_CRDS = str(ROOT / "charts/ottla/crds")
+_DEFAULT = "storageclass.kubernetes.io/is-default-class"
+
+
+def check(kube: Kube) -> None:
+    """That the cluster can take the run; a `Fault` says why not."""
+    there = [*_crds(kube), *_namespace(kube)]
+    if there:
+        raise Fault(
+            f"this cluster has {', '.join(there)} already, and the run would delete them in the end. Take another "
+            "cluster; or, if an earlier run left them: helm uninstall --namespace ottla-e2e ottla; kubectl delete "
+            "topics,consumergroups,clusters.ottla.dev --all --namespace ottla-e2e; kubectl delete namespace ottla-e2e; "
+            "kubectl delete -f charts/ottla/crds"
+        )
+    made_for = {node["status"]["nodeInfo"]["architecture"] for node in kube.list("nodes")}
+    if made_for != {architecture()}:
+        found = ", ".join(sorted(made_for))
+        raise Fault(f"images are made for this machine's {architecture()}, and the nodes are {found}")
+    classes = kube.list("storageclasses")
+    if not any((each["metadata"].get("annotations") or {}).get(_DEFAULT) == "true" for each in classes):
+        raise Fault("this cluster has no default StorageClass, so nobody would make volumes for the brokers")
+
+
+def leave(kube: Kube) -> None:
+    """Remove whatever the run made, also when it ended in the middle and no operator is left to help."""
+    crds, namespace = _crds(kube), _namespace(kube)
+    if crds or namespace:
+        say("removing what the run has left")
+    if namespace:
+        kube.helm("uninstall", "ottla", "--no-hooks", "--ignore-not-found", "--wait", "--timeout", "3m")
+    if crds:
+        for name in kube.run("get", "topics,consumergroups", "-o", "name").split():
+            patch = '{"metadata": {"finalizers": null}}'
+            kube.run("patch", name, "--type", "merge", "--patch", patch)
+        kube.run("delete", "-f", _CRDS, "--ignore-not-found", "--timeout=100s")
+    if namespace:
+        kube.run("delete", "namespace", NAMESPACE, "--timeout=110s")
+
+
+def _crds(kube: Kube) -> list[str]:
+    names = kube.run("get", "customresourcedefinitions", "-o", "name").split()
+    return [name.partition("/")[2] for name in names if name.endswith(".ottla.dev")]
+
+
+def _namespace(kube: Kube) -> list[str]:
+    return kube.run("get", "namespace", NAMESPACE, "--ignore-not-found", "-o", "name").split()
