@@ -198,6 +198,8 @@ class Accumulator:
         self._compression = compression
         self._next_id = 0
         self.used_bytes = 0
+        #: Bytes that were given back since somebody last looked: reason enough to try again to append.
+        self.freed_bytes = 0
         self.lanes: dict[TopicPartition, Lane] = {}
         #: Lanes that have something to send, in the order in which they came to it.
         self.ready: dict[TopicPartition, Lane] = {}
@@ -370,6 +372,7 @@ class Accumulator:
         if batch.id not in batch.lane.in_flight:
             batch.payload = b""  # deliveries keep the batch, and users may keep those for long
         self.used_bytes -= batch.size_bytes
+        self.freed_bytes += batch.size_bytes
         self.unsettled.pop(batch.id, None)
         lane = batch.lane
         if lane.open is batch:

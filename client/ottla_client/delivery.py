@@ -7,11 +7,14 @@ somebody awaits it.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Generator
 from typing import Any
 
 from ottla_client.accumulator import Batch, Lane, Outcome
 from ottla_client.record import RecordMetadata
+
+log = logging.getLogger(__name__)
 
 _TOO_EARLY = "The record is not acknowledged yet; await it, or flush the producer."
 
@@ -65,8 +68,18 @@ class Delivery:
         return outcome, index
 
     def add_done_callback(self, callback: Callable[[Delivery], Any]) -> None:
-        """Call `callback(self)` from the event loop when the record is acknowledged or has failed."""
-        self._batch.watch(lambda _batch: callback(self))
+        """Call `callback(self)` from the event loop when the record is acknowledged or has failed.
+
+        What the callback raises is logged: others wait for the same batch.
+        """
+
+        def call(_batch: Batch) -> None:
+            try:
+                callback(self)
+            except Exception:
+                log.exception("A delivery callback failed")
+
+        self._batch.watch(call)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         if self._batch.outcome is None:

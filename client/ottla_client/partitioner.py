@@ -75,7 +75,8 @@ class StickyPartitioner:
         self, topic: str, key: bytes | None, all_partitions: Sequence[int], available: Sequence[int]
     ) -> int:
         current = self._current.get(topic)
-        if current is None:
+        # A topic that was made anew may have fewer partitions than before.
+        if current is None or current not in all_partitions:
             among = available or all_partitions
             turn = self._chance.below(len(among))
             if among[turn] == self._left.get(topic):
@@ -96,9 +97,8 @@ class DefaultPartitioner(StickyPartitioner):
         self, topic: str, key: bytes | None, all_partitions: Sequence[int], available: Sequence[int]
     ) -> int:
         if key is not None:
-            return (murmur2(key) & 0x7FFFFFFF) % len(all_partitions)
-        current = self._current.get(topic)
-        return super().choose(topic, key, all_partitions, available) if current is None else current
+            return partition_for_key(key, len(all_partitions))
+        return super().choose(topic, key, all_partitions, available)
 
 
 class RoundRobinPartitioner:

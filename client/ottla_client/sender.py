@@ -22,7 +22,7 @@ from ottla_client.producer_machine import ProducerMachine
 from ottla_client.pump import Pump
 from ottla_client.streams import Streams
 from ottla_core.errors import RequestError
-from ottla_core.ids import TopicPartition
+from ottla_core.ids import NO_BROKER, TopicPartition
 from ottla_core.pb import broker_pb2 as pb
 from ottla_core.ports.clock import Clock
 
@@ -167,7 +167,9 @@ class Sender:
             self._run_errand("identity", self._fetch_identity)
         if self._machine.stale_topics:
             self._run_errand("metadata", self._refresh_stale)
-        self._wake_waiters()
+        if self._accumulator.freed_bytes:
+            self._accumulator.freed_bytes = 0
+            self._wake_waiters()
         return [self._machine.wakes_at(), *self._streams.overdue_at()]
 
     def _new_stream(self, broker: Broker) -> ProduceStream:
@@ -234,10 +236,13 @@ class Sender:
 
     def _learnt(self, layout: TopicLayout) -> None:
         topic = self.topics.setdefault(layout.name, Topic())
-        for partition in range(len(topic.lanes), len(layout.leaders)):
-            topic.lanes.append(self._accumulator.lane(TopicPartition(layout.name, partition)))
-        topic.partitions, topic.available = range(len(topic.lanes)), layout.available
-        self._machine.leaders_changed(layout.name, layout.leaders)
+        # Made anew with fewer partitions, a topic loses lanes; what still waits in those has nobody to go to.
+        gone = max(0, len(topic.lanes) - len(layout.leaders))
+        topic.lanes = [
+            self._accumulator.lane(TopicPartition(layout.name, partition)) for partition in layout.partitions
+        ]
+        topic.partitions, topic.available = layout.partitions, layout.available
+        self._machine.leaders_changed(layout.name, (*layout.leaders, *[NO_BROKER] * gone))
         self.schedule()
 
 
