@@ -66,7 +66,8 @@ class Committer:
         self._one_at_a_time = asyncio.Lock()
         self._waiting: Offsets = {}
         self._callbacks: list[OnCommit] = []
-        self._busy = False
+        #: The task that takes what waits to the coordinator, while there is something.
+        self._draining: asyncio.Task[None] | None = None
         #: What we know to be committed, so that auto commit is silent while nothing moves.
         self.known: dict[TopicPartition, int] = {}
 
@@ -76,10 +77,15 @@ class Committer:
         """Return when they are committed. CommitFailed if the group has moved on without us."""
         if not offsets:
             return
-        allowed_s = self._timeout_s if timeout_s is None else timeout_s
-        deadline = self._clock.monotonic() + allowed_s
+        deadline = self._clock.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
+        await self.settled(deadline - self._clock.monotonic())
+        await self._commit(offsets, deadline)
+
+    async def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: float) -> None:
+        if not offsets:
+            return
         try:
-            async with asyncio.timeout(allowed_s):
+            async with asyncio.timeout(deadline - self._clock.monotonic()):
                 await self._one_at_a_time.acquire()
         except TimeoutError:
             raise RequestTimedOut("An earlier commit is still on its way.") from None
@@ -153,9 +159,13 @@ class Committer:
                 raise BufferExhausted(f"{_WAITING_MAX} commits wait for the coordinator; wait for some.")
             self._callbacks.append(callback)
         self._waiting.update(offsets)
-        if not self._busy:
-            self._busy = True
-            self._cluster.background.spawn(self._drain(), "commit")
+        if self._draining is None:
+            self._draining = self._cluster.background.spawn(self._drain(), "commit")
+
+    async def settled(self, timeout_s: float) -> None:
+        """Wait until what nobody waits for is through, one way or the other, or the time is up."""
+        if self._draining is not None:
+            await asyncio.wait((self._draining,), timeout=timeout_s)
 
     async def _drain(self) -> None:
         try:
@@ -164,7 +174,7 @@ class Committer:
                 callbacks, self._callbacks = self._callbacks, []
                 failed: Exception | None = None
                 try:
-                    await self.commit(offsets)
+                    await self._commit(offsets, self._clock.monotonic() + self._timeout_s)
                 except (ClientError, RequestError) as error:
                     failed = error
                     if not callbacks:
@@ -173,9 +183,9 @@ class Committer:
                     try:
                         callback(dict(offsets), failed)
                     except Exception:
-                        log.exception("the callback of a commit failed")
+                        log.exception("The callback of a commit failed")
         finally:
-            self._busy = False
+            self._draining = None
 
     # ------------------------------------------------------------------ reading
 

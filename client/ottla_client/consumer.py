@@ -133,7 +133,7 @@ class Consumer(Connected):
         self._interceptors = tuple(interceptors)
         self._max_poll_records = max_poll_records
         self._fetcher = Fetcher(self._cluster, self._clock, self._machine, limits, self._request_timeout_s)
-        self._ahead = ReadAhead(self._machine.generation_of)
+        self._ahead = ReadAhead(self._machine.generation_of, self._machine.is_paused)
         self._group: GroupReader | None = None
         if group_id is not None:
             if not heartbeat_interval_ms < session_timeout_ms:
@@ -226,6 +226,7 @@ class Consumer(Connected):
         self._fetcher.schedule()
 
     def assignment(self) -> list[TopicPartition]:
+        """What is read now, by hand or by the group."""
         return self._machine.assignment()
 
     def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
@@ -268,12 +269,14 @@ class Consumer(Connected):
             self._machine.pause(tp)
 
     def resume(self, *partitions: TopicPartition) -> None:
+        """Go on with these partitions, where they were paused."""
         for tp in partitions:
             self._machine.resume(tp)
         self._fetcher.changed.set()
         self._fetcher.schedule()
 
     def paused(self) -> list[TopicPartition]:
+        """Those of the assignment that wait for `resume`."""
         return self._machine.paused()
 
     def highwater(self, partition: TopicPartition) -> int | None:
@@ -283,6 +286,7 @@ class Consumer(Connected):
     # ------------------------------------------------------------------ looking around
 
     async def partitions_for_topic(self, topic: str) -> list[int]:
+        """The partitions of a topic; UnknownTopicOrPartition if there is none of that name."""
         layout = await self._cluster.layout(topic, auto_create=False, timeout_s=self._request_timeout_s)
         return list(layout.partitions)
 

@@ -164,17 +164,15 @@ class ConsumerMachine:
         self._start_over(state)
         state.position = state.fetch_offset = offset
 
-    def seek_to(self, tp: TopicPartition, timestamp_ms: int) -> None:
-        """To EARLIEST or LATEST, looked up when next needed."""
-        state = self.state(tp)
-        self._start_over(state)
-        state.reset = timestamp_ms
-
     def pause(self, tp: TopicPartition) -> None:
         self.state(tp).paused = True
 
     def resume(self, tp: TopicPartition) -> None:
         self.state(tp).paused = False
+
+    def is_paused(self, tp: TopicPartition) -> bool:
+        state = self._states.get(tp)
+        return state is not None and state.paused
 
     def paused(self) -> list[TopicPartition]:
         return [tp for tp, state in self._states.items() if state.paused]

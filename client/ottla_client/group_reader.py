@@ -136,10 +136,12 @@ class GroupReader:
         return await self._committer.committed(TopicPartition(*tp) for tp in partitions)
 
     async def unsubscribe(self) -> None:
+        await self._committer.settled(_LAST_COMMIT_TIMEOUT_S)
         await self.session.leave("the consumer has unsubscribed")
 
     async def close(self) -> None:
-        """The last commit, and a word to the coordinator."""
+        """The last commits, and a word to the coordinator."""
+        await self._committer.settled(_LAST_COMMIT_TIMEOUT_S)
         if self.session.is_subscribed:
             await self.session.close()
         else:

@@ -2,7 +2,7 @@
 
 `async for` takes many records at once and gives them out one by one. Those still here are not consumed: their
 offsets are not committed, and whoever polls next gets them first. A record whose partition was sought elsewhere or
-revoked since is dropped: its partition's generation is another.
+revoked since is dropped: its partition's generation is another. One whose partition is paused stays until it is not.
 """
 
 from __future__ import annotations
@@ -15,23 +15,33 @@ from ottla_core.ids import TopicPartition
 
 
 class ReadAhead:
-    def __init__(self, generation_of: Callable[[TopicPartition], int]) -> None:
+    def __init__(
+        self, generation_of: Callable[[TopicPartition], int], is_paused: Callable[[TopicPartition], bool]
+    ) -> None:
         self._generation_of = generation_of
+        self._is_paused = is_paused
         self._records: deque[ConsumerRecord] = deque()
         self._generations: dict[tuple[str, int], int] = {}
 
     def put(self, records: Iterable[ConsumerRecord]) -> None:
         """What was taken just now."""
-        self._records.extend(records)
+        self._records = deque((*filter(self._is_current, self._records), *records))
         partitions = {TopicPartition(record.topic, record.partition) for record in self._records}
         self._generations = {tp: self._generation_of(tp) for tp in partitions}
 
     def pop(self) -> ConsumerRecord | None:
-        while self._records:
+        found: ConsumerRecord | None = None
+        waiting: list[ConsumerRecord] = []
+        while self._records and found is None:
             record = self._records.popleft()
-            if self._is_current(record):
-                return record
-        return None
+            if not self._is_current(record):
+                continue
+            if self._is_paused(TopicPartition(record.topic, record.partition)):
+                waiting.append(record)
+            else:
+                found = record
+        self._records.extendleft(reversed(waiting))
+        return found
 
     def take(self, limit: int) -> list[ConsumerRecord]:
         taken: list[ConsumerRecord] = []
