@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ottla_client.connected import Connected
 from ottla_client.connection import told
@@ -13,6 +13,8 @@ from ottla_client.leaders import delete_records, list_offsets
 from ottla_client.record import CommittedOffset, OffsetAndMetadata, OffsetAndTimestamp
 from ottla_core.ids import TopicPartition
 from ottla_core.pb import broker_pb2 as pb
+
+Named = TypeVar("Named")
 
 _KINDS = {
     "set": pb.ConfigChange.KIND_SET,
@@ -115,7 +117,7 @@ class Admin(Connected):
         self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
     ) -> list[TopicDescription]:
         """Create topics, all with one call; a bare name takes the broker's defaults. Describes what was made."""
-        wanted = [NewTopic(topic) if isinstance(topic, str) else topic for topic in topics]
+        wanted = [NewTopic(topic) if isinstance(topic, str) else topic for topic in _several(topics)]
         request = pb.CreateTopicsRequest(validate_only=validate_only, timeout_ms=self._timeout_ms)
         for topic in wanted:
             made = request.topics.add(
@@ -133,16 +135,18 @@ class Admin(Connected):
         return await self.describe_topics([topic.name for topic in wanted])
 
     async def delete_topics(self, names: Iterable[str]) -> None:
-        request = pb.DeleteTopicsRequest(names=_names(names), timeout_ms=self._timeout_ms)
+        """Delete topics with all their records."""
+        request = pb.DeleteTopicsRequest(names=_several(names), timeout_ms=self._timeout_ms)
         _raise_first((await self._change("DeleteTopics", request)).topics)
 
     async def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        """The names of all topics, in order."""
         answer = await self._ask("Metadata", pb.MetadataRequest())
         return [topic.name for topic in answer.topics if include_internal or not topic.internal]
 
     async def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
         """Partitions, leaders and replicas; of all topics if none are named."""
-        wanted = None if names is None else _names(names)
+        wanted = None if names is None else _several(names)
         if wanted is not None and not wanted:
             return []
         answer = await self._ask("Metadata", pb.MetadataRequest(topics=wanted))
@@ -238,7 +242,7 @@ class Admin(Connected):
 
     async def describe_groups(self, groups: Iterable[str]) -> list[GroupDescription]:
         """State and members with their partitions. A group that does not exist is "Dead"."""
-        return await self._groups.describe_groups(_names(groups, "group"))
+        return await self._groups.describe_groups(_several(groups, "group"))
 
     async def group_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
@@ -262,11 +266,12 @@ class Admin(Connected):
 
     async def delete_groups(self, groups: Iterable[str]) -> None:
         """With their offsets; only groups without members."""
-        await self._groups.delete_groups(_names(groups, "group"))
+        await self._groups.delete_groups(_several(groups, "group"))
 
     # ------------------------------------------------------------------ the cluster
 
     async def describe_cluster(self) -> ClusterDescription:
+        """Its id, its controller (-1: none right now), and the brokers that are up, with their addresses."""
         answer = await self._ask("Metadata", pb.MetadataRequest(no_topics=True))
         return ClusterDescription(
             answer.cluster_id,
@@ -290,10 +295,11 @@ class Admin(Connected):
         return await self._cluster.call(method, request, timeout_s=self._request_timeout_s, patient=False)
 
 
-def _names(names: Iterable[str], what: str = "topic") -> list[str]:
-    if isinstance(names, str):
-        raise TypeError(f"Expected a list of {what} names, got the text {names!r}.")
-    return list(names)
+def _several(named: Iterable[Named], what: str = "topic") -> list[Named]:
+    """A text is iterable, too, but its letters are no names."""
+    if isinstance(named, str):
+        raise TypeError(f"Expected a list of {what} names, got the text {named!r}.")
+    return list(named)
 
 
 def _raise_first(outcomes: Iterable[Any]) -> None:

@@ -7,6 +7,7 @@ said so.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import threading
 from collections.abc import Callable, Coroutine
@@ -74,6 +75,14 @@ class Blocking(Generic[Inner]):
     """Makes, starts and stops an async client (`kind`) in a loop's thread; subclasses add its methods."""
 
     kind: ClassVar[Callable[..., Any]]
+
+    def __init_subclass__(cls, **extra: Any) -> None:
+        """`help()` says of the blocking face what it says of the async one, wherever the two do the same."""
+        super().__init_subclass__(**extra)
+        cls.__signature__ = inspect.signature(cls.kind)  # type: ignore[attr-defined]
+        for name, method in inspect.getmembers(cls, inspect.isfunction):
+            if method.__doc__ is None and not name.startswith("_"):
+                method.__doc__ = getattr(cls.kind, name).__doc__
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         self._arguments = (arguments, settings)

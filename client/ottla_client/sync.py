@@ -156,7 +156,20 @@ class Producer(Blocking[producer.Producer]):
             self._thread.loop.call_soon_threadsafe(self._start_moving)
         return delivery
 
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        keys: Iterable[Any] | None = None,
+        *,
+        partition: int | None = None,
+    ) -> list[Delivery]:
+        """Queue many records, in order. Call `flush()`, or look at the last few, afterwards."""
+        pairs = ((value, None) for value in values) if keys is None else zip(values, keys, strict=True)
+        return [self.send(topic, value, key, partition=partition) for value, key in pairs]
+
     def send_and_wait(self, topic: str, value: Any = None, key: Any = None, **extra: Any) -> RecordMetadata:
+        """Send a record and wait for its acknowledgement. Does not linger; the same keywords as `send`."""
         return self._thread.run(self._send_and_wait(topic, value, key, extra))
 
     async def _send_and_wait(self, topic: str, value: Any, key: Any, extra: dict[str, Any]) -> RecordMetadata:
@@ -191,11 +204,24 @@ class Producer(Blocking[producer.Producer]):
             self._taken = taken
             while taken:
                 delivery, record, extra = taken[0]
+                began = self._inner._clock.monotonic()
                 try:
                     delivery._inner = await self._inner.send(*record, **extra)
                 except Exception as error:
                     _fail(taken[0], error)
+                    if self._inner._clock.monotonic() - began > self._inner._max_block_s / 2:
+                        self._fail_line(taken, error)
                 taken.popleft()
+
+    def _fail_line(self, taken: deque[_Queued], error: Exception) -> None:
+        """The first has waited in vain. So would all of its topic behind it, each for as long, one after the other."""
+        _, (topic, *_), _ = first = taken.popleft()
+        line = [queued for queued in taken if queued[1][0] == topic]
+        others = [queued for queued in taken if queued[1][0] != topic]
+        taken.clear()
+        taken.extend((first, *others))
+        for queued in line:
+            _fail(queued, error)
 
     async def _drained(self) -> None:
         """Wait until everything queued so far is in a batch."""
@@ -247,6 +273,9 @@ class Consumer(Blocking[consumer.Consumer]):
     def paused(self) -> list[TopicPartition]:
         return self._call(self._inner.paused)
 
+    def highwater(self, partition: TopicPartition) -> int | None:
+        return self._call(self._inner.highwater, partition)
+
     def partitions_for_topic(self, topic: str) -> list[int]:
         return self._thread.run(self._inner.partitions_for_topic(topic))
 
@@ -290,6 +319,9 @@ class Consumer(Blocking[consumer.Consumer]):
 
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord]:
         return self._thread.run(self._inner.poll(timeout_ms, max_records))
+
+    def getone(self) -> ConsumerRecord:
+        return self._thread.run(self._inner.getone())
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """All records, as they come, until the consumer is stopped. What is left over is polled first next time."""

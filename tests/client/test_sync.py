@@ -133,3 +133,17 @@ def test_a_result_that_does_not_come_times_out(cluster: FakeCluster) -> None:
         loop.call_soon_threadsafe(next(iter(producer._inner._sender._streams)).break_off)
         assert delivery.result(10).offset == 0
     assert cluster.values(TopicPartition("t", delivery.result().partition)) == [b"x"]
+
+
+def test_records_that_cannot_go_wait_together_and_not_one_after_the_other(cluster: FakeCluster) -> None:
+    cluster.auto_create = False
+    with Producer(cluster.address, max_block_ms=400, request_timeout_ms=2000) as producer:
+        began = time.monotonic()
+        lost = [producer.send("missing", b"%d" % number) for number in range(20)]
+        good = producer.send("t", b"here", partition=0)
+        producer.flush()
+        assert time.monotonic() - began < 4
+        assert good.result(timeout_s=5).offset == 0
+        for delivery in lost:
+            with pytest.raises(UnknownTopicOrPartition):
+                delivery.result(timeout_s=5)

@@ -1,0 +1,187 @@
+"""What a user may do wrong, and what it must not cost: failing callbacks, a full buffer, commits in a hurry."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
+
+import pytest
+
+from client.fake_services import FakeCluster
+from ottla_client import Admin, Consumer, Producer, TopicPartition, sync
+from ottla_client.committer import Committer
+from ottla_client.errors import BufferExhausted, UnknownTopicOrPartition
+from ottla_client.group_effects import Identity
+from ottla_client.record import OffsetAndMetadata
+from ottla_core.pb import groups_pb2 as pb
+from ottla_core.real.clock import RealClock
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster() as made:
+        made.add_topic("t")
+        yield made
+
+
+async def test_a_callback_that_fails_costs_nobody_else_anything(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_delivery: object) -> None:
+        raise LookupError("a bug of the user's")
+
+    async with Producer(cluster.address) as producer:
+        first = await producer.send("t", b"first")
+        first.add_done_callback(fail)
+        second = await producer.send("t", b"second")
+        async with asyncio.timeout(5):
+            assert [(await first).offset, (await second).offset] == [0, 1]
+            assert (await producer.send_and_wait("t", b"third")).offset == 2
+    assert "a bug of the user's" in caplog.text
+
+
+async def test_waiting_for_room_does_not_keep_the_processor_busy(cluster: FakeCluster) -> None:
+    async with Producer(cluster.address, buffer_memory=1000, max_block_ms=500) as producer:
+        await producer.send_and_wait("t", b"first")
+        cluster.hold = asyncio.Event()
+        await producer.send("t", bytes(900))
+        runs = 0
+        do_all = producer._sender._pump._work
+
+        def counted(now: float) -> Iterable[float | None]:
+            nonlocal runs
+            runs += 1
+            return do_all(now)
+
+        producer._sender._pump._work = counted
+        with pytest.raises(BufferExhausted):
+            await producer.send("t", bytes(900))
+        assert runs < 20
+        cluster.hold.set()
+        cluster.hold = None
+
+
+async def test_a_topic_made_anew_with_fewer_partitions_is_written_where_it_is(cluster: FakeCluster) -> None:
+    cluster.add_topic("again", 8)
+    async with Producer(cluster.address, retry_backoff_ms=5, delivery_timeout_ms=3000) as producer:
+        for number in range(8):
+            await producer.send_and_wait("again", b"old", partition=number)
+        cluster.drop_topic("again")
+        cluster.add_topic("again", 2)
+        await producer.partitions_for("again")
+        await producer._cluster.refresh(["again"], timeout_s=5)
+        for number in range(20):
+            sent = await producer.send_and_wait("again", b"new", key=b"%d" % number)
+            assert sent.partition < 2
+            assert (await producer.send_and_wait("again", b"new")).partition < 2
+        with pytest.raises(UnknownTopicOrPartition, match="0 to 1"):
+            await producer.send("again", b"new", partition=5)
+
+
+async def test_what_is_paused_in_the_middle_of_an_iteration_waits_until_it_is_resumed(
+    cluster: FakeCluster,
+) -> None:
+    cluster.add_topic("two", 2)
+    async with Producer(cluster.address) as producer:
+        for number in range(20):
+            await producer.send("two", b"%d" % number, partition=number % 2)
+    both = [TopicPartition("two", 0), TopicPartition("two", 1)]
+    async with Consumer(cluster.address, auto_offset_reset="earliest", fetch_max_wait_ms=50) as consumer:
+        consumer.assign(both)
+        paused, got = None, []
+        async with asyncio.timeout(10):
+            async for record in consumer:
+                got.append((record.partition, record.offset))
+                assert record.partition != paused, "paused, and given out"
+                if len(got) == 3:
+                    paused = record.partition
+                    consumer.pause(both[paused])
+                if paused is not None and sum(partition != paused for partition, _ in got) == 10:
+                    consumer.resume(both[paused])
+                    paused = None
+                if len(got) == 20:
+                    break
+    assert sorted(got) == [(partition, offset) for partition in range(2) for offset in range(10)]
+    for number in range(2):
+        assert [offset for partition, offset in got if partition == number] == list(range(10))
+
+
+async def test_the_letters_of_a_name_are_not_topics(cluster: FakeCluster) -> None:
+    async with Admin(cluster.address) as admin:
+        with pytest.raises(TypeError, match="list of topic"):
+            await admin.create_topics("greetings")
+        assert await admin.list_topics() == ["t"]
+
+
+class SlowCoordinator:
+    """Takes commits, a little later."""
+
+    group = "g"
+
+    def __init__(self) -> None:
+        self.committed: list[int] = []
+
+    async def call(self, method: str, request: Any, timeout_s: float) -> pb.CommitOffsetsResponse:
+        await asyncio.sleep(0.01)
+        self.committed.extend(each.offset for each in request.offsets)
+        return pb.CommitOffsetsResponse()
+
+
+@pytest.fixture
+async def committing(cluster: FakeCluster) -> AsyncIterator[tuple[Committer, SlowCoordinator]]:
+    coordinator = SlowCoordinator()
+    async with Admin(cluster.address) as admin:
+        yield (
+            Committer(
+                admin._cluster,
+                RealClock(),
+                coordinator,  # type: ignore[arg-type]
+                instance_id="",
+                timeout_s=5,
+                identity=Identity,
+                held=lambda: (),
+                on_refused=lambda *_: None,
+            ),
+            coordinator,
+        )
+
+
+async def test_a_commit_does_not_overtake_one_that_nobody_waits_for(
+    committing: tuple[Committer, SlowCoordinator],
+) -> None:
+    committer, coordinator = committing
+    committer.commit_nowait({T0: OffsetAndMetadata(5)}, None)
+    await committer.commit({T0: OffsetAndMetadata(10)})
+    await committer.settled(5)
+    assert coordinator.committed == [5, 10]
+
+
+async def test_commits_under_way_are_waited_for_at_the_end(
+    committing: tuple[Committer, SlowCoordinator],
+) -> None:
+    committer, coordinator = committing
+    heard: list[Exception | None] = []
+    committer.commit_nowait({T0: OffsetAndMetadata(5)}, lambda _offsets, error: heard.append(error))
+    await committer.settled(5)
+    assert coordinator.committed == [5] and heard == [None]
+
+
+def public(kind: type) -> dict[str, Callable[..., Any]]:
+    return {
+        name: method
+        for name, method in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_")
+    }
+
+
+@pytest.mark.parametrize("kind", [sync.Producer, sync.Consumer, sync.Admin])
+def test_the_blocking_face_has_all_of_the_async_one_and_says_what_it_does(kind: Any) -> None:
+    here, there = public(kind), public(kind.kind)
+    # Blocking `send` never waits for the loop, so that is what it is.
+    assert set(there) - {"send_nowait"} == set(here)
+    assert [name for name, method in here.items() if not inspect.getdoc(method)] == []
+    assert list(inspect.signature(kind).parameters) == list(inspect.signature(kind.kind).parameters)
