@@ -80,7 +80,7 @@ class ClusterDescription:
 class ConfigEntry:
     name: str
     value: str | None
-    #: "topic", "dynamic-broker", "static-broker" or "default".
+    #: "topic", "group", "dynamic-broker", "static-broker" or "default".
     source: str
     type: str
     read_only: bool

@@ -123,7 +123,8 @@ class Cluster:
         deadline = self._clock.monotonic() + timeout_s
         attempt = 0
         while found is None:
-            errors = await self.refresh([topic], auto_create=auto_create, timeout_s=timeout_s)
+            left_s = max(0.001, deadline - self._clock.monotonic())
+            errors = await self.refresh([topic], auto_create=auto_create, timeout_s=left_s)
             found = self.topics.get(topic)
             if found is None:
                 error = errors.get(topic)

@@ -27,6 +27,8 @@ from ottla_core.ports.clock import Clock
 
 log = logging.getLogger(__name__)
 
+_REFRESH_PAUSE_S = 0.05
+
 #: What the group has committed; None where that is nothing.
 FindCommitted = Callable[
     [Iterable[TopicPartition]], Awaitable[dict[TopicPartition, OffsetAndMetadata | None]]
@@ -182,7 +184,7 @@ class Fetcher:
         except (ClientError, RequestError) as error:
             log.warning("metadata: %s; trying again", error)
         # After the answer, so that a leader that is still unknown asks again, and not too often.
-        await self._clock.sleep(0.05)
+        await self._clock.sleep(_REFRESH_PAUSE_S)
         for topic in topics:
             self._machine.stale_topics.pop(topic, None)
         self._refreshing = False

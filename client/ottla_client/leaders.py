@@ -101,11 +101,13 @@ async def _ask_leaders(
         missing = {tp: question for tp, question in missing.items() if tp not in found}
         if not missing:
             return {tp: found[tp] for tp in wanted}
-        # No error and no answer: a broker that answers for others than asked.
-        first = next(iter(errors.values()), LeaderNotAvailable(f"Nobody answered for {next(iter(missing))}."))
-        stays = isinstance(first, RequestError) and not first.retriable
-        if stays or clock.monotonic() + _PAUSE_S > deadline:
-            raise first
+        for error in errors.values():
+            if isinstance(error, RequestError) and not error.retriable:
+                raise error
+        if clock.monotonic() + _PAUSE_S > deadline:
+            # No error and no answer: a broker that answers for others than asked.
+            nobody = LeaderNotAvailable(f"Nobody answered for {next(iter(missing))}.")
+            raise next(iter(errors.values()), nobody)
         await clock.sleep(_PAUSE_S)
         await _learn(cluster, missing, max(0.001, deadline - clock.monotonic()))
 

@@ -63,7 +63,6 @@ _IDENTITY_AT = 43
 _STALE_METADATA = (
     NotLeaderOrFollower,
     LeaderNotAvailable,
-    MessageTooLarge,
     UnknownTopicOrPartition,
     FencedLeaderEpoch,
     UnknownLeaderEpoch,
@@ -158,19 +157,13 @@ class ProducerMachine:
         in_flight = lane.in_flight
         if len(in_flight) >= (1 if lane.recovering else self._policy.max_in_flight):
             return None
-        if lane in self._backing_off:
+        if lane in self._backing_off or not lane.has_work:
             return None
-        if lane.pending:
-            if lane.leader == NO_BROKER:
-                self.stale_topics[lane.tp.topic] = None
-                return None
-        elif lane.due and lane.open is not None:
-            if lane.leader == NO_BROKER:
-                self.stale_topics[lane.tp.topic] = None
-                return None
+        if lane.leader == NO_BROKER:
+            self.stale_topics[lane.tp.topic] = None
+            return None
+        if not lane.pending and lane.open is not None:
             self._accumulator.close(lane.open)
-        else:
-            return None
         batch = lane.pending.popleft()
         self._prepare(lane, batch)
         batch.attempts += 1
