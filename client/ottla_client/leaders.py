@@ -101,9 +101,9 @@ async def _ask_leaders(
         missing = {tp: question for tp, question in missing.items() if tp not in found}
         if not missing:
             return {tp: found[tp] for tp in wanted}
-        for error in errors.values():
-            if isinstance(error, RequestError) and not error.retriable:
-                raise error
+        for lasting in errors.values():
+            if isinstance(lasting, RequestError) and not lasting.retriable:
+                raise lasting
         if clock.monotonic() + _PAUSE_S > deadline:
             # No error and no answer: a broker that answers for others than asked.
             nobody = LeaderNotAvailable(f"Nobody answered for {next(iter(missing))}.")
