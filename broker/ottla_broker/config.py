@@ -317,9 +317,10 @@ class GrpcEdgeConfig:
         optional(ADDRESS),
         "The address told to Ottla clients; port 0 is the bound one.",
     )
-    # grpc's own default of 4 MiB is below a batch of message.max.bytes times a few partitions.
+    # Requests of our client have 1 MiB at most. Each Produce stream that is read from may bring such a message, so
+    # queued.max.request.bytes divided by this is how many are read from at the same time.
     message_max_bytes: int = setting(
-        "grpc.message.max.bytes", str(32 * MIB), whole(64 * KIB), "A longer message ends its stream."
+        "grpc.message.max.bytes", str(2 * MIB), whole(64 * KIB), "A longer message ends its stream."
     )
     streams_max: int = setting(
         "grpc.streams.max", "1000", whole(1, 1_000_000), "Concurrent calls of one connection."
@@ -331,9 +332,13 @@ class GrpcEdgeConfig:
         whole(1, 10_000),
         "Unanswered requests of one stream; then reading pauses.",
     )
-    # A larger look-ahead raised memory to 200-340 MB without raising the rate.
+    # What a stream holds that is not read from. More did not raise the rate: a message that is being read may fill
+    # more than the window anyway.
     stream_window_bytes: int = setting(
-        "grpc.stream.window.bytes", str(MIB), whole(64 * KIB, 16 * MIB), "HTTP/2 look-ahead of one stream."
+        "grpc.stream.window.bytes",
+        str(256 * KIB),
+        whole(64 * KIB, 16 * MIB),
+        "HTTP/2 look-ahead of one stream.",
     )
 
 

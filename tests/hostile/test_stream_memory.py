@@ -24,11 +24,18 @@ BUDGET = 16 * MIB
 STREAMS = 48
 LARGE = 24 * MIB
 GROWTH_MAX = 200 * MIB
+#: As long as a message may be here; the budget has room for four of them.
+LONGEST = 4 * MIB
+WRITERS = 64
+#: The messages of all writers are 256 MiB, and without turns cost 380. Four at a time have their copies on the way
+#: (gRPC's slices, bytes, the parsed message), and each stream its window of 256 KiB.
+WRITERS_GROWTH_MAX = 140 * MIB
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
     settings = {"queued.max.request.bytes": str(BUDGET), "socket.request.max.bytes": str(8 * MIB)}
+    settings["grpc.message.max.bytes"] = str(LONGEST)
     with LocalCluster(settings=settings) as made:
         with Admin(made.grpc_bootstrap) as admin:
             admin.create_topics(["t"])
@@ -89,3 +96,50 @@ async def test_readers_that_take_nothing(cluster: LocalCluster) -> None:
         await channel.close()
     assert cluster.dead == []
     assert watched.growth < GROWTH_MAX, f"{watched.growth >> 20} MB more than before"
+
+
+async def _write_once(channel: grpc.aio.Channel, request: pb.ProduceRequest) -> pb.ProduceResponse:
+    """As a client does: whose stream ends without an answer opens another."""
+    while True:
+        call = LogStub(channel).Produce()
+        try:
+            await call.write(request)
+            answer = await call.read()
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
+            continue
+        if answer is not grpc.aio.EOF:
+            return answer
+
+
+async def test_writers_that_all_wake_up_at_once(cluster: LocalCluster) -> None:
+    channels = _channels(cluster, 8)
+    watched = Watched(cluster.pids[0])
+    looking = asyncio.create_task(watched.look(60.0))
+    # No batch at all, so that it is refused: this is about the way in.
+    part = pb.PartitionRecords(topic="t", partition=0, records=bytes(LONGEST - 1024))
+    request = pb.ProduceRequest(correlation=1, acks=1, timeout_ms=5000, partitions=[part])
+    async with asyncio.timeout(60):
+        answers = await asyncio.gather(
+            *(_write_once(channels[n % len(channels)], request) for n in range(WRITERS))
+        )
+    looking.cancel()
+    assert all(answer.partitions[0].HasField("error") for answer in answers)
+    for channel in channels:
+        await channel.close()
+    assert cluster.dead == []
+    assert watched.growth < WRITERS_GROWTH_MAX, f"{watched.growth >> 20} MB more than before"
+
+
+async def test_a_message_above_the_limit_is_refused_before_it_is_taken_in(cluster: LocalCluster) -> None:
+    (channel,) = _channels(cluster, 1)
+    watched = Watched(cluster.pids[0])
+    looking = asyncio.create_task(watched.look(60.0))
+    part = pb.PartitionRecords(topic="t", partition=0, records=bytes(100 * MIB))
+    call = LogStub(channel).Produce()
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await call.write(pb.ProduceRequest(correlation=1, acks=1, timeout_ms=5000, partitions=[part]))
+        await call.read()
+    looking.cancel()
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    await channel.close()
+    assert watched.growth < 20 * MIB, f"{watched.growth >> 20} MB more than before"

@@ -10,8 +10,10 @@ from typing import Any
 from grpc import aio
 
 from ottla_broker.edge.grpc import share as share_module
+from ottla_broker.edge.grpc import turns as turns_module
 from ottla_broker.edge.grpc.answered_stream import AnsweredStream
 from ottla_broker.edge.grpc.share import WORTH_COUNTING_BYTES, Share
+from ottla_broker.edge.grpc.turns import Turns
 from ottla_broker.edge.memory import Memory
 
 LARGE = WORTH_COUNTING_BYTES * 4
@@ -144,3 +146,73 @@ async def test_an_answer_that_nobody_takes_ends_its_stream(monkeypatch: Any) -> 
     except* Exception as group:
         assert "were not taken" in str(group.exceptions[0].exceptions[0])  # type: ignore[attr-defined]
     assert memory.used == 0
+
+
+# ------------------------------------------------------------------ turns
+
+
+async def test_only_as_many_streams_are_read_as_longest_messages_fit() -> None:
+    turns = Turns(2)
+    calls = [FakeCall(100, 100) for _ in range(5)]
+    async with served(Memory(limit=LARGE), *calls, turns=turns):
+        await _settle()
+        assert [call.reads for call in calls] == [1, 1, 0, 0, 0] and turns.waiting == 3
+        calls[0].send(1)
+        await _settle()
+        assert [call.reads for call in calls] == [1, 1, 1, 0, 0], "after its message the next in line is read"
+        for call in calls:
+            call.send()
+    assert [call.sent for call in calls] == [[100, 100]] * 5 and turns.waiting == 0
+
+
+async def test_a_silent_stream_ends_when_another_waits_for_its_place(monkeypatch: Any) -> None:
+    monkeypatch.setattr(turns_module, "QUIET_S", 0.05)
+    silent, other = FakeCall(100), FakeCall(100)
+    other.send()
+    async with asyncio.timeout(5), served(Memory(limit=LARGE), silent, other, turns=Turns(1)):
+        pass  # The silent one never sends and never closes: without its end this would not end.
+    assert silent.reads == 1 and other.sent == [100]
+
+
+async def test_a_silent_stream_stays_while_there_are_places(monkeypatch: Any) -> None:
+    monkeypatch.setattr(turns_module, "QUIET_S", 0.01)
+    silent, other = FakeCall(100), FakeCall(*[100] * 20)
+    other.send()
+    async with asyncio.timeout(5), served(Memory(limit=LARGE), silent, other, turns=Turns(2)):
+        while len(other.sent) < 20:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        silent.send()
+    assert silent.sent == [100]
+
+
+async def test_no_more_streams_end_than_places_are_wanted(monkeypatch: Any) -> None:
+    monkeypatch.setattr(turns_module, "QUIET_S", 0.02)
+    silent = [FakeCall(100) for _ in range(4)]
+    other = FakeCall(100)
+    async with asyncio.timeout(5), served(Memory(limit=LARGE), *silent, other, turns=Turns(4)):
+        while other.reads == 0:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        for call in (*silent, other):
+            call.send()
+    assert sorted(len(call.sent) for call in silent) == [0, 1, 1, 1] and other.sent == [100]
+
+
+async def test_a_stream_that_breaks_gives_its_place_or_its_place_in_line_back() -> None:
+    turns, memory = Turns(1), Memory(limit=LARGE)
+    calls = [FakeCall(100) for _ in range(3)]
+    tasks = [
+        asyncio.create_task(
+            AnsweredStream(call, lambda size: size, unanswered_max=4, share=Share(memory), turns=turns).run()
+        )
+        for call in calls
+    ]
+    await _settle()
+    for task in tasks[:2]:
+        task.cancel()
+    await _settle()
+    assert [call.reads for call in calls] == [1, 0, 1] and turns.waiting == 0
+    calls[2].send()
+    await asyncio.wait_for(tasks[2], 5)
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -4,8 +4,8 @@ Owns reading, ordering, the bound and the end of a stream; what a request means 
 starts its work when it is called, so requests take effect in the order of the stream even when an earlier
 answer still waits (for replicas, or for data).
 
-* Back-pressure: at `unanswered_max`, or while its share of the memory is used up, nothing more is read, HTTP/2's
-  window fills, and the peer's writes wait.
+* Back-pressure: at `unanswered_max`, while its share of the memory is used up, or while others have their turn,
+  nothing more is read, HTTP/2's window fills, and the peer's writes wait.
 * One writer: two concurrent writes fail in grpc.aio. The reader writes by itself only while nothing is
   queued, which is when the writer sleeps; so there is never a second one.
 * The end: at the peer's end of stream, or at `stop()`, what was read is still answered, then the call ends
@@ -22,6 +22,7 @@ from typing import Any, Generic, TypeVar
 from grpc import aio
 
 from ottla_broker.edge.grpc.share import WORTH_COUNTING_BYTES, Share
+from ottla_broker.edge.grpc.turns import Turn, Turns
 from ottla_broker.requests import Maybe
 from ottla_core.errors import RequestError, RequestTimedOut
 
@@ -40,15 +41,20 @@ class AnsweredStream(Generic[Q, A]):
         *,
         unanswered_max: int,
         share: Share,
+        turns: Turns | None = None,
         weigh: Callable[[Q], int] | None = None,
         weigh_answer: Callable[[A], int] | None = None,
         hurry: Callable[[], None] | None = None,
     ) -> None:
-        """`weigh` and `weigh_answer` give the bytes of a message, where they are worth counting."""
+        """`weigh` and `weigh_answer` give the bytes of a message, where they are worth counting.
+
+        `turns` if the messages of such streams may be large: then only some of them are read at the same time.
+        """
         self._context = context
         self._handle = handle
         self._unanswered_max = unanswered_max
         self._share = share
+        self._turn = None if turns is None else Turn(turns, self.stop)
         self._weigh = weigh
         self._weigh_answer = weigh_answer
         #: Called when a request arrives while earlier ones still wait, and at the end: they should not any longer.
@@ -71,6 +77,8 @@ class AnsweredStream(Generic[Q, A]):
                 await self._write()
         finally:
             self._share.close()
+            if self._turn is not None:
+                self._turn.give_back()
             for answer in self._queue:
                 if isinstance(answer, asyncio.Future):
                     answer.cancel()
@@ -90,11 +98,18 @@ class AnsweredStream(Generic[Q, A]):
                 self._reading = True
                 if self._share.must_wait():
                     await self._share.granted()
+                if self._turn is not None and (granted := self._turn.take()) is not None:
+                    await granted.wait()
                 request = await self._context.read()
                 self._reading = False
                 if request is aio.EOF:
                     break
-                await self._take(request)
+                answer = self._start(request)
+                # Nobody holds the message from here on, so others may bring theirs while its answer waits.
+                del request
+                if self._turn is not None:
+                    self._turn.give_back()
+                await self._queue_up(answer)
         except asyncio.CancelledError:
             # Cancelled by `stop()`, this is the clean end; by anybody else, the stream is dead.
             if not self._stopping:
@@ -103,7 +118,7 @@ class AnsweredStream(Generic[Q, A]):
             self._ended = True
             self._changed.set()
 
-    async def _take(self, request: Q | RequestError) -> None:
+    def _start(self, request: Q | RequestError) -> Maybe[A | None]:
         if isinstance(request, RequestError):
             # The deserializer would not have it, so there is no request to answer: the stream ends with it.
             raise request
@@ -113,6 +128,9 @@ class AnsweredStream(Generic[Q, A]):
             self._share.received(self._weigh(request))
         answer = self._handle(request)
         self._share.handled()
+        return answer
+
+    async def _queue_up(self, answer: Maybe[A | None]) -> None:
         if answer is None:
             return
         if isinstance(answer, Awaitable):

@@ -16,6 +16,7 @@ from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.refusal import Refusals, abort, guarded
 from ottla_broker.edge.grpc.share import Share
 from ottla_broker.edge.grpc.translation import error_message, fetched_partition
+from ottla_broker.edge.grpc.turns import Turns
 from ottla_broker.edge.memory import Memory
 from ottla_broker.requests import Appended, Fetched, FetchWant, FoundOffset, Maybe, ProducerIdentity
 from ottla_core.errors import InvalidRequest, InvalidRequiredAcks, RequestError
@@ -25,8 +26,8 @@ from ottla_core.ports.disk import Buffer
 
 #: A fetch answer holds its records until it is written, so few of them may wait for a slow reader.
 FETCHES_UNANSWERED_MAX = 4
-#: Protobuf's own overhead around the records of a full answer.
-_ANSWER_ROOM_BYTES = 64 * 1024
+#: The records of one answer: below 32 MiB with what protobuf puts around them, which is what clients take at least.
+_ANSWER_BYTES_MAX = 32 * 1024 * 1024 - 64 * 1024
 #: A fetch gets at least so much, and at least one batch, however many answers wait for slow readers.
 _ANSWER_BYTES_MIN = 64 * 1024
 #: A client that asks for an hour of waiting gets a minute: a waiter must not outlive its reason for long.
@@ -78,7 +79,8 @@ class LogService:
         self.probe = probe
         self.refusals = refusals
         self._memory = memory
-        self._fetch_max_bytes = max(1, config.message_max_bytes - _ANSWER_ROOM_BYTES)
+        #: Reads that are open may together bring as much as all requests that are being read.
+        self._turns = Turns(memory.limit // config.message_max_bytes)
         #: Streams being served, in order of opening.
         self._streams: dict[int, AnsweredStream[Any, Any]] = {}
         self._stopping = False
@@ -97,6 +99,7 @@ class LogService:
             self._produce,
             unanswered_max=self._config.stream_requests_max,
             share=Share(self._memory),
+            turns=self._turns,
             weigh=pb.ProduceRequest.ByteSize,
         )
         await self._serve("produce", stream, context)
@@ -207,7 +210,7 @@ class LogService:
         ]
         # Little memory left makes small answers, not waiting readers.
         room = max(self._memory.room, _ANSWER_BYTES_MIN)
-        max_bytes = min(request.max_bytes, self._fetch_max_bytes, room)
+        max_bytes = min(request.max_bytes, _ANSWER_BYTES_MAX, room)
 
         def look(max_wait_s: float) -> Maybe[list[Fetched]]:
             return self._records.fetch(

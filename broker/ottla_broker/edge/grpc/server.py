@@ -37,7 +37,7 @@ LOG_SERVICE = "ottla.v1.Log"
 ADMIN_SERVICE = "ottla.v1.Admin"
 
 #: Every request but Produce is names and numbers; ten thousand partitions with long names fit.
-_SMALL_REQUEST_BYTES_MAX = 4 * 1024 * 1024
+_SMALL_REQUEST_BYTES_MAX = 2 * 1024 * 1024
 #: As many partitions as one broker is meant to hold, and some scalar fields beside them.
 _ENTRIES_MAX = 10_000 + 16
 #: For a listener that shares its budget with nobody.
