@@ -114,10 +114,22 @@ def _etcd() -> Schema:
                 9,
                 minItems=1,
             ),
+            "tls": _etcd_tls(),
+            "login": _secret(
+                "For an etcd of yours that asks for a login: a Secret with username and password."
+            ),
         },
         default={},
         rules=[
             ("!(has(self.managed) && has(self.endpoints))", "choose managed or endpoints, not both"),
+            (
+                "!has(self.tls) || has(self.endpoints)",
+                "tls is for an etcd of yours: name its endpoints as well",
+            ),
+            (
+                "!has(self.login) || has(self.endpoints)",
+                "login is for an etcd of yours: name its endpoints as well",
+            ),
             (
                 "has(self.endpoints) == has(oldSelf.endpoints)",
                 "the metadata cannot move between a managed and an external etcd",
@@ -129,6 +141,20 @@ def _etcd() -> Schema:
             ),
         ],
     )
+
+
+def _etcd_tls() -> Schema:
+    key = text("Its key with the PEM roots.", default="ca.crt", minLength=1, maxLength=253)
+    ca = _secret("A Secret with the roots to trust, instead of those that every client trusts.", key=key)
+    certificate = _secret(
+        "A Secret with tls.crt and tls.key, for an etcd that asks clients for a certificate."
+    )
+    return thing("Speak TLS to an etcd of yours; {} is enough.", {"ca": ca, "certificate": certificate})
+
+
+def _secret(description: str, **more: Schema) -> Schema:
+    name = text("Its name, in the namespace of the Cluster.", minLength=1, maxLength=253)
+    return thing(description, {"secretName": name, **more}, required=("secretName",))
 
 
 def _pod() -> Schema:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla_operator import etcd_resources
+from ottla_operator.external_etcd import ExternalEtcd
 from ottla_operator.pod_parts import (
     MANAGED_BY,
     POD_SECURITY,
@@ -86,7 +87,7 @@ def names_of(meta: Meta) -> Names:
 def broker_settings(meta: Meta, spec: ClusterSpec) -> dict[str, str]:
     """What the operator sets, and above it what the user set."""
     replicas = min(3, spec.brokers)
-    endpoints = spec.external_etcd or etcd_resources.endpoints(meta, spec)
+    etcd = spec.external_etcd or ExternalEtcd(etcd_resources.endpoints(meta, spec))
     ours = {
         "default.replication.factor": str(replicas),
         "min.insync.replicas": str(max(1, replicas - 1)),
@@ -99,7 +100,7 @@ def broker_settings(meta: Meta, spec: ClusterSpec) -> dict[str, str]:
     fixed = {
         # One etcd may serve many clusters; a Cluster that is made anew finds its own keys again.
         "cluster.name": _cluster_name(meta),
-        "etcd.endpoints": ",".join(endpoints),
+        **etcd.settings(),
         "kafka.listener": f"0.0.0.0:{KAFKA_PORT}",
         "grpc.listener": f"0.0.0.0:{GRPC_PORT}",
         "http.listener": f"0.0.0.0:{HTTP_PORT}",
@@ -202,6 +203,7 @@ def stateful_set(meta: Meta, spec: ClusterSpec, images: Images, config: Mapping[
                     "volumes": [
                         {"name": "config", "configMap": {"name": f"{meta.name}-config"}},
                         {"name": "tmp", "emptyDir": {}},
+                        *(spec.external_etcd.volumes() if spec.external_etcd else []),
                         *volumes,
                     ],
                 },
@@ -223,6 +225,7 @@ def _broker_container(meta: Meta, spec: ClusterSpec, images: Images, mounts: lis
             env_value("OTTLA_KAFKA_ADVERTISED", f"{address}:{KAFKA_PORT}"),
             env_value("OTTLA_GRPC_ADVERTISED", f"{address}:{GRPC_PORT}"),
             env_value("OTTLA_CONFIG", "/etc/ottla/ottla.properties"),
+            *(spec.external_etcd.env() if spec.external_etcd else []),
         ],
         "ports": [
             {"name": "kafka", "containerPort": KAFKA_PORT},
@@ -238,6 +241,7 @@ def _broker_container(meta: Meta, spec: ClusterSpec, images: Images, mounts: lis
         "volumeMounts": [
             {"name": "config", "mountPath": "/etc/ottla", "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
+            *(spec.external_etcd.mounts() if spec.external_etcd else []),
             *mounts,
         ],
     }

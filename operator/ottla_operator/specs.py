@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from ottla_operator import external_etcd
+from ottla_operator.external_etcd import ExternalEtcd
+
 GROUP = "ottla.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -31,7 +34,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RESERVED_SETTINGS = (
     "broker.id",
     "cluster.name",
-    "etcd.endpoints",
+    *external_etcd.SETTINGS,
     "grpc.advertised",
     "grpc.listener",
     "http.listener",
@@ -140,8 +143,8 @@ class ClusterSpec:
     storage: Storage = Storage()
     resources: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)
-    #: Addresses of an etcd that somebody else runs; empty: ours.
-    external_etcd: tuple[str, ...] = ()
+    #: None: ours, as `managed_etcd` describes it.
+    external_etcd: ExternalEtcd | None = None
     managed_etcd: ManagedEtcd = ManagedEtcd()
     pod: PodSpec = PodSpec()
     max_unavailable: int = 1
@@ -156,6 +159,9 @@ class ClusterSpec:
         for name in config:
             if name in RESERVED_SETTINGS:
                 raise InvalidSpec(f"config sets {name}, which the operator sets itself.")
+        for name in ("tls", "login"):
+            if etcd.get(name) is not None and not etcd.get("endpoints"):
+                raise InvalidSpec(f"etcd.{name} is for an etcd of yours: name its etcd.endpoints as well.")
         pod = spec.get("pod") or {}
         return cls(
             brokers=spec.get("brokers", 3),
@@ -164,7 +170,7 @@ class ClusterSpec:
             storage=Storage.of(spec.get("storage") or {}),
             resources=spec.get("resources") or {},
             config=config,
-            external_etcd=tuple(etcd.get("endpoints") or ()),
+            external_etcd=ExternalEtcd.of(etcd),
             managed_etcd=ManagedEtcd(
                 managed.get("replicas", 1),
                 managed.get("image"),

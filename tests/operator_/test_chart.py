@@ -32,6 +32,13 @@ SETS = {
         "images.registry=registry.example/x",
         "operator.podAnnotations.a=b",
     ],
+    "external etcd": [
+        "cluster.enabled=true",
+        "cluster.spec.etcd.endpoints={etcd-0.etcd:2379,etcd-1.etcd:2379}",
+        "cluster.spec.etcd.tls.ca.secretName=roots",
+        "cluster.spec.etcd.tls.certificate.secretName=etcd-client",
+        "cluster.spec.etcd.login.secretName=etcd-login",
+    ],
     "namespaced": ["operator.watchNamespaces={shop,bank}", "cluster.enabled=true", "images.pullPolicy=Never"],
 }
 
@@ -107,8 +114,18 @@ def test_the_samples_are_valid() -> None:
 def test_the_optional_cluster() -> None:
     assert not [each for each in render() if each["kind"] == "Cluster"]
     found = next(each for each in render(*SETS["namespaced"]) if each["kind"] == "Cluster")
-    assert (found["spec"]["brokers"], found["spec"]["etcd"]) == (3, {"managed": {"replicas": 1}})
+    assert found["spec"]["brokers"] == 3
     assert found["spec"]["imagePullPolicy"] == "Never"
+
+
+def test_an_etcd_of_yours() -> None:
+    """Nothing of the chart's own values may stand beside it: the API server would refuse the two together."""
+    found = next(each for each in render(*SETS["external etcd"]) if each["kind"] == "Cluster")
+    assert found["spec"]["etcd"] == {
+        "endpoints": ["etcd-0.etcd:2379", "etcd-1.etcd:2379"],
+        "tls": {"ca": {"secretName": "roots"}, "certificate": {"secretName": "etcd-client"}},
+        "login": {"secretName": "etcd-login"},
+    }
 
 
 def test_two_operators_never_run_at_once() -> None:

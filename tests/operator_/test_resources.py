@@ -42,6 +42,16 @@ CASES: dict[str, dict[str, Any]] = {
         "podDisruptionBudget": {"maxUnavailable": 2},
         "metrics": {"annotations": False},
     },
+    "secured": {
+        "etcd": {
+            "endpoints": ["etcd.example:2379"],
+            "tls": {
+                "ca": {"secretName": "roots", "key": "etcd.pem"},
+                "certificate": {"secretName": "etcd-client"},
+            },
+            "login": {"secretName": "etcd-login"},
+        },
+    },
 }
 
 
@@ -83,6 +93,8 @@ def test_a_broker_would_take_its_settings(case: str) -> None:
             for name, known in pod.items():
                 value = value.replace(f"$({name})", known)
             environ[each["name"]] = value
+        elif "secretKeyRef" in each["valueFrom"]:
+            environ[each["name"]] = "somebody"
     found = resolve({}, environ, text, file_name="ottla.properties")
     assert found.warnings == ()
     config = found.config
@@ -101,9 +113,9 @@ def test_a_broker_would_take_its_settings(case: str) -> None:
 
 
 def test_what_the_operator_sets_cannot_be_overridden() -> None:
-    body = cluster()
+    body = cluster(**CASES["secured"])
     settings = broker_settings(Meta.of(body), ClusterSpec.of(body))
-    of_the_pod = {"broker.id", "kafka.advertised", "grpc.advertised"}
+    of_the_pod = {"broker.id", "kafka.advertised", "grpc.advertised", "etcd.user"}
     assert set(RESERVED_SETTINGS) - of_the_pod <= set(settings)
 
 
@@ -128,6 +140,15 @@ def test_pods_have_no_rights_to_spare() -> None:
                 held = container["securityContext"]
                 assert held["readOnlyRootFilesystem"] and not held["allowPrivilegeEscalation"]
                 assert held["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_tls_alone_needs_no_secret() -> None:
+    """An etcd whose certificate every client trusts."""
+    spec = {"etcd": {"endpoints": ["etcd.example:2379"], "tls": {}}}
+    pod = one(spec, "StatefulSet", "main-broker")["spec"]["template"]["spec"]
+    assert [each["name"] for each in pod["volumes"]] == ["config", "tmp"]
+    settings = one(spec, "ConfigMap", "main-config")["data"]["ottla.properties"]
+    assert "etcd.tls.enable=true" in settings and "etcd.tls.ca.file" not in settings
 
 
 def test_a_changed_setting_changes_the_pods() -> None:

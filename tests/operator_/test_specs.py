@@ -12,7 +12,7 @@ from ottla_operator.specs import ClusterSpec, GroupSpec, InvalidSpec, Meta, Topi
 
 def test_an_empty_cluster_has_three_brokers_and_an_etcd() -> None:
     spec = ClusterSpec.of(cluster())
-    assert (spec.brokers, spec.external_etcd, spec.managed_etcd.replicas) == (3, (), 1)
+    assert (spec.brokers, spec.external_etcd, spec.managed_etcd.replicas) == (3, None, 1)
     assert [volume.size for volume in spec.storage.volumes] == ["10Gi"]
 
 
@@ -27,6 +27,13 @@ def test_config_values_become_text() -> None:
 def test_a_setting_of_the_operator_is_refused_by_name() -> None:
     with pytest.raises(InvalidSpec, match=r"log\.dirs"):
         ClusterSpec.of(cluster(config={"log.dirs": "/tmp"}))
+
+
+@pytest.mark.parametrize("part", [{"tls": {}}, {"login": {"secretName": "x"}}])
+def test_a_managed_etcd_asks_for_nothing(part: dict[str, object]) -> None:
+    (name,) = part
+    with pytest.raises(InvalidSpec, match=rf"etcd\.{name} is for an etcd of yours: name its etcd\.endpoints"):
+        ClusterSpec.of(cluster(etcd={"managed": {}, **part}))
 
 
 @pytest.mark.parametrize("name", ["..", "a b", "ä", "x" * 250])
