@@ -7,7 +7,7 @@ bin := .venv/bin
 RUNTIME := etcd:etcd-server
 JAVA := java:openjdk-17-jre-headless
 LOAD := cc:gcc /usr/include/stdio.h:libc6-dev /usr/include/librdkafka/rdkafka.h:librdkafka-dev
-TESTING := $(RUNTIME) $(JAVA) $(LOAD) kcat:kcat mvn:maven
+TESTING := $(RUNTIME) $(JAVA) $(LOAD) kcat:kcat mvn:maven prometheus:prometheus
 
 UNITS := not integration and not java
 # Tests that start no processes run on all cores; who is done early takes over from the others.

@@ -16,7 +16,7 @@ from ottla_operator.cast import CLUSTER, GROUP, TOPIC, Cast, Tools
 from ottla_operator.clusters import ClusterLook
 from ottla_operator.groups import GroupLook
 from ottla_operator.kube import Kube
-from ottla_operator.metrics import RECONCILE_SECONDS, RECONCILES, RESOURCES
+from ottla_operator.metrics import RECONCILE_SECONDS, RECONCILES, RESOURCES, forget_group
 from ottla_operator.observe import Observer
 from ottla_operator.pod_parts import CLUSTER_LABEL
 from ottla_operator.resources import GRPC_PORT, Names
@@ -66,6 +66,8 @@ class Control:
             self._schedule.drop(key)
             if kind == CLUSTER:
                 self._schedule.soon(key)  # once more, to let go of its brokers
+            elif kind == GROUP:
+                forget_group(meta.key)
         elif self._cast.put(kind, body):
             self._schedule.soon(key)
 

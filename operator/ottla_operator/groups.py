@@ -22,7 +22,7 @@ from ottla_operator.group_plan import (
     row_of,
     targets_from,
 )
-from ottla_operator.metrics import DRIFT
+from ottla_operator.metrics import DRIFT, GROUP_LAG, GROUP_MEMBERS, forget_group
 from ottla_operator.plan import Claim
 from ottla_operator.specs import GroupSpec, InvalidSpec, Meta, OffsetReset
 from ottla_operator.status import kept, not_ready, reason_of, with_conditions
@@ -55,6 +55,7 @@ class GroupLook:
             condition = not_ready("BrokersAway", str(away))
         except RequestError as refused:
             condition = not_ready(reason_of(refused.name), refused.message)
+        forget_group(key)
         await self._tools.report(meta, body, [condition], kept(body.get("status")))
         return delay_s
 
@@ -84,8 +85,14 @@ class GroupLook:
         facts = {**facts_of(seen), "offsetReset": row, "settings": self._set(meta, spec, body, seen, owner)}
         conditions = [ready, applied, reset_condition(spec.reset, row, todo)]
         await self._tools.report(meta, body, conditions, facts)
+        self._count(meta, facts)
         unsettled = todo in ("begin", "resume") or not ready.holds or (applied and applied.holds is None)
         return SOON_S if unsettled else self._settled_s
+
+    def _count(self, meta: Meta, facts: Mapping[str, Any]) -> None:
+        if self._tools.cast.get(GROUP, meta.key) is not None:  # It may have gone while we looked.
+            GROUP_LAG.labels(*meta.key).set(facts["totalLag"])
+            GROUP_MEMBERS.labels(*meta.key).set(facts["memberCount"])
 
     # ------------------------------------------------------------------ settings
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from prometheus_client import Counter, Gauge, Histogram
 
 RECONCILES = Counter(
@@ -22,3 +24,15 @@ DRIFT = Counter("ottla_operator_drift", "Changes by others that were undone.", [
 KUBE_REQUESTS = Counter(
     "ottla_operator_kube_requests", "Requests to the API server.", ["verb", "resource", "code"]
 )
+
+#: Not `namespace`: that label is the operator's own, from whoever scrapes it.
+_GROUP = ("consumergroup_namespace", "consumergroup")
+GROUP_LAG = Gauge("ottla_operator_group_lag", "Records that a ConsumerGroup has still to read.", _GROUP)
+GROUP_MEMBERS = Gauge("ottla_operator_group_members", "Members of a ConsumerGroup.", _GROUP)
+
+
+def forget_group(key: tuple[str, str]) -> None:
+    """It is gone, or nobody knows how it is: no figure is better than an old one."""
+    for gauge in (GROUP_LAG, GROUP_MEMBERS):
+        with suppress(KeyError):
+            gauge.remove(*key)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from operator_.bodies import cluster, group, topic
 from operator_.twins import World
@@ -184,6 +185,21 @@ async def test_a_group_shows_members_and_lag(world: World) -> None:
     assert (status["state"], status["totalLag"], status["memberCount"]) == ("Stable", 5, 1)
     assert status["members"][0]["partitions"] == ["orders-0"]
     assert world.condition("ConsumerGroup", "billing", "SettingsApplied") == ("Unknown", "Pending")
+
+
+async def test_lag_is_counted_while_it_is_known(world: World) -> None:
+    def counted() -> list[float | None]:
+        labels = {"consumergroup_namespace": "shop", "consumergroup": "billing"}
+        names = ("ottla_operator_group_lag", "ottla_operator_group_members")
+        return [REGISTRY.get_sample_value(name, labels) for name in names]
+
+    read_by(world, MEMBER)
+    key = world.put(group())
+    await GroupLook(world.tools).look(key)
+    assert counted() == [5, 1]
+    world.links.brokers = None
+    await GroupLook(world.tools).look(key)
+    assert counted() == [None, None]
 
 
 async def test_a_reset_is_done_once(world: World) -> None:
