@@ -13,7 +13,7 @@ make the series grow without bound.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -157,9 +157,9 @@ class GrpcEdgeProbe:
     requests: Labelled = labelled("ottla_grpc_requests_total", "Requests answered, by method.", "method")
     errors: Labelled = labelled("ottla_grpc_errors_total", "Error codes answered.", "error")
 
-    def answered(self, method: str, error: str | None) -> None:
+    def answered(self, method: str, errors: Iterable[str] = ()) -> None:
         self.requests.add(method)
-        if error is not None:
+        for error in errors:
             self.errors.add(error)
 
     def stream_opened(self, method: str) -> None:

@@ -61,8 +61,8 @@ def test_what_components_count_is_what_a_scrape_shows() -> None:
 def test_the_grpc_probe_counts_answers_and_refusals() -> None:
     metrics = Metrics()
     metrics.grpc.stream_opened("produce")
-    metrics.grpc.answered("produce", None)
-    metrics.grpc.answered("produce", "NOT_LEADER_OR_FOLLOWER")
+    metrics.grpc.answered("produce")
+    metrics.grpc.answered("produce", ["NOT_LEADER_OR_FOLLOWER"])
     seen = _scrape(metrics)
     assert seen["ottla_grpc_streams_opened_total", (("method", "produce"),)] == 1
     assert seen["ottla_grpc_requests_total", (("method", "produce"),)] == 2

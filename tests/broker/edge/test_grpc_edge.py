@@ -16,6 +16,7 @@ from ottla_broker.config import GrpcEdgeConfig
 from ottla_broker.edge.grpc.bounds import bounded, check_fields
 from ottla_broker.edge.grpc.probe import SilentProbe
 from ottla_broker.edge.grpc.server import GrpcEdge
+from ottla_broker.metrics import GrpcEdgeProbe
 from ottla_core.errors import InvalidRequest
 from ottla_core.pb import broker_pb2 as pb
 from ottla_core.pb import broker_pb2_grpc
@@ -245,6 +246,23 @@ async def test_health_and_reflection_are_on(channel: Any) -> None:
     await stream.write(reflection_pb2.ServerReflectionRequest(file_containing_symbol="ottla.v1.Log"))
     assert (await stream.read()).file_descriptor_response.file_descriptor_proto
     stream.cancel()
+
+
+async def test_every_error_in_an_answer_is_counted(cluster: FakeCluster) -> None:
+    probe = GrpcEdgeProbe()
+    edge = GrpcEdge(cluster.brokers[0], GrpcEdgeConfig(), probe)
+    port = await edge.start("127.0.0.1", 0)
+    async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        log = broker_pb2_grpc.LogStub(channel)  # type: ignore[no-untyped-call]
+        asked = [pb.OffsetQuery(topic="t", partition=p, timestamp_ms=-1, leader_epoch=-1) for p in (0, 8, 9)]
+        await log.ListOffsets(pb.ListOffsetsRequest(queries=asked))
+        stream = log.Produce()
+        await stream.write(produce(1, 0, 7))
+        await stream.read()
+        stream.cancel()
+    await edge.stop(1)
+    assert (probe.requests.of("list_offsets").n, probe.requests.of("produce").n) == (1, 1)
+    assert probe.errors.of("UNKNOWN_TOPIC_OR_PARTITION").n == 3
 
 
 async def test_a_taken_port_is_an_error_that_names_it(cluster: FakeCluster) -> None:

@@ -150,7 +150,7 @@ class LogService:
         """Append everything now; the answer may have to wait for disks and replicas."""
         answer = pb.ProduceResponse(correlation=request.correlation)
         if request.acks not in _ACKS:
-            self.probe.answered("produce", InvalidRequiredAcks.name)
+            self.probe.answered("produce", (InvalidRequiredAcks.name,))
             answer.error.CopyFrom(error_message(InvalidRequiredAcks()))
             return answer
         acks, timeout_s = request.acks, request.timeout_ms / 1000
@@ -198,8 +198,9 @@ class LogService:
         told.base_offset = -1
 
     def _count_produced(self, answer: pb.ProduceResponse) -> None:
-        for told in answer.partitions:
-            self.probe.answered("produce", told.error.name if told.HasField("error") else None)
+        self.probe.answered(
+            "produce", [told.error.name for told in answer.partitions if told.HasField("error")]
+        )
 
     # ------------------------------------------------------------------ fetch
 
@@ -238,14 +239,14 @@ class LogService:
             return self._fetch_refused(request, error)
 
     def _fetched(self, request: pb.FetchRequest, found: list[Fetched]) -> pb.FetchResponse:
-        self.probe.answered("fetch", None)
+        self.probe.answered("fetch", [each.error.name for each in found if each.error is not None])
         return pb.FetchResponse(
             correlation=request.correlation, partitions=[fetched_partition(each) for each in found]
         )
 
     def _fetch_refused(self, request: pb.FetchRequest, error: Exception) -> pb.FetchResponse:
         refusal = self.refusals.of(error, "a fetch")
-        self.probe.answered("fetch", refusal.name)
+        self.probe.answered("fetch", (refusal.name,))
         return pb.FetchResponse(correlation=request.correlation, error=error_message(refusal))
 
     # ------------------------------------------------------------------ unary calls

@@ -5,12 +5,13 @@ The metrics of the process implement it; tests may count with it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 
 class GrpcProbe(Protocol):
-    def answered(self, method: str, error: str | None) -> None:
-        """One request (of a call or of a stream) has its answer; `error` names the refusal, if it is one."""
+    def answered(self, method: str, errors: Iterable[str] = ()) -> None:
+        """One request (of a call or of a stream) has its answer; `errors` are the names of those in it."""
 
     def stream_opened(self, method: str) -> None: ...
 
@@ -20,7 +21,7 @@ class GrpcProbe(Protocol):
 class SilentProbe:
     """For those who do not count."""
 
-    def answered(self, method: str, error: str | None) -> None:
+    def answered(self, method: str, errors: Iterable[str] = ()) -> None:
         pass
 
     def stream_opened(self, method: str) -> None:

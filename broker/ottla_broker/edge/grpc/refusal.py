@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import grpc
 
 from ottla_broker.edge.grpc.translation import error_message
 from ottla_core.errors import InvariantViolation, RequestError
+from ottla_core.pb import broker_pb2 as pb
 
 log = logging.getLogger(__name__)
 
 ERROR_TRAILER = "ottla-error-bin"
+
+_ERROR = pb.Error.DESCRIPTOR
 
 Answer = TypeVar("Answer")
 Method = Callable[[Any, Any, Any], Awaitable[Answer]]
@@ -58,6 +61,18 @@ async def abort(context: Any, error: RequestError) -> NoReturn:
     raise AssertionError("abort raises")  # for the type checker: grpc is untyped
 
 
+def _errors_in(answer: Any) -> list[str]:
+    """Names of the errors in a response: its own, and those of what it lists."""
+    found = []
+    for field, value in answer.ListFields():
+        if field.message_type is _ERROR:
+            found.append(value.name)
+        elif field.message_type is not None and "error" in field.message_type.fields_by_name:
+            listed = value if isinstance(value, Sequence) else (value,)
+            found += [each.error.name for each in listed if each.HasField("error")]
+    return found
+
+
 def guarded(method: Method[Answer]) -> Method[Answer]:
     """A unary method whose every exception becomes a refusal, and whose answers are counted."""
 
@@ -70,9 +85,9 @@ def guarded(method: Method[Answer]) -> Method[Answer]:
             answer = await method(self, request, context)
         except Exception as error:
             refusal = self.refusals.of(error, name)
-            self.probe.answered(name, refusal.name)
+            self.probe.answered(name, (refusal.name,))
             await abort(context, refusal)
-        self.probe.answered(name, None)
+        self.probe.answered(name, _errors_in(answer))
         return answer
 
     return call
