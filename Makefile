@@ -3,6 +3,10 @@
 SHELL := /bin/bash
 bin := .venv/bin
 
+# Compiled modules are kept, whatever the shell around us says: tests start hundreds of Python processes, and each
+# would compile all of the project again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # command:debian-package or file:debian-package; scripts/setup.sh installs what is not there.
 RUNTIME := etcd:etcd-server
 JAVA := java:openjdk-17-jre-headless

@@ -6,7 +6,7 @@ import asyncio
 import heapq
 from itertools import count
 
-#: Turns of the loop that a chain of awaits may need before everybody waits again.
+#: Turns of the loop that a chain of awaits may need before everybody waits again: most need few.
 _TURNS = 60
 
 
@@ -43,5 +43,8 @@ class ManualClock:
 
     async def settle(self) -> None:
         """Let everybody run until only time or the outside can wake them."""
+        ready = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
         for _ in range(_TURNS):
             await asyncio.sleep(0)
+            if not ready:
+                return

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import posixpath
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -217,6 +218,12 @@ class SimDisk:
         self._chance: Chance | None = None
         #: Folders that a process of this life has taken.
         self._locks: dict[str, object] = {}
+
+    def __deepcopy__(self, memo: dict[int, object]) -> SimDisk:
+        """Tests copy disks by the thousand, and pickle copies several times as fast as `copy` does."""
+        made = type(self).__new__(type(self))
+        made.__dict__.update(pickle.loads(pickle.dumps(self.__dict__, pickle.HIGHEST_PROTOCOL)))
+        return made
 
     # --- the port ---
 
