@@ -67,7 +67,7 @@ _HAND_OVER_TIMEOUT_S = 8.0
 _STOP_GRACE_S = 3.0
 
 
-#: How soon a broker whose last directory has failed ends, so that others lead.
+#: How soon others lead what was in a log directory that has failed; after the last one the broker ends.
 _DIRS_CHECK_S = 0.5
 
 
@@ -311,6 +311,7 @@ class Broker:
         image = await self._metadata.load()
         self._waiting_for = "logs are being opened"
         await self._offload.run(lambda: self._host.open_logs(image))
+        self._registration.broker = replace(self._registration.broker, offline=self._host.give_up_broken())
         self._waiting_for = "the broker is not registered"
         await self._registration.register(self._config.etcd.session_timeout_ms / 1000 * 2)
         self._metadata.subscribe(self._host.on_image)
@@ -339,11 +340,26 @@ class Broker:
         return ours and image.controller != NO_BROKER
 
     async def _watch_dirs(self) -> None:
-        """Without a disk this broker is of no use; gone, its partitions get leaders that have one."""
+        """What is in a directory that failed is led elsewhere. Without any this broker is of no use, and goes."""
         while self._dirs is not None and self._dirs.online:
+            await self._tell_offline()
             await self._clock.sleep(_DIRS_CHECK_S)
         failed = [f"{log_dir.path}: {log_dir.error}" for log_dir in self._dirs.dirs] if self._dirs else []
         raise NoLogDirectory(f"All log folders have failed ({'; '.join(failed)}).")
+
+    async def _tell_offline(self) -> None:
+        """Until the cluster's picture of us shows it: any attempt may get lost."""
+        offline = self._host.give_up_broken()
+        told = self._metadata.image.brokers.get(self._config.process.broker_id)
+        if told is None or told.offline == offline:
+            return
+        if offline != self._registration.broker.offline:
+            count = sum(map(len, offline.values()))
+            self._log.error("partitions have no usable log, others are to lead them", partitions=count)
+        try:
+            await self._registration.announce_offline(offline)
+        except StoreError as error:
+            self._log.warning("others do not know yet which partitions are offline", reason=str(error))
 
     def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from types import MappingProxyType
 from uuid import UUID
 
+import pytest
+
 from ottla_broker.controller.image import ClusterImage, PartitionImage, TopicImage
 from ottla_broker.log.dirs import LogDirs
 from ottla_broker.metrics import Metrics
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.partition import ACKS_ALL
+from ottla_core.errors import KafkaStorageError
 from ottla_core.ids import TopicPartition
 from ottla_core.real.chance import RealChance
 from sim.batches import Rec, make_batch
@@ -22,16 +25,16 @@ TP = TopicPartition("t", 0)
 FIRST, SECOND = UUID(int=1), UUID(int=2)
 
 
-def image(revision: int, topic_id: UUID | None) -> ClusterImage:
+def image(revision: int, topic_id: UUID | None, partitions: int = 1) -> ClusterImage:
     if topic_id is None:
         return ClusterImage("c", revision)
     state = PartitionImage((1,), leader=1, isr=(1,), revision=revision)
-    topics = {"t": TopicImage("t", topic_id, {}, (state,), revision)}
+    topics = {"t": TopicImage("t", topic_id, {}, (state,) * partitions, revision)}
     return ClusterImage("c", revision, topics=MappingProxyType(topics))
 
 
-def host_on(disk: SimDisk) -> PartitionHost:
-    dirs = LogDirs(disk, ["/data/log"], broker_id=1, chance=RealChance())
+def host_on(disk: SimDisk, *folders: str) -> PartitionHost:
+    dirs = LogDirs(disk, folders or ["/data/log"], broker_id=1, chance=RealChance())
     disk.make_dirs("/data")
     dirs.open(now_ms=NOW_MS)
     dirs.join_cluster("c")
@@ -64,3 +67,34 @@ async def test_a_topic_that_is_replaced_before_the_admission_is_begun_anew() -> 
     host.on_image(image(2, FIRST), image(3, SECOND))
     host.admit(image(3, SECOND))
     assert host.find(TP).topic_id == SECOND and host.find(TP).is_leader
+
+
+async def test_a_failed_folder_costs_its_own_partitions_and_no_others() -> None:
+    disk = SimDisk()
+    host = host_on(disk, "/data/a", "/data/b")
+    host.open_logs(image(2, FIRST, partitions=4))
+    host.admit(image(2, FIRST, partitions=4))
+    assert host.give_up_broken() == {}
+    inside = {p.tp.partition for p in host if p.log.path.startswith("/data/a/")}
+    batch = make_batch([Rec(None, b"value", NOW_MS)])
+    disk.fail("append")
+    with pytest.raises(KafkaStorageError):
+        host.find(TopicPartition("t", min(inside))).append(batch, ACKS_ALL, NOW_MS)
+    assert host.give_up_broken() == {FIRST: tuple(sorted(inside))} and len(inside) == 2
+    for partition in host:
+        if partition.tp.partition in inside:
+            with pytest.raises(KafkaStorageError):
+                partition.append(batch, ACKS_ALL, NOW_MS)
+        else:
+            partition.append(batch, ACKS_ALL, NOW_MS)
+
+
+async def test_what_cannot_be_opened_is_given_up_until_its_topic_goes() -> None:
+    disk = SimDisk()
+    host = host_on(disk, "/data/a", "/data/b")
+    host.admit(image(2, None))
+    disk.fail("open")
+    host.on_image(image(2, None), image(3, FIRST))
+    assert host.give_up_broken() == {FIRST: (0,)}
+    host.on_image(image(3, FIRST), image(4, None))
+    assert host.give_up_broken() == {}

@@ -157,10 +157,11 @@ class Caretaker:
             return
         self._positions_at = now
         image = self._metadata.image
-        alive = Here.of(image).alive
+        here = Here.of(image)
         waiting: dict[tuple[UUID, int], tuple[int, ...]] = {}
         for topic in image.topics.values():
             for index, partition in enumerate(topic.partitions):
+                alive = here.for_partition(topic.id, index).alive
                 if partition.torn and (safe := waits_for_positions(partition, alive)):
                     waiting[topic.id, index] = safe
         if not waiting:

@@ -46,6 +46,13 @@ class BrokerImage:
     extra: Extra = ()
     #: It was told to stop: nothing is given to it any more, and what it leads moves away.
     stopping: bool = False
+    #: Partitions that it cannot serve because their log directory has failed: numbers by topic id. For these it is
+    #: as good as gone, whatever else it serves.
+    offline: Mapping[UUID, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
+
+    def has_lost(self, topic_id: UUID, partition: int) -> bool:
+        """Whether its log directory with this partition has failed."""
+        return partition in self.offline.get(topic_id, ())
 
     def endpoint(self, protocol: str, listener: str | None = None) -> Endpoint | None:
         """The address for a protocol, preferring the listener that was asked."""

@@ -6,7 +6,7 @@ so what is proposed within one turn of the loop travels together, as branches th
 * W1 (rule 5): a branch compares the partition's mod revision, and `members/<id>` of everybody it adds.
 * W2 (rule 6): a reply that was lost is no outcome. The same compare-and-set is sent again: of all attempts
   at most one can win, and when one has lost, the key shows what holds.
-* W3 (rule 8): who is not admitted, or about to stop, is not added.
+* W3 (rule 8): who is not admitted, about to stop, or has lost the partition's log directory, is not added.
 
 * W4: whatever a leader writes proves that it was there after the controller's last word, so whom that dropped is
   forgotten (decision 9).
@@ -78,7 +78,7 @@ class IsrWriter:
         """
         image = self._metadata.image
         added = [r for r in isr if r not in expected.isr]
-        if self._metadata.refusal is not None or not _may_be_added(image, added):
+        if self._metadata.refusal is not None or not _may_be_added(image, added, topic_id, partition):
             return expected  # Nothing was sent: rule 18, or W3.
         key = keys.partition(topic_id, partition)
         guard = [ModRevisionIs(key, expected.revision)]
@@ -179,6 +179,11 @@ def _answer(proposal: _Proposal, state: PartitionImage | None) -> None:
         proposal.outcome.set_result(state)
 
 
-def _may_be_added(image: ClusterImage, added: Sequence[int]) -> bool:
+def _may_be_added(image: ClusterImage, added: Sequence[int], topic_id: UUID, partition: int) -> bool:
     """W3."""
-    return all(image.is_admitted(r) and not image.brokers[r].stopping for r in added)
+    return all(
+        image.is_admitted(r)
+        and not image.brokers[r].stopping
+        and not image.brokers[r].has_lost(topic_id, partition)
+        for r in added
+    )

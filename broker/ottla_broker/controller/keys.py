@@ -295,6 +295,8 @@ def encode_broker(image: BrokerImage) -> bytes:
     }
     if image.stopping:
         fields["stopping"] = True
+    if image.offline:
+        fields["offline"] = {uuid_text(topic_id): list(lost) for topic_id, lost in image.offline.items()}
     return _value(fields, image.extra)
 
 
@@ -302,6 +304,10 @@ def decode_broker(entry: Entry) -> BrokerImage:
     try:
         fields = _fields(entry.value)
         stopping = fields.pop("stopping", False) is True
+        offline = {
+            uuid_from_text(topic_id): tuple(int(n) for n in lost)
+            for topic_id, lost in fields.pop("offline", {}).items()
+        }
         return BrokerImage(
             broker_id_of(entry.key),
             _uuid(fields, "incarnation"),
@@ -315,6 +321,7 @@ def decode_broker(entry: Entry) -> BrokerImage:
             _uuids(fields, "torn"),
             tuple(fields.items()),
             stopping,
+            offline,
         )
     except _MISTAKES as error:
         raise _misread(entry, error) from None

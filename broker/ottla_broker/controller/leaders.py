@@ -16,22 +16,35 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple
+from uuid import UUID
 
 from ottla_broker.controller.election import Position, elect, on_record, safe_replicas, with_sets
-from ottla_broker.controller.image import ClusterImage, PartitionImage, TopicImage
+from ottla_broker.controller.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from ottla_core.ids import NO_BROKER
 
 
 class Here(NamedTuple):
-    """Who is admitted, and who of these is about to stop."""
+    """Who is admitted, who of these is about to stop, and who has lost the log directory of some partitions."""
 
     alive: frozenset[int]
     stopping: frozenset[int] = frozenset()
+    maimed: tuple[BrokerImage, ...] = ()
 
     @classmethod
     def of(cls, image: ClusterImage) -> Here:
         alive = image.admitted()
-        return cls(frozenset(b.id for b in alive), frozenset(b.id for b in alive if b.stopping))
+        return cls(
+            frozenset(b.id for b in alive),
+            frozenset(b.id for b in alive if b.stopping),
+            tuple(b for b in image.brokers.values() if b.offline),
+        )
+
+    def for_partition(self, topic_id: UUID, index: int) -> Here:
+        """Who is here for this partition: a broker whose log directory with it has failed is not."""
+        if not self.maimed:
+            return self
+        lost = frozenset(b.id for b in self.maimed if b.has_lost(topic_id, index))
+        return self._replace(alive=self.alive - lost, stopping=self.stopping - lost) if lost else self
 
 
 class Policy(NamedTuple):
@@ -51,7 +64,7 @@ def policy_of(topic: TopicImage, defaults: Mapping[str, str]) -> Policy:
 def fitted(
     partition: PartitionImage, here: Here, policy: Policy, positions: Mapping[int, Position] | None = None
 ) -> PartitionImage | None:
-    alive, stopping = here
+    alive, stopping = here.alive, here.stopping
     leader, isr = partition.leader, partition.isr
     if leader in alive and leader not in stopping:
         if alive.issuperset(isr) and stopping.isdisjoint(isr):
@@ -157,7 +170,8 @@ def is_handed_over(image: ClusterImage, broker_id: int, defaults: Mapping[str, s
     if broker is None or not broker.stopping:
         return broker is None  # The controller has not been asked yet.
     return all(
-        broker_id not in partition.isr or fitted(partition, here, policy_of(topic, defaults)) is None
+        broker_id not in partition.isr
+        or fitted(partition, here.for_partition(topic.id, index), policy_of(topic, defaults)) is None
         for topic in image.topics.values()
-        for partition in topic.partitions
+        for index, partition in enumerate(topic.partitions)
     )

@@ -45,7 +45,7 @@ class BrokersArrived:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsChecked:
-    """A broker was lost, is about to stop or came back, or these partitions have changed.
+    """A broker was lost, has lost a log directory, is about to stop or came back, or these partitions have changed.
 
     Leaders and in-sync sets are made to fit who is here. What happened does not matter, only what is.
     """
@@ -196,12 +196,12 @@ def _end_former_lives(
     arriving = frozenset(broker.id for broker in brokers)
     torn = frozenset(b.id for b in brokers if not _is_whole(b, image.members.get(b.id)))
     admitted = Here.of(image)
-    here = Here(admitted.alive | arriving, admitted.stopping)
+    here = admitted._replace(alive=admitted.alive | arriving)
     for topic in image.topics.values():
         policy = policy_of(topic, defaults)
         prefix = keys.partition(topic.id, 0)[:-1]
         for index, partition in enumerate(topic.partitions):
-            wanted = after_return(partition, arriving, torn, here, policy)
+            wanted = after_return(partition, arriving, torn, here.for_partition(topic.id, index), policy)
             if wanted is not None:
                 yield _change_partition(image, f"{prefix}{index}", wanted)
 
@@ -216,7 +216,8 @@ def _(event: PartitionsChecked, image: ClusterImage, defaults: Mapping[str, str]
             prefix = keys.partition(topic.id, 0)[:-1]
             for index in indexes:
                 positions = event.positions.get((topic.id, index))
-                wanted = fitted(topic.partitions[index], here, policy, positions)
+                able = here.for_partition(topic.id, index)
+                wanted = fitted(topic.partitions[index], able, policy, positions)
                 if wanted is not None:
                     yield _change_partition(image, f"{prefix}{index}", wanted)
 
@@ -226,13 +227,14 @@ def _(event: PartitionsChecked, image: ClusterImage, defaults: Mapping[str, str]
 @_plan.register
 def _(event: PreferredLeadersWanted, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
     # Somebody that has just come back is given nothing yet: it may go again.
-    here = Here(frozenset(event.settled) & Here.of(image).alive, Here.of(image).stopping)
+    here = Here.of(image)
+    here = here._replace(alive=here.alive.intersection(event.settled))
 
     def made() -> Iterator[Branch]:
         for topic, indexes in _chosen(image, event.partitions):
             prefix = keys.partition(topic.id, 0)[:-1]
             for index in indexes:
-                wanted = with_preferred(topic.partitions[index], here)
+                wanted = with_preferred(topic.partitions[index], here.for_partition(topic.id, index))
                 if wanted is not None:
                     yield _change_partition(image, f"{prefix}{index}", wanted)
 

@@ -16,6 +16,7 @@ lease to end.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from uuid import UUID
 
@@ -116,7 +117,15 @@ class Registration:
 
     async def announce_stop(self) -> None:
         """Ask for our leaderships to be moved away: the first step of a graceful stop."""
-        self.broker = replace(self.broker, stopping=True)
+        await self._announce(replace(self.broker, stopping=True))
+
+    async def announce_offline(self, offline: Mapping[UUID, tuple[int, ...]]) -> None:
+        """Ask for these partitions to be led, and counted on, elsewhere: their log directory has failed."""
+        await self._announce(replace(self.broker, offline=offline))
+
+    async def _announce(self, broker: BrokerImage) -> None:
+        """The same registration with another text. Who is not registered now tells it when coming back."""
+        self.broker = broker
         ours = self.broker.revision
         if ours and self._lease:
             key = keys.broker(self.broker.id)

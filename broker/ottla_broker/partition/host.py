@@ -92,6 +92,8 @@ class PartitionHost:
         #: New partitions that wait for their log, and whether a turn for some of them is coming.
         self._to_open: dict[TopicPartition, None] = {}
         self._opening = False
+        #: Ours by the image, and their log cannot be opened: by topic id and number.
+        self._unopened: dict[tuple[UUID, int], None] = {}
         #: Until the controller has admitted this incarnation, it leads nothing (design rule 1).
         self._admitted = False
 
@@ -269,8 +271,9 @@ class PartitionHost:
 
     def _propose(self, partition: Partition, wanted: ProposeIsr, expected: PartitionImage) -> None:
         writer = self._isr_writer
-        if writer is None:
-            return  # Unanswered: both sets count, which is safe.
+        if writer is None or partition.log.broken is not None:
+            # Unanswered: both sets count, which is safe. Without a log we do not judge others' copies.
+            return
         self._metrics.replication.isr_changes += 1
         task = asyncio.get_running_loop().create_task(self._settle(writer, partition, wanted, expected))
         self._proposing[task] = None
@@ -293,6 +296,22 @@ class PartitionHost:
 
     # ------------------------------------------------------------------ logs
 
+    def give_up_broken(self) -> Mapping[UUID, tuple[int, ...]]:
+        """Follow no longer with logs that have failed; gives all partitions that are here and cannot be served.
+
+        What is led with such a log serves nobody, and is led until the image says otherwise: the cluster has to be
+        told.
+        """
+        lost = set(self._unopened)
+        for partition in self if self._dirs.offline else ():
+            if partition.log.broken is not None:
+                lost.add((partition.topic_id, partition.tp.partition))
+                self._stop_following(partition)
+        by_topic: dict[UUID, list[int]] = {}
+        for topic_id, index in sorted(lost):
+            by_topic.setdefault(topic_id, []).append(index)
+        return {topic_id: tuple(indexes) for topic_id, indexes in by_topic.items()}
+
     def _open(self, tp: TopicPartition, topic_id: UUID, config: TopicConfig) -> Partition | None:
         try:
             log = self._dirs.get_or_create(tp, topic_id, config, now_ms=self._clock.wall_ms())
@@ -301,7 +320,9 @@ class PartitionHost:
         except OSError as error:
             # A dead directory takes only its own partitions offline.
             _log.error("partition cannot be opened", partition=str(tp), error=str(error))
+            self._unopened[topic_id, tp.partition] = None
             return None
+        self._unopened.pop((topic_id, tp.partition), None)
         partition = Partition(
             tp,
             topic_id,
@@ -319,6 +340,7 @@ class PartitionHost:
     def _drop_topic(self, topic: TopicImage) -> None:
         for index in range(len(topic.partitions)):
             tp = TopicPartition(topic.name, index)
+            self._unopened.pop((topic.id, index), None)
             partition = self._partitions.get(tp)
             if partition is not None:
                 self._drop(partition)

@@ -60,6 +60,8 @@ def test_brokers_and_members_round_trip(one: UUID, two: UUID, rack: str | None, 
     endpoints = (Endpoint("public", "kafka", "broker-1.example", 9092), Endpoint("in", "grpc", "::1", 1))
     image = BrokerImage(5, one, endpoints, rack, 6, (one, two), (two,), extra)
     assert keys.decode_broker(entry("brokers/5", keys.encode_broker(image))) == image
+    maimed = replace(image, stopping=True, offline={two: (0, 7)})
+    assert keys.decode_broker(entry("brokers/5", keys.encode_broker(maimed))) == maimed
     member = MemberImage(5, one, (two,), 7, extra)
     assert keys.decode_member(entry("members/5", keys.encode_member(member))) == member
 

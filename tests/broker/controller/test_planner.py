@@ -259,6 +259,37 @@ def test_lost_leaders_are_replaced_in_one_stage() -> None:
     )
 
 
+def test_a_lost_log_directory_costs_a_broker_the_partitions_in_it_and_no_other() -> None:
+    led, followed, kept = led_by(1, 1, 2), led_by(2, 1, 2), led_by(1, 1, 2)
+    maimed = replace(broker(1, 1), offline={T: (0, 1)})
+    world = image(led, followed, kept, brokers=[maimed, broker(2, 1)], members=[member(1, 1), member(2, 1)])
+    assert plan(world, PartitionsChecked({"t": [0, 1, 2]})).stages[0].branches == (
+        change(0, led, 2, leader=2, leader_epoch=5, isr=(2,), dropped=(1,)),
+        change(1, followed, 2, isr=(2,), dropped=(1,)),
+    )
+
+
+def test_the_only_copy_in_a_lost_log_directory_waits_without_a_leader_for_its_return() -> None:
+    alone = led_by(1, 1)
+    maimed, members = replace(broker(1, 1), offline={T: (0,)}), [member(1, 1), member(2, 1)]
+    world = image(alone, brokers=[maimed, broker(2, 1)], members=members)
+    gone = change(0, alone, None, leader=NO_BROKER, leader_epoch=5)
+    assert plan(world, PartitionsChecked({"t": [0]})).stages[0].branches == (gone,)
+    waiting = replace(alone, leader=NO_BROKER)
+    still = image(waiting, brokers=[maimed, broker(2, 1)], members=members)
+    assert not plan(still, PartitionsChecked({"t": [0]}))
+    back = image(waiting, brokers=[broker(1, 1), broker(2, 1)], members=members)
+    led = change(0, waiting, 1, leader=1, leader_epoch=5)
+    assert plan(back, PartitionsChecked({"t": [0]})).stages[0].branches == (led,)
+
+
+def test_a_preferred_leader_without_its_log_directory_is_not_given_anything() -> None:
+    moved = led_by(2, 1, 2)
+    maimed = replace(broker(1, 1), offline={T: (0,)})
+    world = image(moved, brokers=[maimed, broker(2, 1)], members=[member(1, 1), member(2, 1)])
+    assert not plan(world, PreferredLeadersWanted({"t": [0]}, settled=[1, 2]))
+
+
 def test_the_brokers_default_decides_who_stays_eligible() -> None:
     other = led_by(2, 1, 2)
     world = image(other, brokers=[broker(2, 1)], members=[member(1, 1), member(2, 1)])
