@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from ottla_broker.edge.kafka.request import WAIT_S_MAX, Context, error_fields
+from ottla_broker.edge.kafka.request import WAIT_S_MAX, Context, Reply, error_fields
 from ottla_broker.requests import ConfigValue
 from ottla_core.errors import InvalidRequest, RequestError
 
@@ -67,6 +67,27 @@ def outcome(context: Context, error: RequestError | None) -> dict[str, Any]:
 def repeated(names: Iterable[Any]) -> set[Any]:
     """Those that occur more than once: of two orders for one thing, neither is carried out."""
     return {name for name, count in Counter(names).items() if count > 1}
+
+
+async def alter_each(
+    context: Context,
+    fields: dict[str, Any],
+    alter: Callable[[int, str, list[dict[str, Any]]], Awaitable[None]],
+) -> Reply:
+    """Both forms of AlterConfigs: each resource by itself, given to `alter` as type, name and what is asked of it."""
+    responses = []
+    twice = repeated((r["resource_type"], r["resource_name"]) for r in fields["resources"])
+    for resource in fields["resources"]:
+        kind, name = resource["resource_type"], resource["resource_name"]
+        error: RequestError | None = None
+        try:
+            if (kind, name) in twice:
+                raise InvalidRequest(f"{name!r} is named twice in one request.")
+            await alter(kind, name, resource["configs"])
+        except RequestError as refused:
+            error = refused
+        responses.append({"resource_type": kind, "resource_name": name} | outcome(context, error))
+    return {"responses": responses}
 
 
 def broker_id(resource_name: str) -> int | None:

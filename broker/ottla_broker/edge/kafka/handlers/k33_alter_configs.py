@@ -14,7 +14,7 @@ from typing import Any
 from ottla_broker.edge.kafka import admin
 from ottla_broker.edge.kafka.request import Context, Reply, Request
 from ottla_broker.requests import ConfigChange
-from ottla_core.errors import InvalidRequest, RequestError
+from ottla_core.errors import InvalidRequest
 
 
 def handle(context: Context, request: Request) -> Awaitable[Reply]:
@@ -22,19 +22,10 @@ def handle(context: Context, request: Request) -> Awaitable[Reply]:
 
 
 async def _alter(context: Context, fields: dict[str, Any]) -> Reply:
-    responses = []
-    twice = admin.repeated((r["resource_type"], r["resource_name"]) for r in fields["resources"])
-    for resource in fields["resources"]:
-        kind, name = resource["resource_type"], resource["resource_name"]
-        error: RequestError | None = None
-        try:
-            if (kind, name) in twice:
-                raise InvalidRequest(f"{name!r} is named twice in one request.")
-            await _replace(context, kind, name, _values(resource["configs"]), fields["validate_only"])
-        except RequestError as refused:
-            error = refused
-        responses.append({"resource_type": kind, "resource_name": name} | admin.outcome(context, error))
-    return {"responses": responses}
+    async def alter(kind: int, name: str, configs: list[dict[str, Any]]) -> None:
+        await _replace(context, kind, name, _values(configs), fields["validate_only"])
+
+    return await admin.alter_each(context, fields, alter)
 
 
 def _values(configs: list[dict[str, Any]]) -> dict[str, str]:
