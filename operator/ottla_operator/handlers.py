@@ -5,6 +5,8 @@ A finalizer is for what has something at the brokers to take along: Topics, and 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import kopf
@@ -17,7 +19,7 @@ from ottla_operator.group_settings import declared, remembered
 from ottla_operator.kube import KubeError
 from ottla_operator.pod_parts import MANAGED_BY, MANAGER
 from ottla_operator.specs import GROUP as API_GROUP
-from ottla_operator.specs import VERSION, GroupSpec, InvalidSpec, TopicSpec
+from ottla_operator.specs import VERSION, GroupSpec, InvalidSpec
 
 FINALIZER = f"{API_GROUP}/brokers"
 _RETRY_S = 3.0
@@ -83,6 +85,15 @@ async def part_seen(body: kopf.Body, memo: Any, **_: Any) -> None:
     control.part_seen(dict(body))
 
 
+@contextmanager
+def _asked_again(body: kopf.Body) -> Iterator[None]:
+    """What failed for now: the finalizer stays, and kopf comes back soon."""
+    try:
+        yield
+    except (BrokersAway, RequestError, KubeError) as failed:
+        raise kopf.TemporaryError(f"{body['metadata']['name']}: {failed}", delay=_RETRY_S) from None
+
+
 def _takes_its_topic(body: kopf.Body, **_: Any) -> bool:
     return bool(body.get("spec", {}).get("deletionPolicy", "Delete") != "Retain")
 
@@ -90,10 +101,8 @@ def _takes_its_topic(body: kopf.Body, **_: Any) -> bool:
 @kopf.on.delete(API_GROUP, VERSION, "topics", when=_takes_its_topic)
 async def topic_going(body: kopf.Body, memo: Any, **_: Any) -> None:
     control: Control = memo.control
-    try:
+    with _asked_again(body):
         await control.topics.remove(dict(body))
-    except (BrokersAway, RequestError, KubeError) as failed:
-        raise kopf.TemporaryError(f"{TopicSpec.of(body).topic}: {failed}", delay=_RETRY_S) from None
 
 
 def _takes_its_settings(body: kopf.Body, **_: Any) -> bool:
@@ -106,7 +115,5 @@ def _takes_its_settings(body: kopf.Body, **_: Any) -> bool:
 @kopf.on.delete(API_GROUP, VERSION, "consumergroups", when=_takes_its_settings)
 async def group_going(body: kopf.Body, memo: Any, **_: Any) -> None:
     control: Control = memo.control
-    try:
+    with _asked_again(body):
         await control.groups.remove(dict(body))
-    except (BrokersAway, RequestError, KubeError) as failed:
-        raise kopf.TemporaryError(f"{GroupSpec.of(body).group}: {failed}", delay=_RETRY_S) from None
