@@ -8,14 +8,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import threading
+from select import select
 
 from confluent_kafka import Consumer
-
-
-def wait_for_the_end(told: threading.Event) -> None:
-    sys.stdin.read()
-    told.set()
 
 
 def main() -> None:
@@ -34,11 +29,10 @@ def main() -> None:
             "auto.commit.interval.ms": 500,
         }
     )
-    told = threading.Event()
-    threading.Thread(target=wait_for_the_end, args=[told], daemon=True).start()
     consumer.subscribe([asked.topic])
     read = 0
-    while not told.is_set():
+    # Standard input says nothing: it can be read from when it is closed.
+    while not select([sys.stdin], [], [], 0)[0]:
         read += sum(1 for message in consumer.consume(1000, timeout=0.2) if not message.error())
     consumer.close()
     print(json.dumps({"read": read}), flush=True)

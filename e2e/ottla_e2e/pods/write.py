@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import threading
 import time
+from select import select
 from typing import Any
 
 from confluent_kafka import Producer
@@ -63,11 +63,6 @@ class Writer:
         }
 
 
-def wait_for_the_end(told: threading.Event) -> None:
-    sys.stdin.read()
-    told.set()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--bootstrap", required=True)
@@ -84,10 +79,9 @@ def main() -> None:
         for number in range(asked.first, asked.first + asked.count):
             writer.write(number)
     else:
-        told = threading.Event()
-        threading.Thread(target=wait_for_the_end, args=[told], daemon=True).start()
         number = asked.first
-        while not told.is_set():
+        # Standard input says nothing: it can be read from when it is closed.
+        while not select([sys.stdin], [], [], 0)[0]:
             next_at = time.monotonic() + asked.every_ms / 1000
             writer.write(number)
             number += 1
