@@ -70,6 +70,8 @@ class Cluster:
         self._open = False
         self.topics: dict[str, TopicLayout] = {}
         self.cluster_id = ""
+        #: The longest Produce request that brokers take; 0 if they have not said.
+        self.produce_bytes_max = 0
         self.background = Background()
 
     # ------------------------------------------------------------------ life
@@ -151,6 +153,7 @@ class Cluster:
 
     async def _learn(self, answer: pb.MetadataResponse) -> dict[str, RequestError]:
         self.cluster_id = answer.cluster_id
+        self.produce_bytes_max = answer.produce_bytes_max
         if answer.brokers:
             self._addresses = {info.id: address_of(info) for info in answer.brokers if info.host}
             await self._connections.keep_only([*self._addresses.values(), *self._bootstrap, self._preferred])

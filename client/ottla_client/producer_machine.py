@@ -59,6 +59,9 @@ _SEQUENCE_MODULUS = 1 << 31
 _IDENTITY = struct.Struct(">qhi")
 _IDENTITY_AT = 43
 
+#: What a request has around a batch at the most: the name of its topic (249 bytes), numbers and lengths.
+_AROUND_BYTES = 300
+
 #: These say that our picture of the cluster is old.
 _STALE_METADATA = (
     NotLeaderOrFollower,
@@ -101,6 +104,9 @@ class ProducerMachine:
         self._epoch = -1
         #: Lanes that wait for their backoff to pass.
         self._backing_off: dict[Lane, None] = {}
+        #: What we put into one request, and what brokers take in one, as far as they have said.
+        self._request_bytes = policy.request_bytes
+        self._taken_bytes: int | None = None
         #: A producer id is needed before anything can be sent.
         self.wants_identity = policy.idempotent
         #: Topics whose leaders are unknown or in doubt; the shell refreshes and clears.
@@ -112,6 +118,11 @@ class ProducerMachine:
         """A producer id has arrived; lanes take it when they start (again)."""
         self._producer_id, self._epoch = producer_id, epoch
         self.wants_identity = False
+
+    def limit_requests(self, bytes_max: int) -> None:
+        """What brokers take in one request, if they have said so."""
+        self._taken_bytes = bytes_max or None
+        self._request_bytes = min(self._policy.request_bytes, bytes_max or self._policy.request_bytes)
 
     def leaders_changed(self, topic: str, leaders: Sequence[int]) -> None:
         """The leader of each partition of a topic, in order, -1 for none."""
@@ -143,13 +154,17 @@ class ProducerMachine:
                     # It comes back with an answer, a leader, the end of its backoff, or a new record.
                     del ready[lane.tp]
                     continue
+                size = len(batch.payload) + _AROUND_BYTES
+                if self._taken_bytes is not None and size > self._taken_bytes:
+                    self.refused(batch, _too_large(size, self._taken_bytes), now)
+                    continue
                 current = filling.get(lane.leader)
-                if current is None or current[1] + len(batch.payload) > self._policy.request_bytes:
+                if current is None or current[1] + size > self._request_bytes:
                     send = Send(lane.leader, [])
                     sends.append(send)
                     current = (send, 0)
                 current[0].batches.append(batch)
-                filling[lane.leader] = (current[0], current[1] + len(batch.payload))
+                filling[lane.leader] = (current[0], current[1] + size)
         return sends
 
     def _next_of(self, lane: Lane) -> Batch | None:
@@ -343,3 +358,10 @@ class ProducerMachine:
             del self._backing_off[lane]
             if lane.has_work:
                 self._accumulator.ready[lane.tp] = lane
+
+
+def _too_large(size: int, taken: int) -> MessageTooLarge:
+    return MessageTooLarge(
+        f"A request of {size} bytes is more than the {taken} that the brokers take (grpc.message.max.bytes). "
+        "Send smaller records, or raise that setting."
+    )

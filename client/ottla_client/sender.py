@@ -156,6 +156,7 @@ class Sender:
     def _do_all(self, now: float) -> list[float | None]:
         self._machine.expire(now)
         self._streams.break_overdue(now)
+        self._machine.limit_requests(self._cluster.produce_bytes_max)
         for send in self._machine.drain(now):
             stream = self._streams.to(send.leader)
             if stream is None:

@@ -7,6 +7,7 @@ from collections import deque
 
 import pytest
 
+from budget import some
 from ottla_client.accumulator import Accumulator, Batch
 from ottla_client.errors import DeliveryTimedOut
 from ottla_client.producer_machine import Policy, ProducerMachine
@@ -79,7 +80,7 @@ def test_sequences_go_on_without_gap_and_are_in_the_bytes() -> None:
 
 
 def test_lanes_of_one_leader_share_a_request_up_to_its_size() -> None:
-    bench = Bench(partitions=4, request_bytes=250)
+    bench = Bench(partitions=4, request_bytes=850)
     bench.machine.leaders_changed("t", [0, 0, 0, 1])
     for partition in range(4):
         bench.put(1, partition)
@@ -89,6 +90,29 @@ def test_lanes_of_one_leader_share_a_request_up_to_its_size() -> None:
         (0, [2]),
         (1, [3]),
     ]
+
+
+def test_a_batch_that_brokers_do_not_take_is_halved_before_it_is_sent() -> None:
+    bench = Bench()
+    bench.lanes[0].batch_bytes = 4000
+    bench.put(20)
+    bench.machine.limit_requests(800)
+    sent: list[Batch] = []
+    while batches := bench.drain():
+        sent += batches
+        assert all(len(batch.payload) <= 500 for batch in batches)
+        for batch in batches:
+            bench.machine.acknowledged(batch, 0, -1)
+    assert [batch.count for batch in sent] == [10, 10]
+
+
+def test_a_record_that_brokers_do_not_take_is_refused_at_once() -> None:
+    bench = Bench()
+    (batch,) = bench.put(1)
+    bench.machine.limit_requests(350)
+    assert bench.drain() == []
+    assert batch.outcome is not None and isinstance(batch.outcome.error, MessageTooLarge)
+    assert "grpc.message.max.bytes" in str(batch.outcome.error)
 
 
 def test_nothing_goes_without_an_identity_and_all_goes_with_it() -> None:
@@ -266,7 +290,7 @@ class ModelBroker:
         return len(self.written) - 1
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", some(range(40)))
 def test_over_a_bad_network_nothing_is_doubled_reordered_or_lost(seed: int) -> None:
     """Answers get lost, connections break, batches are refused or time out; the broker sees what it sees.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
+from ottla_broker.config import GrpcEdgeConfig
 from ottla_broker.controller.image import ClusterImage
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.refusal import Refusals, guarded
@@ -82,8 +83,11 @@ class Cluster(Protocol):
 
 
 class AdminService:
-    def __init__(self, cluster: Cluster, probe: GrpcProbe, refusals: Refusals) -> None:
+    def __init__(
+        self, cluster: Cluster, config: GrpcEdgeConfig, probe: GrpcProbe, refusals: Refusals
+    ) -> None:
         self._cluster = cluster
+        self._config = config
         self._cache = TopicInfoCache()
         self.probe = probe
         self.refusals = refusals
@@ -98,6 +102,7 @@ class AdminService:
             cluster_id=image.cluster_id,
             controller_id=image.controller,
             brokers=[broker_info(broker) for _, broker in sorted(image.brokers.items())],
+            produce_bytes_max=self._config.message_max_bytes,
         )
         if not names and not request.no_topics:
             self._cache.forget_missing(image)

@@ -106,7 +106,7 @@ class GrpcEdge:
         refusals = Refusals(on_violation)
         self._replication = None if neighbour is None else ReplicationService(neighbour, probe, refusals)
         self._log = LogService(services.records, config, probe, refusals, memory or Memory(_MEMORY_BYTES))
-        self._admin = AdminService(services, probe, refusals)
+        self._admin = AdminService(services, config, probe, refusals)
         # Looked up when first used: a listener without groups can do without them.
         self._groups = GroupsService(lambda: services.groups, lambda: services.broker_id, probe, refusals)
         self._health = health.HealthServicer()
