@@ -7,6 +7,7 @@ from collections import deque
 
 import pytest
 
+from budget import some
 from client.fake_services import FakeCluster
 from ottla_cli.local_cluster import LocalCluster
 from ottla_client import Admin, Consumer, NewTopic, Producer, TopicPartition
@@ -221,7 +222,7 @@ class ModelBroker:
         return offset
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", some(range(30)))
 def test_over_a_bad_network_splitting_doubles_reorders_and_loses_nothing(seed: int) -> None:
     chance = random.Random(seed)
     bench, broker = Bench(batch_bytes=600, backoff_s=0.02, backoff_max_s=0.1), ModelBroker(limit_bytes=300)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from budget import some
 from ottla_broker.log.cleaner import Cleaning
 from ottla_broker.log.compaction import KEY_COST_BYTES
 from ottla_broker.log.log import Log
@@ -393,7 +394,7 @@ def test_death_at_any_point_loses_nothing(power_loss: bool) -> None:
     after, operations = contents(log), disk.counts.total() - counted
     assert len(after) < len(before)
     seen: set[int] = set()
-    for fuse in range(operations):
+    for fuse in {*some(range(operations)), operations - 1}:
         disk = SimDisk()
         log = _filled(disk)
         disk.stop_after(fuse, RealChance(fuse))

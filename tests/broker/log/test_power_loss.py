@@ -21,6 +21,7 @@ from uuid import UUID
 
 import pytest
 
+from budget import some
 from ottla_broker.controller.image import PartitionImage
 from ottla_broker.log.log import Log
 from ottla_broker.metrics import Metrics
@@ -37,7 +38,7 @@ PATH = "/data/t-0"
 NOW_MS = 1_700_000_000_000
 SMALL = {"segment_bytes": 2000, "index_interval_bytes": 200}
 LEADER = PartitionImage(replicas=(0,), leader=0, leader_epoch=1, isr=(0,))
-SEEDS = range(12)
+SEEDS = some(range(12))
 
 
 class HeldOffload:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from budget import some
 from ottla_broker.log.log import Log
 from ottla_broker.log.segment import Mark
 from ottla_broker.topic_config import TopicConfig
@@ -200,7 +201,7 @@ def test_a_death_at_every_operation(scenario: Callable[[Life], None]) -> None:
         killed = copy.deepcopy(disk)
         killed.kill()
         life.reborn(killed, power_lost=False)
-        for seed in range(4):
+        for seed in some(range(4)):
             crashed = copy.deepcopy(disk)
             crashed.crash(RealChance(1000 * fuse + seed))
             life.reborn(crashed, power_lost=True)
