@@ -169,6 +169,7 @@ class Hosted:
                 waiting = asyncio.ensure_future(wait)
                 waiting.add_done_callback(_looked_at)
                 self._commits = asyncio.get_running_loop().create_task(self._await_commits(waiting))
+                self._commits.add_done_callback(surface)
                 return
             self._pass_gate()
 
@@ -219,6 +220,12 @@ class Hosted:
         self._parked.clear()
         for ticket in list(self._waiting):
             self._send(ticket, error)
+
+
+def surface(task: asyncio.Task[None]) -> None:
+    """Tell the loop at once what a task raised, not when the task is forgotten: a broken promise ends the broker."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error
 
 
 def _looked_at(wait: asyncio.Future[None]) -> None:

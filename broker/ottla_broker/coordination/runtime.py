@@ -11,6 +11,8 @@ append fails although it was possible a moment ago: the shard has replayed what 
 and loaded again.
 
 One timer of the loop serves the deadlines of all shards.
+
+A bug costs the shard that met it. A broken promise is given to the loop, whose handler ends the broker (`process.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any
 import structlog
 
 from ottla_broker.controller.image import ClusterImage
-from ottla_broker.coordination.hosted import Hosted
+from ottla_broker.coordination.hosted import Hosted, surface
 from ottla_broker.coordination.loading import replay_log
 from ottla_broker.coordination.shard import Decision, Now, Shard
 from ottla_broker.metrics import GroupsProbe
@@ -32,6 +34,7 @@ from ottla_broker.requests import Maybe
 from ottla_core.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    InvariantViolation,
     NotCoordinator,
     RequestError,
 )
@@ -109,6 +112,7 @@ class Runtime:
         hosted.loading = asyncio.get_running_loop().create_task(
             self._load(hosted), name=f"load {self.topic}-{index}"
         )
+        hosted.loading.add_done_callback(surface)
         return hosted
 
     def _led(self, index: int) -> Partition | None:
@@ -154,6 +158,8 @@ class Runtime:
         except (RequestError, OSError) as error:
             await self._give_up_loading(hosted, str(error))
             return
+        except InvariantViolation:
+            raise  # To the loop, and from there to the broker, which ends.
         except Exception as error:  # A bug of ours: it costs this shard, and is told in full.
             _log.exception("loading a coordinator failed unexpectedly", partition=str(partition.tp))
             await self._give_up_loading(hosted, repr(error))
@@ -272,6 +278,8 @@ class Runtime:
             return now.monotonic_ms + _TIMER_RETRY_MS
         try:
             hosted.carry_out(hosted.shard.expire(now))
+        except InvariantViolation:
+            raise  # As in `_load`.
         except Exception:  # As in `ask`; and the timers of the other shards must go on.
             _log.exception("a coordinator's timers failed unexpectedly", partition=str(hosted.partition.tp))
             self._fail(hosted, CoordinatorNotAvailable("The coordinator met an unexpected error."))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
 
 import pytest
 
 from broker.replication.cluster import Cluster, InlineOffload, Node, cluster
+from ottla_broker.broker import Broker
 from ottla_broker.config import GroupsConfig
 from ottla_broker.controller.image import ClusterImage
 from ottla_broker.coordination.runtime import Runtime
@@ -25,9 +27,11 @@ from ottla_broker.group.messages import (
 )
 from ottla_broker.group.shard import GroupShard
 from ottla_broker.metrics import GroupsProbe
+from ottla_broker.process import _watch_callbacks
 from ottla_core.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    InvariantViolation,
     NotCoordinator,
     RequestError,
 )
@@ -305,6 +309,48 @@ async def test_a_bug_in_a_timer_does_not_stop_the_others(monkeypatch: pytest.Mon
         )
         await got(runtime, commit(7))
         assert await committed(runtime) == 7
+        runtime.close()
+
+
+async def _heard_by_the_broker(made: Cluster, provoke: Callable[[], Awaitable[object]]) -> None:
+    """What the process is told of a promise that breaks where nobody waits for an answer."""
+    told: list[InvariantViolation] = []
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    _watch_callbacks(cast(Broker, SimpleNamespace(on_violation=told.append)))
+    try:
+        await provoke()
+        await made.until(lambda: bool(told), what="the broker was told")
+    finally:
+        loop.set_exception_handler(before)
+    assert [str(violation) for violation in told] == ["planted"]
+
+
+def _break(*_: object) -> NoReturn:
+    raise InvariantViolation("planted")
+
+
+async def test_a_promise_that_breaks_in_a_timer_ends_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster(1, isr=(1,)) as made:
+        runtime = coordinator(made.nodes[1])
+        await ready(runtime, made)
+        monkeypatch.setattr(GroupShard, "expire", _break)
+        await _heard_by_the_broker(made, lambda: got(runtime, join()))
+        runtime.close()
+
+
+async def test_a_promise_that_breaks_while_loading_ends_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster(1, isr=(1,)) as made:
+        runtime = coordinator(made.nodes[1])
+        await ready(runtime, made)
+        await got(runtime, commit(7))
+
+        async def load_anew() -> None:
+            monkeypatch.setattr(GroupShard, "replay", _break)
+            made.elect(1)
+            await made.leads(1)
+
+        await _heard_by_the_broker(made, load_anew)
         runtime.close()
 
 
