@@ -172,3 +172,15 @@ def test_everything_text_speaks_only_of_itself() -> None:
         if is_text and path.exists() and banned.search(path.read_text(errors="replace")):
             offenders.append(name)
     assert offenders == []
+
+
+def test_files_that_the_architecture_page_names_are_there() -> None:
+    """It is the first page that a newcomer reads, and the last that somebody who moves a file thinks of."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    there = [f"/{name}" for name in listed]
+    named = re.findall(r"`([\w/.]+\.(?:py|proto))`", (ROOT / "ARCHITECTURE.md").read_text())
+    assert len(named) > 60
+    assert [name for name in named if not any(path.endswith(f"/{name}") for path in there)] == []
