@@ -71,7 +71,7 @@ def cluster_spec() -> Schema:
                 },
             ),
             "etcd": _etcd(),
-            "pod": _pod(),
+            "pod": _pod("Added to the pods of the brokers."),
             "podDisruptionBudget": thing(
                 "For drains of nodes.",
                 {"maxUnavailable": whole("Brokers that a drain may take at once.", 0, 99, default=1)},
@@ -102,6 +102,7 @@ def _etcd() -> Schema:
             "image": text("Instead of the operator's default.", maxLength=512),
             "storage": _storage("The volume of each member.", "2Gi", 1),
             "resources": passed_on("Requests and limits of each member."),
+            "pod": _pod("Added to the pods of the members."),
         },
     )
     return thing(
@@ -157,15 +158,18 @@ def _secret(description: str, **more: Schema) -> Schema:
     return thing(description, {"secretName": name, **more}, required=("secretName",))
 
 
-def _pod() -> Schema:
+def _pod(description: str) -> Schema:
     return thing(
-        "Added to the pods of the brokers.",
+        description,
         {
             "labels": texts("More labels."),
             "annotations": texts("More annotations."),
             "nodeSelector": texts("As in a pod."),
             "tolerations": listed("As in a pod.", passed_on("As in a pod."), 32),
-            "affinity": passed_on("As in a pod. By default brokers avoid each other's nodes."),
+            "affinity": passed_on("As in a pod. By default they avoid each other's nodes."),
+            "topologySpreadConstraints": listed(
+                "As in a pod. By default they spread over zones.", passed_on("As in a pod."), 16
+            ),
             "priorityClassName": text("As in a pod.", maxLength=253),
         },
     )

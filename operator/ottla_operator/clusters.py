@@ -11,7 +11,8 @@ from ottla_operator.cast import CLUSTER, Tools
 from ottla_operator.kube import KubeError
 from ottla_operator.metrics import DRIFT
 from ottla_operator.observe import SeenBrokers
-from ottla_operator.resources import GRPC_PORT, KAFKA_PORT, Images, names_of, objects_of
+from ottla_operator.pod_parts import Images
+from ottla_operator.resources import GRPC_PORT, KAFKA_PORT, names_of, objects_of
 from ottla_operator.rolling import Finished, Restart, Step, Wait, next_step
 from ottla_operator.specs import ClusterSpec, InvalidSpec, Meta
 from ottla_operator.status import Condition, kept, not_ready, ready
@@ -125,7 +126,7 @@ class ClusterLook:
         up = sum(1 for pod in seen.pods if pod.ready)
         if up < spec.brokers:
             reason = "Starting" if not isinstance(step, Restart) else "Rolling"
-            return not_ready(reason, f"{up} of {spec.brokers} brokers are ready.")
+            return not_ready(reason, f"{up} of {spec.brokers} brokers are ready. {seen.trouble}".strip())
         if cluster is None:
             return not_ready("BrokersAway", "All pods are ready, but no broker answers.")
         if isinstance(step, Restart):

@@ -13,10 +13,12 @@ from ottla_operator.pod_parts import (
     MANAGED_BY,
     POD_SECURITY,
     RESTRICTED,
+    Images,
     env_field,
     env_value,
     labels_of,
     metadata,
+    placement,
     volumes_of,
 )
 from ottla_operator.specs import ClusterSpec, Meta
@@ -35,11 +37,11 @@ def endpoints(meta: Meta, spec: ClusterSpec) -> tuple[str, ...]:
     return tuple(f"{host}:{_CLIENT_PORT}" for host in _hosts(meta, spec))
 
 
-def objects_of(meta: Meta, spec: ClusterSpec, image: str) -> list[dict[str, Any]]:
+def objects_of(meta: Meta, spec: ClusterSpec, images: Images) -> list[dict[str, Any]]:
     made = [_service(meta)]
     if spec.managed_etcd.replicas > 1:
         made.append(_budget(meta))
-    return [*made, _stateful_set(meta, spec, image)]
+    return [*made, _stateful_set(meta, spec, images)]
 
 
 def _hosts(meta: Meta, spec: ClusterSpec) -> list[str]:
@@ -74,7 +76,7 @@ def _budget(meta: Meta) -> dict[str, Any]:
     }
 
 
-def _stateful_set(meta: Meta, spec: ClusterSpec, image: str) -> dict[str, Any]:
+def _stateful_set(meta: Meta, spec: ClusterSpec, images: Images) -> dict[str, Any]:
     etcd = spec.managed_etcd
     volumes, claims, mounts = volumes_of(etcd.storage, _DATA)
     delete = "Delete" if etcd.storage.delete_claims or spec.storage.delete_claims else "Retain"
@@ -91,13 +93,17 @@ def _stateful_set(meta: Meta, spec: ClusterSpec, image: str) -> dict[str, Any]:
             "selector": {"matchLabels": labels_of(meta, "etcd")},
             "volumeClaimTemplates": claims,
             "template": {
-                "metadata": {"labels": {**labels_of(meta, "etcd"), **MANAGED_BY}},
+                "metadata": {
+                    "labels": {**etcd.pod.labels, **labels_of(meta, "etcd"), **MANAGED_BY},
+                    "annotations": dict(etcd.pod.annotations),
+                },
                 "spec": {
+                    **placement(meta, "etcd", etcd.pod, images),
                     "terminationGracePeriodSeconds": 30,
                     "enableServiceLinks": False,
                     "automountServiceAccountToken": False,
                     "securityContext": POD_SECURITY,
-                    "containers": [_container(meta, spec, etcd.image or image, mounts)],
+                    "containers": [_container(meta, spec, etcd.image or images.etcd, mounts)],
                     "volumes": [{"name": "tmp", "emptyDir": {}}, *volumes],
                 },
             },

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ottla_operator.kube import Kube, path_of
-from ottla_operator.pod_parts import labels_of
+from ottla_operator.pod_parts import COMPONENT_LABEL, labels_of, labels_of_all
 from ottla_operator.resources import Object, names_of
 from ottla_operator.rolling import Pod
 from ottla_operator.specs import API_VERSION, Meta
+from ottla_operator.trouble import first_trouble
 
 _REVISION = "controller-revision-hash"
 
@@ -20,6 +21,8 @@ class SeenBrokers:
     """The pods of a Cluster's brokers."""
 
     pods: tuple[Pod, ...] = ()
+    #: What keeps one of the Cluster's pods from running, be it a broker's or the etcd's.
+    trouble: str = ""
     #: The StatefulSet controller has taken note of the last change; before that, `current` says nothing.
     settled: bool = False
 
@@ -49,7 +52,15 @@ class Observer:
         stateful_set = await self._kube.get(path_of("apps/v1", "StatefulSet", meta.namespace, name))
         if stateful_set is None:
             return SeenBrokers()
-        return seen_brokers(stateful_set, await self._pods(meta.namespace, labels_of(meta, "broker")))
+        pods = await self._pods(meta.namespace, labels_of_all(meta))
+        # Without an etcd no broker comes up: what is wrong with the etcd is said first.
+        pods.sort(
+            key=lambda pod: (pod["metadata"]["labels"][COMPONENT_LABEL] == "broker", pod["metadata"]["name"])
+        )
+        brokers = [
+            pod for pod in pods if labels_of(meta, "broker").items() <= pod["metadata"]["labels"].items()
+        ]
+        return replace(seen_brokers(stateful_set, brokers), trouble=first_trouble(pods))
 
     async def pods_of_deployment(self, namespace: str, name: str) -> list[str] | None:
         """Names of its pods, those that are about to end included; None if there is no such Deployment."""
@@ -91,4 +102,4 @@ def seen_brokers(stateful_set: Mapping[str, Any], pods: Sequence[Mapping[str, An
             )
         )
     made.sort(key=lambda pod: pod.broker)
-    return SeenBrokers(tuple(made), settled)
+    return SeenBrokers(tuple(made), settled=settled)

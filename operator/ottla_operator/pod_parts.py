@@ -1,15 +1,17 @@
-"""What the pods of brokers and of the managed etcd have alike: labels, security, volumes. [P]"""
+"""What the pods of brokers and of the managed etcd have alike: labels, images, places, security, volumes. [P]"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from ottla_operator.specs import Meta, Storage
+from ottla_operator.specs import Meta, PodSpec, Storage
 
 MANAGER = "ottla-operator"
 MANAGED_BY = {"app.kubernetes.io/managed-by": MANAGER}
 #: On everything that belongs to a Cluster.
 CLUSTER_LABEL = "ottla.dev/cluster"
+COMPONENT_LABEL = "app.kubernetes.io/component"
 
 #: No user of the image or the host; volumes are given to its group.
 _USER = 10001
@@ -29,13 +31,23 @@ RESTRICTED: dict[str, Any] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Images:
+    """What a Cluster runs that names no image of its own, and the Secrets that registries ask for."""
+
+    broker: str
+    etcd: str
+    pull_secrets: tuple[str, ...] = ()
+
+
+def labels_of_all(meta: Meta) -> dict[str, str]:
+    """On all pods of a Cluster."""
+    return {"app.kubernetes.io/name": "ottla", CLUSTER_LABEL: meta.name}
+
+
 def labels_of(meta: Meta, component: str) -> dict[str, str]:
     """Those that select; they can never change, so they are few."""
-    return {
-        "app.kubernetes.io/name": "ottla",
-        "app.kubernetes.io/component": component,
-        CLUSTER_LABEL: meta.name,
-    }
+    return {**labels_of_all(meta), COMPONENT_LABEL: component}
 
 
 def metadata(meta: Meta, name: str, component: str) -> dict[str, Any]:
@@ -45,6 +57,32 @@ def metadata(meta: Meta, name: str, component: str) -> dict[str, Any]:
         "labels": {**labels_of(meta, component), **MANAGED_BY},
         "ownerReferences": [meta.owner_reference()],
     }
+
+
+def placement(meta: Meta, component: str, pod: PodSpec, images: Images) -> dict[str, Any]:
+    """Where the pods may run. By default they avoid each other's nodes and zones, as far as there are any."""
+    own = {"labelSelector": {"matchLabels": labels_of(meta, component)}}
+    apart = {"weight": 100, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", **own}}
+    zones = {
+        "maxSkew": 1,
+        "topologyKey": "topology.kubernetes.io/zone",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        **own,
+    }
+    made: dict[str, Any] = {
+        "affinity": dict(pod.affinity)
+        or {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]}},
+        "topologySpreadConstraints": [dict(each) for each in pod.topology_spread] or [zones],
+    }
+    if pod.node_selector:
+        made["nodeSelector"] = dict(pod.node_selector)
+    if pod.tolerations:
+        made["tolerations"] = [dict(each) for each in pod.tolerations]
+    if pod.priority_class:
+        made["priorityClassName"] = pod.priority_class
+    if images.pull_secrets:
+        made["imagePullSecrets"] = [{"name": name} for name in images.pull_secrets]
+    return made
 
 
 def volumes_of(

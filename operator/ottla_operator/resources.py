@@ -22,10 +22,12 @@ from ottla_operator.pod_parts import (
     MANAGED_BY,
     POD_SECURITY,
     RESTRICTED,
+    Images,
     env_field,
     env_value,
     labels_of,
     metadata,
+    placement,
     volumes_of,
 )
 from ottla_operator.specs import ClusterSpec, Meta
@@ -38,14 +40,6 @@ _DATA = "/var/lib/ottla"
 CONFIG_HASH = "ottla.dev/config-hash"
 
 Object = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Images:
-    """What a Cluster runs that names no image of its own."""
-
-    broker: str
-    etcd: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +70,7 @@ def objects_of(meta: Meta, spec: ClusterSpec, images: Images) -> list[Object]:
     config = config_map(meta, spec)
     made = [config, headless_service(meta), bootstrap_service(meta), disruption_budget(meta, spec)]
     if not spec.external_etcd:
-        made += etcd_resources.objects_of(meta, spec, images.etcd)
+        made += etcd_resources.objects_of(meta, spec, images)
     return [*made, stateful_set(meta, spec, images, config["data"])]
 
 
@@ -193,7 +187,7 @@ def stateful_set(meta: Meta, spec: ClusterSpec, images: Images, config: Mapping[
                     },
                 },
                 "spec": {
-                    **_placement(meta, spec),
+                    **placement(meta, "broker", spec.pod, images),
                     "terminationGracePeriodSeconds": _GRACE_S,
                     # Services named ottla… would otherwise put OTTLA_… variables into the pod.
                     "enableServiceLinks": False,
@@ -245,31 +239,6 @@ def _broker_container(meta: Meta, spec: ClusterSpec, images: Images, mounts: lis
             *mounts,
         ],
     }
-
-
-def _placement(meta: Meta, spec: ClusterSpec) -> Object:
-    """Where the pods may run; by default they avoid each other, as far as there are nodes."""
-    apart = {
-        "podAntiAffinity": {
-            "preferredDuringSchedulingIgnoredDuringExecution": [
-                {
-                    "weight": 100,
-                    "podAffinityTerm": {
-                        "topologyKey": "kubernetes.io/hostname",
-                        "labelSelector": {"matchLabels": labels_of(meta, "broker")},
-                    },
-                }
-            ]
-        }
-    }
-    made: Object = {"affinity": dict(spec.pod.affinity) or apart}
-    if spec.pod.node_selector:
-        made["nodeSelector"] = dict(spec.pod.node_selector)
-    if spec.pod.tolerations:
-        made["tolerations"] = [dict(each) for each in spec.pod.tolerations]
-    if spec.pod.priority_class:
-        made["priorityClassName"] = spec.pod.priority_class
-    return made
 
 
 def _scrape_annotations() -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ottla_operator.resources import Images
+from ottla_operator.pod_parts import Images
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,13 @@ class Settings:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Settings:
-        names = environ.get("OTTLA_OPERATOR_NAMESPACES", "")
         return cls(
             Images(
                 environ.get("OTTLA_OPERATOR_BROKER_IMAGE", "ottla-broker:latest"),
                 environ.get("OTTLA_OPERATOR_ETCD_IMAGE", "quay.io/coreos/etcd:v3.5.21"),
+                _names(environ.get("OTTLA_OPERATOR_IMAGE_PULL_SECRETS", "")),
             ),
-            tuple(name.strip() for name in names.split(",") if name.strip()),
+            _names(environ.get("OTTLA_OPERATOR_NAMESPACES", "")),
             float(environ.get("OTTLA_OPERATOR_RESYNC_S", "30")),
             float(environ.get("OTTLA_OPERATOR_GROUP_RESYNC_S", "10")),
             int(environ.get("OTTLA_OPERATOR_METRICS_PORT", "8080")),
@@ -42,6 +42,10 @@ class Settings:
             environ.get("OTTLA_OPERATOR_BOOTSTRAP") or None,
             _deployment(environ.get("OTTLA_OPERATOR_DEPLOYMENT", "")),
         )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _deployment(text: str) -> tuple[str, str] | None:

@@ -116,23 +116,47 @@ class Storage:
 
 
 @dataclass(frozen=True, slots=True)
-class ManagedEtcd:
-    replicas: int = 1
-    image: str | None = None
-    storage: Storage = Storage((Volume("2Gi"),))
-    resources: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class PodSpec:
-    """What people add to the broker pods."""
+    """What people add to pods."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: Sequence[Mapping[str, Any]] = ()
     affinity: Mapping[str, Any] = field(default_factory=dict)
+    topology_spread: Sequence[Mapping[str, Any]] = ()
     priority_class: str | None = None
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any]) -> PodSpec:
+        return cls(
+            spec.get("labels") or {},
+            spec.get("annotations") or {},
+            spec.get("nodeSelector") or {},
+            spec.get("tolerations") or (),
+            spec.get("affinity") or {},
+            spec.get("topologySpreadConstraints") or (),
+            spec.get("priorityClassName"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedEtcd:
+    replicas: int = 1
+    image: str | None = None
+    storage: Storage = Storage((Volume("2Gi"),))
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    pod: PodSpec = PodSpec()
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any]) -> ManagedEtcd:
+        return cls(
+            spec.get("replicas", 1),
+            spec.get("image"),
+            Storage.of(spec.get("storage") or {"volumes": [{"size": "2Gi"}]}),
+            spec.get("resources") or {},
+            PodSpec.of(spec.get("pod") or {}),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +178,6 @@ class ClusterSpec:
     def of(cls, body: Mapping[str, Any]) -> ClusterSpec:
         spec = body.get("spec") or {}
         etcd = spec.get("etcd") or {}
-        managed = etcd.get("managed") or {}
         config = _texts(spec.get("config"))
         for name in config:
             if name in RESERVED_SETTINGS:
@@ -162,7 +185,6 @@ class ClusterSpec:
         for name in ("tls", "login"):
             if etcd.get(name) is not None and not etcd.get("endpoints"):
                 raise InvalidSpec(f"etcd.{name} is for an etcd of yours: name its etcd.endpoints as well.")
-        pod = spec.get("pod") or {}
         return cls(
             brokers=spec.get("brokers", 3),
             image=spec.get("image"),
@@ -171,20 +193,8 @@ class ClusterSpec:
             resources=spec.get("resources") or {},
             config=config,
             external_etcd=ExternalEtcd.of(etcd),
-            managed_etcd=ManagedEtcd(
-                managed.get("replicas", 1),
-                managed.get("image"),
-                Storage.of(managed.get("storage") or {"volumes": [{"size": "2Gi"}]}),
-                managed.get("resources") or {},
-            ),
-            pod=PodSpec(
-                pod.get("labels") or {},
-                pod.get("annotations") or {},
-                pod.get("nodeSelector") or {},
-                pod.get("tolerations") or (),
-                pod.get("affinity") or {},
-                pod.get("priorityClassName"),
-            ),
+            managed_etcd=ManagedEtcd.of(etcd.get("managed") or {}),
+            pod=PodSpec.of(spec.get("pod") or {}),
             max_unavailable=(spec.get("podDisruptionBudget") or {}).get("maxUnavailable", 1),
             scrape_annotations=(spec.get("metrics") or {}).get("annotations", True),
         )

@@ -20,6 +20,7 @@ from ottla_broker.exporter import process_families
 from ottla_broker.metrics import Metrics
 from ottla_operator import metrics as operator_metrics
 from ottla_operator.crds import all_crds
+from ottla_operator.settings import Settings
 
 CHART = ROOT / "charts/ottla"
 HELM = Path(sys.executable).parent / "helm"
@@ -31,6 +32,9 @@ SETS = {
         "metrics.serviceMonitor.enabled=true",
         "images.registry=registry.example/x",
         "operator.podAnnotations.a=b",
+        "operator.priorityClassName=high",
+        "images.pullSecrets[0].name=login",
+        "images.pullSecrets[1].name=other",
     ],
     "external etcd": [
         "cluster.enabled=true",
@@ -126,6 +130,14 @@ def test_an_etcd_of_yours() -> None:
         "tls": {"ca": {"secretName": "roots"}, "certificate": {"secretName": "etcd-client"}},
         "login": {"secretName": "etcd-login"},
     }
+
+
+def test_pull_secrets_are_for_all_pods() -> None:
+    deployment = next(each for each in render(*SETS["full"]) if each["kind"] == "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["imagePullSecrets"] == [{"name": "login"}, {"name": "other"}]
+    environ = {each["name"]: each["value"] for each in pod["containers"][0]["env"]}
+    assert Settings.of(environ).images.pull_secrets == ("login", "other")
 
 
 def test_two_operators_never_run_at_once() -> None:

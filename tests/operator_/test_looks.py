@@ -15,7 +15,7 @@ from ottla_operator.clusters import ClusterLook
 from ottla_operator.group_plan import SeenGroup, SeenMember
 from ottla_operator.groups import GroupLook
 from ottla_operator.plan import AlterTopic, CreateTopic, GrowTopic
-from ottla_operator.resources import Images
+from ottla_operator.pod_parts import Images
 from ottla_operator.topics import SOON_S, TopicLook
 
 
@@ -303,6 +303,26 @@ async def test_a_cluster_becomes_ready(running: World) -> None:
     assert running.condition("Cluster", "main") == ("True", "AsWanted")
     assert (status["readyBrokers"], status["clusterId"], status["controller"]) == (3, "cluster-id", 0)
     assert status["bootstrap"]["kafka"] == "main-bootstrap.shop.svc:9092"
+
+
+async def test_what_keeps_pods_is_said_in_the_condition(running: World) -> None:
+    """The etcd's first: brokers that wait for it are no news."""
+    for component, reason in (("etcd", "ImagePullBackOff"), ("broker", "CrashLoopBackOff")):
+        found = running.kube.find("StatefulSet", f"main-{component}")["spec"]["template"]["metadata"][
+            "labels"
+        ]
+        name = f"main-{component}-0"
+        running.kube.put(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}", "labels": found},
+                "status": {"containerStatuses": [{"state": {"waiting": {"reason": reason}}}]},
+            }
+        )
+    await ClusterLook(running.tools, Images("b:1", "e:1")).look(("shop", "main"))
+    (row,) = running.status("Cluster", "main")["conditions"]
+    assert row["message"] == "2 of 3 brokers are ready. main-etcd-0: ImagePullBackOff."
 
 
 async def test_brokers_are_replaced_one_by_one_and_the_controller_last(running: World) -> None:

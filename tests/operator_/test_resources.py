@@ -11,7 +11,8 @@ import pytest
 from operator_.bodies import cluster, pretty, sample
 from operator_.kube_models import judge
 from ottla_broker.config import resolve
-from ottla_operator.resources import CONFIG_HASH, Images, broker_settings, objects_of
+from ottla_operator.pod_parts import Images
+from ottla_operator.resources import CONFIG_HASH, broker_settings, objects_of
 from ottla_operator.specs import RESERVED_SETTINGS, ClusterSpec, Meta
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -140,6 +141,46 @@ def test_pods_have_no_rights_to_spare() -> None:
                 held = container["securityContext"]
                 assert held["readOnlyRootFilesystem"] and not held["allowPrivilegeEscalation"]
                 assert held["capabilities"] == {"drop": ["ALL"]}
+
+
+def pods(spec: dict[str, Any], images: Images = IMAGES) -> dict[str, dict[str, Any]]:
+    """The pods of brokers and etcd, by the name of their StatefulSet."""
+    body = cluster(**spec)
+    return {
+        each["metadata"]["name"]: each["spec"]["template"]["spec"]
+        for each in objects_of(Meta.of(body), ClusterSpec.of(body), images)
+        if each["kind"] == "StatefulSet"
+    }
+
+
+def test_pods_of_a_kind_avoid_each_other() -> None:
+    for name, pod in pods({"etcd": {"managed": {"replicas": 3}}}).items():
+        own = {"app.kubernetes.io/component": name.removeprefix("main-")}
+        (apart,) = pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+        (zones,) = pod["topologySpreadConstraints"]
+        for rule in (apart["podAffinityTerm"], zones):
+            assert own.items() <= rule["labelSelector"]["matchLabels"].items()
+        assert zones["whenUnsatisfiable"] == "ScheduleAnyway", "a cluster without zones is one too"
+
+
+def test_people_place_brokers_and_etcd_apart() -> None:
+    made = pods(
+        {
+            "pod": {"topologySpreadConstraints": [{"maxSkew": 2}]},
+            "etcd": {"managed": {"pod": {"nodeSelector": {"disk": "ssd"}, "priorityClassName": "high"}}},
+        }
+    )
+    assert made["main-broker"]["topologySpreadConstraints"] == [{"maxSkew": 2}]
+    assert "nodeSelector" not in made["main-broker"]
+    assert (made["main-etcd"]["nodeSelector"], made["main-etcd"]["priorityClassName"]) == (
+        {"disk": "ssd"},
+        "high",
+    )
+
+
+def test_images_of_a_private_registry() -> None:
+    for pod in pods({}, Images("b:1", "e:1", ("login", "other"))).values():
+        assert pod["imagePullSecrets"] == [{"name": "login"}, {"name": "other"}]
 
 
 def test_tls_alone_needs_no_secret() -> None:

@@ -29,6 +29,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ if $registry }}{{ trimSuffix "/" $registry }}/{{ end }}{{ $image.repository }}:{{ default .root.Chart.AppVersion $image.tag }}
 {{- end }}
 
+{{- define "ottla.pullSecretNames" -}}
+{{- $names := list }}{{ range .Values.images.pullSecrets }}{{ $names = append $names .name }}{{ end }}{{ join "," $names }}
+{{- end }}
+
 {{- define "ottla.containerSecurity" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ottla_operator.trouble import first_trouble, trouble_of
+
+
+def pod(name: str = "main-broker-0", **status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "status": status}
+
+
+def waiting(reason: str, message: str | None = None, ended: int | None = None) -> dict[str, Any]:
+    state: dict[str, Any] = {"waiting": {"reason": reason, **({"message": message} if message else {})}}
+    last = {} if ended is None else {"terminated": {"exitCode": ended}}
+    return {"containerStatuses": [{"state": state, "lastState": last}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ({}, ""),
+        ({"containerStatuses": [{"state": {"running": {}}}]}, ""),
+        (waiting("ContainerCreating"), ""),
+        (waiting("ErrImageNeverPull"), "ErrImageNeverPull."),
+        (waiting("ImagePullBackOff", 'Back-off pulling image "x"'), 'ImagePullBackOff: Back-off pulling image "x".'),
+        (
+            waiting("CreateContainerConfigError", 'secret "etcd-login" not found'),
+            'CreateContainerConfigError: secret "etcd-login" not found.',
+        ),
+        (
+            waiting("CrashLoopBackOff", "back-off 40s restarting failed container", ended=4),
+            "CrashLoopBackOff: the last one ended with code 4.",
+        ),
+    ],
+)  # fmt: skip
+def test_what_keeps_a_container(status: dict[str, Any], said: str) -> None:
+    assert trouble_of(pod(**status)) == said
+
+
+def test_what_keeps_a_pod_from_a_node() -> None:
+    row = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/3 nodes: too full.",
+    }
+    assert trouble_of(pod(conditions=[row])) == "Unschedulable: 0/3 nodes: too full."
+
+
+def test_the_first_that_has_any_is_named() -> None:
+    well, ill = pod("a"), pod("b", **waiting("ErrImagePull"))
+    assert first_trouble([well, ill, pod("c", **waiting("ErrImagePull"))]) == "b: ErrImagePull."
+    assert first_trouble([well]) == ""
