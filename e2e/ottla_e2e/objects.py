@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla_e2e.images import pull_policy, reference
-from ottla_e2e.kube import Object
+from ottla_e2e.kube import NAMESPACE, Object
 
 CLUSTER = "main"
 KAFKA = f"{CLUSTER}-bootstrap:9092"
@@ -29,6 +29,12 @@ _RESTRICTED = {
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
+
+
+def namespace() -> Object:
+    """One in which Kubernetes refuses every pod that asks for more than it needs."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
 
 
 def chart_values() -> Object:
