@@ -18,7 +18,7 @@ from ottla_broker.log.dirs import LogDirs
 from ottla_broker.metrics import LogProbe
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.partition import Partition
-from ottla_core.errors import RequestError
+from ottla_core.errors import CorruptMessage, RequestError
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.offload import Offload
 
@@ -121,11 +121,15 @@ class Housekeeping:
                     key_map_bytes=self._config.cleaner_buffer_bytes,
                 )
             except (OSError, RequestError) as error:
-                # One damaged log must not end the chores of all others.
-                _log.error("compaction failed", partition=str(partition.tp), error=str(error))
+                self._note_failed(partition, error)
                 continue
             if cleaning is not None:
                 await self._clean(partition, cleaning)
+
+    def _note_failed(self, partition: Partition, error: Exception) -> None:
+        """One damaged log must not end the chores of all others."""
+        self._probe.corruptions += isinstance(error, CorruptMessage)
+        _log.error("compaction failed", partition=str(partition.tp), error=str(error))
 
     async def _clean(self, partition: Partition, cleaning: Cleaning) -> None:
         rate = self._config.cleaner_bytes_per_s
@@ -139,7 +143,7 @@ class Housekeeping:
             self._dirs.cleaner_offsets[partition.tp] = cleaning.finish(partition.log, self._clock.wall_ms())
             finished = True
         except (OSError, RequestError) as error:
-            _log.error("compaction failed", partition=str(partition.tp), error=str(error))
+            self._note_failed(partition, error)
         finally:
             if not finished:
                 await self._offload.run(cleaning.abandon)

@@ -1,6 +1,6 @@
 """Writing and reading records: what both edges call for produce, fetch and offsets. [S]
 
-Everything that can be answered at once is answered without a task or an await; see `Maybe` in types.
+Everything that can be answered at once is answered without a task or an await; see `Maybe` in `requests`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ottla_broker.requests import (
 )
 from ottla_broker.service.delayed_fetch import DelayedFetch, FetchLimits
 from ottla_broker.service.producer_ids import ProducerIds
-from ottla_core.errors import InvalidRequest, InvalidRequiredAcks, InvalidTopicException
+from ottla_core.errors import CorruptMessage, InvalidRequest, InvalidRequiredAcks, InvalidTopicException
 from ottla_core.ids import NO_EPOCH, TopicPartition
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.disk import Buffer
@@ -111,7 +111,11 @@ class RecordService:
                 return FoundOffset(-1, -1, NO_EPOCH)
             return FoundOffset(found.offset, found.timestamp_ms, found.epoch)
 
-        return await self._offload.run(search)
+        try:
+            return await self._offload.run(search)
+        except CorruptMessage:
+            self._metrics.log.corruptions += 1  # Here, and not on the thread, because others count too.
+            raise
 
     def delete_records(self, tp: TopicPartition, offset: int, timeout_s: float) -> Maybe[int]:
         return self._host.find(tp).delete_records(offset)
