@@ -36,7 +36,7 @@ fetch_go() {
 # current NAME SOURCE...: is bin/NAME made from exactly these files and this script?
 current() {
     local name=$1; shift
-    key=$(find "$0" "$@" -type f -print0 | sort --zero-terminated | xargs -0 cat | sha256sum)
+    key=$(find "$here/build.sh" "$@" -type f -print0 | sort --zero-terminated | xargs -0 cat | sha256sum)
     [ -x "$bin/$name" ] && [ "$(cat "$bin/$name.key" 2>/dev/null)" = "$key" ]
 }
 built() { mv "$bin/$1.part" "$bin/$1"; echo "$key" > "$bin/$1.key"; say "$1 is built"; }
