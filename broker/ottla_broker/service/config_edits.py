@@ -14,7 +14,7 @@ from ottla_broker.config import SETTINGS
 from ottla_broker.group_config import GroupSettings
 from ottla_broker.group_config import definition as group_definition
 from ottla_broker.requests import ConfigChange
-from ottla_broker.topic_config import Definition, definition, definitions
+from ottla_broker.topic_config import Definition, definition, definitions, no_such_setting
 from ottla_core.errors import InvalidConfig
 
 #: What is set now -> what is to be set.
@@ -58,7 +58,7 @@ def server_definition(name: str) -> Definition:
             raise InvalidConfig(
                 f"{name} cannot change at run time: set it in the broker's file and restart it."
             )
-        raise InvalidConfig(f"There is no broker setting {name}.")
+        raise no_such_setting("broker", name, SERVER_NAMES)
     return found
 
 
