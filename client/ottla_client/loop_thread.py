@@ -30,9 +30,15 @@ class LoopThread:
     """`run` brings a coroutine to the loop and its result back."""
 
     def __init__(self, name: str) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self.loop = self._runner.get_loop()
+        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
         self._thread.start()
+
+    def _live(self) -> None:
+        """The loop is closed by its own thread, for that may be long after `close` has given up waiting for it."""
+        with self._runner:
+            self.loop.run_forever()
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """What it waits for has bounds of its own; `timeout_s` is the caller's."""
@@ -57,8 +63,6 @@ class LoopThread:
         self._thread.join(_CLOSE_TIMEOUT_S)
         if self._thread.is_alive():
             log.error("%s did not end and is left behind: a callback must not block", self._thread.name)
-        else:
-            self.loop.close()
 
     async def _settle(self) -> None:
         """grpc keeps tasks of its own that end just after their calls; none should be left when the loop stops."""

@@ -12,6 +12,7 @@ import pytest
 from client.fake_services import FakeCluster
 from ottla_client import NewTopic, TopicPartition
 from ottla_client.errors import CannotConnect, ClientClosed, SerializationFailed, UnknownTopicOrPartition
+from ottla_client.loop_thread import LoopThread
 from ottla_client.sync import Admin, Consumer, Producer
 
 T0 = TopicPartition("t", 0)
@@ -20,9 +21,7 @@ T0 = TopicPartition("t", 0)
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
     """A fake cluster in a thread with a loop of its own, as a broker process would be."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
+    thread = LoopThread("fake-cluster")
 
     async def start() -> FakeCluster:
         made = FakeCluster()
@@ -30,12 +29,12 @@ def cluster() -> Iterator[FakeCluster]:
         made.add_topic("t", 2)
         return made
 
-    made = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
-    yield made
-    asyncio.run_coroutine_threadsafe(made.__aexit__(), loop).result(10)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    try:
+        made = thread.run(start(), 30)
+        yield made
+        thread.run(made.__aexit__(), 30)
+    finally:
+        thread.close()
 
 
 def test_send_poll_and_administer(cluster: FakeCluster) -> None:

@@ -232,9 +232,11 @@ async def test_garbage_on_the_port_itself(cluster: FakeCluster) -> None:
     chance = random.Random(4)
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
     for garbage in (b"", b"GET / HTTP/1.1\r\n\r\n", chance.randbytes(5000), preface + chance.randbytes(5000)):
-        _, writer = await asyncio.open_connection("127.0.0.1", cluster.brokers[0].port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", cluster.brokers[0].port)
         writer.write(garbage)
-        await asyncio.sleep(0.01)
+        if garbage:
+            async with asyncio.timeout(5):
+                await reader.read()  # until the server hangs up
         writer.close()
 
 

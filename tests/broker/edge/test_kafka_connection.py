@@ -52,7 +52,7 @@ async def test_a_request_in_single_bytes_is_still_a_request() -> None:
             await peer.writer.drain()
             await asyncio.sleep(0)
         peer._sent.append((18, 0, 1))
-        await peer.receive()
+        assert (await peer.receive()).error_code.value == 0
         peer.close()
 
 
