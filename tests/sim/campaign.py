@@ -36,11 +36,17 @@ class Verdict:
 
 
 class Campaign:
-    def __init__(self, seed: int, faults_s: float = FAULTS_S, script: Script | None = None) -> None:
-        """`script` is told instead of what the faults would draw."""
+    def __init__(
+        self,
+        seed: int,
+        faults_s: float = FAULTS_S,
+        script: Script | None = None,
+        nemesis: str | None = None,
+    ) -> None:
+        """`script` is told instead of what the faults would draw; `nemesis` is all that they draw."""
         self.world = World(seed)
         self.workload = Workload(self.world)
-        self.faults = Faults(self.world)
+        self.faults = Faults(self.workload, nemesis)
         self._faults_s = faults_s
         self._script = script
 
@@ -142,5 +148,5 @@ class Campaign:
         return "; ".join(shown)
 
 
-def run_seed(seed: int, faults_s: float = FAULTS_S) -> Verdict:
-    return Campaign(seed, faults_s).run()
+def run_seed(seed: int, faults_s: float = FAULTS_S, nemesis: str | None = None) -> Verdict:
+    return Campaign(seed, faults_s, nemesis=nemesis).run()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ottla_broker.group.messages import OffsetToCommit
 from ottla_broker.partition.partition import ACKS_ALL
 from ottla_core.errors import RequestError
-from ottla_core.ids import TopicPartition
+from ottla_core.ids import NO_BROKER, TopicPartition
 from sim.batches import Rec, make_batch
 from sim.loop import chance_for
 
@@ -103,7 +103,8 @@ class Group:
 
     async def run(self) -> None:
         while not self._workload.is_over:
-            await (self._commit() if self._chance.below(3) else self.look())
+            commits = self._chance.below(3) and not self._world.is_reading_only
+            await (self._commit() if commits else self.look())
             await self._world.clock.sleep(self._chance.fraction() * 0.3)
         while not await self.look():
             await self._world.clock.sleep(0.1)
@@ -113,7 +114,7 @@ class Group:
         acknowledged, tried = offsets.get(self._name, (-1, -1))
         offsets[self._name] = acknowledged, tried + 1
         wanted = [OffsetToCommit(self._tp, tried + 1)]
-        reply = await self._ask(lambda groups: groups.commit(self._name, -1, "", None, wanted))
+        _, reply = await self._ask(lambda groups: groups.commit(self._name, -1, "", None, wanted))
         if reply is None or reply.errors != (None,):
             return False
         offsets[self._name] = tried + 1, tried + 1
@@ -121,28 +122,29 @@ class Group:
 
     async def look(self) -> bool:
         world, (acknowledged, _) = self._world, self._world.checkers.offsets.get(self._name, (-1, -1))
-        reply = await self._ask(lambda groups: groups.fetch(self._name, [self._tp]))
+        asked, reply = await self._ask(lambda groups: groups.fetch(self._name, [self._tp]))
         if reply is None:
             return False
-        if world.clock.monotonic() >= world.misled_until:
+        if not world.machines[asked].is_misled:
             world.checkers.on_offset_read(self._name, acknowledged, reply.offsets[0].offset)
         return True
 
-    async def _ask(self, question: Any) -> Any:
-        """The coordinator's answer, None if there is none now."""
+    async def _ask(self, question: Any) -> tuple[int, Any]:
+        """The coordinator's id and answer, None if there is none in time."""
         from sim.world import Unreachable
 
         world, serving = self._world, self._world.serving
+        timeout_s = 0.3 + self._chance.fraction() ** 2 * 6
         asked = serving[self._chance.below(len(serving))] if serving else None
         try:
             found = await world.call(
-                asked, lambda: _done(asked, lambda g: g.find_coordinator(self._name)), 6.0
+                asked, lambda: _done(asked, lambda g: g.find_coordinator(self._name)), timeout_s
             )
             process = world.machines[found.id].process
-            return await world.call(process, lambda: _done(process, question), 6.0)
+            return found.id, await world.call(process, lambda: _done(process, question), timeout_s)
         except (RequestError, Unreachable) as error:
             world.note(f"{self._name}: {error!r}"[:120])
-            return None
+            return NO_BROKER, None
 
 
 async def _done(process: Process | None, question: Any) -> Any:

@@ -15,14 +15,16 @@ That list is the durability claim (docs/durability.md); unclean election is off.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ottla_broker.controller import keys
 from ottla_broker.controller.election import on_record, safe_replicas
 from sim.loop import chance_for
+from sim.nemeses import Fault, Nemeses
 
 if TYPE_CHECKING:
+    from sim.workload import Workload
     from sim.world import Machine, World
 
 _AT_ONCE_MAX = 3
@@ -62,13 +64,16 @@ class Budget:
 
 
 class Faults:
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, workload: Workload, only: str | None = None) -> None:
+        """`only` names the one nemesis that is drawn again and again, one at a time."""
+        world = self._world = workload.world
         self._chance = chance_for(world.seed, "faults")
         self._budget = Budget(world)
         self._under_way = 0
         self.counts: dict[str, int] = {}
-        self._kinds: list[tuple[str, Callable[[Machine, float], Coroutine[Any, Any, bool]]]] = [
+        self._at_once_max = _AT_ONCE_MAX if only is None else 1
+        nemeses = Nemeses(workload, self._chance).kinds
+        self._kinds: list[tuple[str, Fault]] = [
             ("kill", self._kill),
             ("kill", self._kill),
             ("double", self._double),
@@ -90,12 +95,16 @@ class Faults:
             ("write error", self._write_error),
             ("replies", self._replies),
             ("replies", self._replies),
+            ("late", self._late),
             ("lease", self._lease),
             ("reset", self._reset),
             ("clog", self._clog),
             ("history", self._history),
             *([("blackout", self._blackout)] * 4 if world.is_flushed else []),
+            *nemeses.items(),
         ]
+        if only is not None:
+            self._kinds = [(only, nemeses[only])]
 
     async def run(self, until: float) -> None:
         world, chance = self._world, self._chance
@@ -104,7 +113,7 @@ class Faults:
             name, fault = self._kinds[chance.below(len(self._kinds))]
             machine = world.machines[1 + chance.below(len(world.machines))]
             seconds = 0.05 + chance.fraction() ** 2 * 5
-            if self._under_way < _AT_ONCE_MAX:
+            if self._under_way < self._at_once_max:
                 world.loop.spawn(None, self._do(name, fault(machine, seconds), machine, seconds))
 
     async def _do(self, name: str, work: Coroutine[Any, Any, bool], machine: Machine, seconds: float) -> None:
@@ -295,7 +304,7 @@ class Faults:
         process, seconds = machine.process, seconds * 4
         if process is None or machine.is_store_cut:
             return False
-        self._world.mislead(seconds)
+        machine.mislead(seconds)
         process.store.silent = True
         await self._world.clock.sleep(seconds)
         process.store.silent = machine.is_store_cut
@@ -308,11 +317,18 @@ class Faults:
         self._world.store_losses.pop(machine.id, None)
         return True
 
+    async def _late(self, machine: Machine, seconds: float) -> bool:
+        """What it sends may be carried out when nobody waits for it any more."""
+        self._world.store_lateness[machine.id] = self._chance.fraction() * 0.5
+        await self._world.clock.sleep(seconds)
+        self._world.store_lateness.pop(machine.id, None)
+        return True
+
     async def _lease(self, machine: Machine, seconds: float) -> bool:
         entry = self._world.etcd.entries.get(keys.broker(machine.id))
         if entry is None:
             return False
-        self._world.mislead(0.0)
+        machine.mislead(0.0)
         self._world.etcd.end_lease(entry.lease)
         return True
 

@@ -87,7 +87,7 @@ class Workload:
         while not self.is_over:
             await world.clock.sleep(0.2 + chance.fraction() * 1.2)
             controllers = [p for p in world.serving if p.broker._controller.is_active]
-            if not controllers:
+            if not controllers or world.is_garden_closed:
                 continue
             process = controllers[chance.below(len(controllers))]
             controller = process.broker._controller
@@ -102,6 +102,17 @@ class Workload:
                     await world.call(process, lambda: controller.grow_topic(FICKLE, more), 3.0)  # noqa: B023
                 else:
                     await world.call(process, lambda: controller.delete_topics([FICKLE]), 3.0)  # noqa: B023
+
+    async def renew_fickle(self) -> None:
+        """Delete the topic that comes and goes, and make it again at once, if anybody can."""
+        world = self._world
+        process = next((p for p in world.serving if p.broker._controller.is_active), None)
+        if process is not None:
+            controller = process.broker._controller
+            new = NewTopic(FICKLE, 1, 3, topics_of(world)["one"])
+            with suppress(RequestError, Unreachable):
+                await world.call(process, lambda: controller.delete_topics([FICKLE]), 3.0)
+                await world.call(process, lambda: controller.create_topics([new]), 3.0)
 
     # ------------------------------------------------------------------ load
 
@@ -120,6 +131,8 @@ class Workload:
         while not self.is_over:
             some = PARTITIONS if chance.below(5) else FICKLE_PARTITIONS
             tp = some[chance.below(len(some))]
+            if self._world.favourite is not None and chance.below(4):
+                tp = self._world.favourite
             acks = 1 if chance.below(4) == 0 else ACKS_ALL
             burst = 1 + (chance.below(12) if chance.below(6) == 0 else 0)
             for _ in range(burst):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -26,12 +26,13 @@ from ottla_broker.controller.metadata import LostHistory
 from ottla_broker.controller.registration import BrokerIdTaken
 from ottla_broker.partition.partition import Partition
 from ottla_broker.service.services import Services
-from ottla_core.ports.store import Branch, Compare, Entry, Outcome, StoreError
+from ottla_core.ids import TopicPartition
+from ottla_core.ports.store import Entry, StoreError
 from sim.disk import SimDisk
 from sim.loop import Place, SimClock, SimLoop, SimOffload, chance_for, here
 from sim.network import Port, WorldNet, WorldPeers
 from sim.spots import Spot
-from sim.store import SimEtcd, SimStore
+from sim.world_store import WorldEtcd, WorldStore
 
 T = TypeVar("T")
 
@@ -40,8 +41,6 @@ TRACE_LINES_MAX = 400
 _RESTART_S = 0.7
 #: The lease of a broker's registration.
 SESSION_S = 3
-#: How long the store's adapter waits for an answer.
-_STORE_TIMEOUT_S = 2.0
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -98,9 +97,7 @@ class Process:
         self.died: asyncio.Future[None] = world.loop.create_future()
         self.is_serving = False
         self.stop = asyncio.Event()
-        self.store = SimStore(world.etcd)
-        self.store.silent = machine.is_store_cut
-        self.store.before, self.store.after = self._before, self._after
+        self.store = WorldStore(world, machine, self.place)
         clock = world.clock
         offload = SimOffload(clock, lambda: world.disk_chance.fraction() ** 3 * world.flush_s_max)
         self.broker = SimBroker(
@@ -145,20 +142,6 @@ class Process:
         host = getattr(self.broker, "_host", None)
         return [] if host is None else [p for p in host if p.log.broken is None]
 
-    async def _before(self, operation: str) -> None:
-        await self._store_hop(operation, "asks", self.world.budget_lose_request)
-
-    async def _after(self, operation: str) -> None:
-        await self._store_hop(operation, "is answered", self.world.budget_lose_reply)
-
-    async def _store_hop(self, operation: str, what: str, lose: Callable[[int], bool]) -> None:
-        world = self.world
-        await world.clock.sleep(world.store_delay_s())
-        if self.machine.is_store_cut or lose(self.id):
-            await world.clock.sleep(_STORE_TIMEOUT_S)
-            world.note(f"store: nobody {what}: {operation}")
-            raise StoreError(f"no answer to {operation}")
-
 
 class Machine:
     def __init__(self, world: World, broker_id: int) -> None:
@@ -169,6 +152,7 @@ class Machine:
         self.lives = self.boots = 0
         self.is_host_up = True
         self.is_store_cut = False
+        self.misled_until = 0.0
         #: Lost its log's tail, and the cluster has not been told yet by a new life.
         self.is_torn = False
         #: The same, and its disk is another.
@@ -196,6 +180,7 @@ class Machine:
         if self.process is None and self.is_host_up:
             self.lives += 1
             self.process = Process(self.world, self, self.lives)
+            self.world.lives[self.process.place.name] = self.process
             self.world.note(f"start {self.process.place}")
             self.world.loop.spawn(self.process.place, self.process.live())
 
@@ -239,33 +224,21 @@ class Machine:
             self.world.net.host_up(self.id)
             self.boot()
 
+    def mislead(self, seconds: float) -> None:
+        """Its lease ends before its time, or the news of a new leader does not arrive."""
+        until = self.world.clock.monotonic() + seconds + SESSION_S
+        self.misled_until = max(self.misled_until, until)
+
+    @property
+    def is_misled(self) -> bool:
+        """Whether it may take itself for a leader, with a lease that it believes in."""
+        return self.world.clock.monotonic() < self.misled_until
+
     def cut_store(self, is_cut: bool) -> None:
         self.is_store_cut = is_cut
         if self.process is not None:
             self.process.store.silent = is_cut
         self.world.etcd.wake()
-
-
-class WorldEtcd(SimEtcd):
-    """etcd that shows every write to the checkers, with who made it."""
-
-    world: World
-
-    def transact(self, guard: Sequence[Compare], branches: Sequence[Branch]) -> Outcome:
-        before = {w.key: self.entries.get(w.key) for b in branches for w in b.writes}
-        controller = self.entries.get(keys.CONTROLLER)
-        outcome = super().transact(guard, branches)
-        for branch, taken in zip(branches, outcome.taken, strict=True):
-            for write in branch.writes if taken else ():
-                now = self.entries.get(write.key)
-                self.world.on_store_write(write.key, before[write.key], now, controller)
-        return outcome
-
-    def end_lease(self, lease_id: int) -> None:
-        lease = self._leases.get(lease_id)
-        if lease is not None:
-            self.world.note(f"lease ends: {', '.join(lease.keys)}")
-        super().end_lease(lease_id)
 
 
 class World:
@@ -292,6 +265,12 @@ class World:
         self.failed_by: BaseException | None = None
         #: Set by the faults: probabilities, per broker, that a request to or a reply of the store is lost.
         self.store_losses: dict[int, tuple[float, float]] = {}
+        #: The same for transactions that arrive after their sender has given them up.
+        self.store_lateness: dict[int, float] = {}
+        #: Set by the faults: a partition that clients prefer, so that there is something to lose.
+        self.favourite: TopicPartition | None = None
+        #: Set by the faults: nobody creates or deletes topics meanwhile; groups commit nothing meanwhile.
+        self.is_garden_closed = self.is_reading_only = False
         #: Set by the faults: links that are slow, by (sender, receiver).
         self.clogs: dict[tuple[int, int], float] = {}
         self.etcd = WorldEtcd(self.clock)
@@ -299,8 +278,8 @@ class World:
         self.net = WorldNet(self.loop, self.clock, self._net_delay_s)
         self.checkers = Checkers(self)
         self.is_supervised = True
-        #: Till then somebody may take itself for a leader, with a lease that it believes in.
-        self.misled_until = 0.0
+        #: All processes that ever were, by the name of their place.
+        self.lives: dict[str, Process] = {}
         self._states: tuple[int, dict[Spot, PartitionImage]] = 0, {}
         self.machines = {i: Machine(self, i) for i in range(1, brokers + 1)}
 
@@ -314,11 +293,14 @@ class World:
         draw = self.store_chance.fraction()
         return 0.0005 + draw**4 * 0.02 + (0.3 * draw if self.store_chance.below(200) == 0 else 0.0)
 
-    def budget_lose_request(self, broker_id: int) -> bool:
+    def is_request_lost(self, broker_id: int) -> bool:
         return self.store_chance.fraction() < self.store_losses.get(broker_id, (0.0, 0.0))[0]
 
-    def budget_lose_reply(self, broker_id: int) -> bool:
+    def is_reply_lost(self, broker_id: int) -> bool:
         return self.store_chance.fraction() < self.store_losses.get(broker_id, (0.0, 0.0))[1]
+
+    def is_late(self, broker_id: int) -> bool:
+        return self.store_chance.fraction() < self.store_lateness.get(broker_id, 0.0)
 
     # ------------------------------------------------------------------ running
 
@@ -339,11 +321,6 @@ class World:
             finally:
                 self.loop.close()
                 structlog.reset_defaults()
-
-    def mislead(self, seconds: float) -> None:
-        """A lease ends before its time, or the news of a new leader does not arrive."""
-        until = self.clock.monotonic() + seconds + SESSION_S
-        self.misled_until = max(self.misled_until, until)
 
     def fail(self, violation: Violation, cause: BaseException | None = None) -> None:
         if self.failure is None:
@@ -381,7 +358,8 @@ class World:
         return [p for p in self.processes if p.is_serving]
 
     def process_in(self, place: Place) -> Process | None:
-        return next((p for p in self.processes if p.place is place), None)
+        """Whose doing it is, dead or alive: what was sent to the store may outlive its sender."""
+        return self.lives.get(place.name)
 
     def states(self) -> dict[Spot, PartitionImage]:
         """Partitions of topics that exist, as the store has them, whoever knows it."""
