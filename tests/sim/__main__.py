@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -32,16 +32,16 @@ def told(verdict: Verdict) -> str:
     return "\n".join(lines)
 
 
-def verdicts(seeds: Sequence[int], faults_s: float, processes: int) -> Iterator[Verdict]:
+def verdicts(run: Callable[[int], Verdict], seeds: Sequence[int], processes: int) -> Iterator[Verdict]:
     """In the order of the seeds, whoever runs them."""
     if processes < 2 or len(seeds) < 2:
-        yield from (run_seed(seed, faults_s) for seed in seeds)
+        yield from map(run, seeds)
         return
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        for verdict in pool.map(partial(run_seed, faults_s=faults_s), seeds, chunksize=4):
+        for verdict in pool.map(run, seeds, chunksize=4):
             if verdict.failure is not None:
                 pool.shutdown(wait=False, cancel_futures=True)
-                verdict = run_seed(verdict.seed, faults_s)  # Once more here: a cause does not travel.
+                verdict = run(verdict.seed)  # Once more here: a cause does not travel.
             yield verdict
 
 
@@ -51,6 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--seed", type=int, help="only this one, with the end of its trace")
     parser.add_argument("--faults-s", type=float, default=FAULTS_S, help="virtual seconds of faults")
+    parser.add_argument("--nemesis", help="only this one of nemeses.py, again and again")
     parser.add_argument("--processes", type=int, default=1, help="run so many worlds side by side")
     parser.add_argument("--digest", action="store_true", help="print the trace's digest of each seed")
     options = parser.parse_args(arguments)
@@ -58,7 +59,8 @@ def main(arguments: Sequence[str]) -> int:
     seeds = [options.seed] if one else range(options.first, options.first + options.seeds)
     began, virtual_s, faults = time.monotonic(), 0.0, Counter[str]()
     written = epochs = 0
-    for verdict in verdicts(seeds, options.faults_s, options.processes):
+    run = partial(run_seed, faults_s=options.faults_s, nemesis=options.nemesis)
+    for verdict in verdicts(run, seeds, options.processes):
         if verdict.failure is not None:
             print(told(verdict))
             return 1
