@@ -37,6 +37,7 @@ from ottla_broker.log.contents import records
 from ottla_broker.log.files import LOG
 from ottla_broker.log.log import Log
 from ottla_broker.log.markers import marker_in
+from ottla_broker.log.replacing import complete
 from ottla_broker.log.segment import Mark, Segment
 from ottla_broker.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from ottla_core.errors import CorruptMessage, MessageTooLarge, UnsupportedCompressionType
@@ -213,10 +214,7 @@ class Cleaning:
                 yield len(chunk)
         for entry in transactions.kept:
             made.aborted.append(entry)
-        made.seal()
-        # `Log.replace_segments` syncs too, but on the loop: here is where it may take its time.
-        for file in made.synced_files():
-            file.sync()
+        complete(made)
         self._swaps.append(Swap(tuple(source.segment for source in sources), made))
         self._unfinished = None
 

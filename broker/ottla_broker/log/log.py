@@ -494,11 +494,12 @@ class Log:
         return self._housekeeper.cleaned(self._disk, self.path, base_offset, self.config, now_ms)
 
     def replace_segments(self, old: Sequence[Segment], new: Sequence[Segment], *, now_ms: int) -> None:
-        """Put compacted segments in the place of those they were made from, safe at every step."""
+        """Put compacted segments, completed by `replacing.complete`, in the place of those they were made from."""
         if self.broken is not None:
             raise self._storage_error()
         try:
             self.segments = replace(self._disk, self.path, self.segments, old, new)
+            self._flushing.add_name()
             for segment in old:
                 self._doomed.add(segment, now_ms + self.config.file_delete_delay_ms, renamed=True)
         except OSError as error:

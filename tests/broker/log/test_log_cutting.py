@@ -8,6 +8,7 @@ import pytest
 
 from ottla_broker.log.aborted import AbortedTransaction
 from ottla_broker.log.log import Log
+from ottla_broker.log.replacing import complete
 from ottla_broker.log.segment import Mark, Segment
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.errors import InvariantViolation, KafkaStorageError
@@ -171,6 +172,7 @@ def cleaned(log: Log, base: int, keep: list[int]) -> Segment:
                 data = segment.file.read(found[0], found[1].size)
                 header = header_at(data)
                 made.append([data], [Mark(header.last_offset, header.max_timestamp, header.size)])
+    complete(made)
     return made
 
 
@@ -195,6 +197,19 @@ def test_replaced_segments_keep_offsets(place: Place) -> None:
     log.close()
     again = Log.open(place.disk, log.path, CONFIG, clean=True, now_ms=NOW_MS)
     assert [h.base_offset for h in again.verify()] == [5, 25, 30, 35]
+
+
+def test_replacing_waits_for_the_disk_only_where_its_order_matters(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs on the loop: files and their names were synced by the cleaner's thread."""
+    log = fill(place, 8)
+    new = cleaned(log, 0, [5, 25])
+    waits: list[str] = []
+    for kind, method in ((type(place.disk), "sync_dir"), (type(new.file), "sync")):
+        monkeypatch.setattr(kind, method, lambda *_, method=method: waits.append(method))
+    log.replace_segments(log.segments[:3], [new], now_ms=NOW_MS)
+    assert waits == ["sync_dir"] * 2
 
 
 def test_the_active_segment_is_never_replaced(place: Place) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from budget import some
 from ottla_broker.log.log import Log
+from ottla_broker.log.replacing import complete
 from ottla_broker.log.segment import Mark
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.errors import CorruptMessage
@@ -83,6 +84,7 @@ class Life:
                 else:
                     going.add(offset)
         self.removed |= going
+        complete(new)
         self.log.replace_segments(old, [new], now_ms=NOW_MS)
 
     def drop_before(self, offset: int) -> None:
