@@ -15,6 +15,9 @@ from broker.edge.kafka_batches import batch
 from broker.edge.kafka_peer import Peer
 from broker.edge.test_kafka_handlers import fetch_fields, request_types
 from ottla_broker.config import KafkaEdgeConfig
+from ottla_broker.edge.kafka.fetch_session import FetchSession
+from ottla_broker.edge.kafka.fetch_wire import FetchPartition, FetchTopic
+from ottla_broker.requests import Fetched
 from ottla_core.ids import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -136,3 +139,13 @@ async def test_an_incremental_fetch_waits_like_any_other(broker: FakeBroker, pee
     broker.services.records.append(T1, batch(b"x"), 1)
     assert told(await peer.receive()) == [(1, 0, True)]
     other.close()
+
+
+def test_who_had_its_turn_comes_after_those_of_other_topics() -> None:
+    session = FetchSession(1, by_id=False)
+    wanted = [FetchTopic(key, [FetchPartition(n, 0, 1000, -1) for n in range(2)]) for key in (b"a", b"b")]
+    session.update(wanted)
+    busy = Fetched(TopicPartition("a", 1), None, 1, 1, 0, b"records")
+    session.news([(b"a", [(1, busy)])])
+    turns = [(topic.key, p.partition) for topic in session.topics() for p in topic.partitions]
+    assert turns == [(b"a", 0), (b"b", 0), (b"b", 1), (b"a", 1)]

@@ -19,6 +19,9 @@ from ottla_broker.edge.kafka.decode import compile_reader
 from ottla_broker.edge.kafka.encode import compile_writer
 from ottla_broker.edge.kafka.request import Context, Request
 from ottla_broker.edge.kafka.versions import APIS
+from ottla_broker.group.messages import CommitReply, FetchedOffset, FetchReply
+from ottla_core.errors import UnknownMemberId
+from ottla_core.ids import TopicPartition
 
 TOPIC_ID = UUID(int=77)
 UNKNOWN_ID = UUID(int=78)
@@ -288,3 +291,53 @@ async def test_find_coordinator_tells_the_listener_asked(version: int) -> None:
         found = await edge.ask(10, version, key="g")
     assert (found["error_code"], found["node_id"]) == (0, 0)
     assert (found["host"], found["port"]) == ("broker.example", 9092)
+
+
+class LateGroups:
+    """Answers when told to: an offset per partition asked for, or a refusal of each."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+
+    async def fetch(self, group: str, partitions: list[TopicPartition]) -> FetchReply:
+        await self.go_on.wait()
+        return FetchReply(tuple(FetchedOffset(tp, offset=len(tp.topic)) for tp in partitions))
+
+    async def commit(self, group: str, *asked: Any, **more: Any) -> CommitReply:
+        await self.go_on.wait()
+        errors = [UnknownMemberId() if each.tp.topic == "gone" else None for each in asked[-1]]
+        return CommitReply(tuple(errors))
+
+
+async def while_a_topic_goes(key: int, **fields: Any) -> Any:
+    """The answer to a request that names two topics by id, of which the first is deleted before it is answered."""
+    edge, late, gone = Edge(), LateGroups(), UUID(int=76)
+    edge.context.services = services = SimpleNamespace(
+        groups=late, image=SimpleNamespace(names_by_id={gone: "gone", TOPIC_ID: "t"})
+    )
+    partitions = (
+        {"partition_indexes": [0]} if key == 9 else {"partitions": [{"partition_index": 0, **fields}]}
+    )
+    topics = [{"topic_id": topic_id, **partitions} for topic_id in (gone, TOPIC_ID)]
+    asked: dict[str, Any] = {"group_id": "g", "member_id": "", "topics": topics}
+    if key == 9:
+        asked = {"groups": [asked | {"member_id": None, "member_epoch": -1}], "require_stable": False}
+    else:
+        asked |= {"generation_id_or_member_epoch": -1}
+    answering = asyncio.ensure_future(edge.ask(key, 10, **asked))
+    await asyncio.sleep(0)
+    services.image = SimpleNamespace(names_by_id={TOPIC_ID: "t"})
+    late.go_on.set()
+    return await answering
+
+
+async def test_offsets_are_those_of_their_topic_though_another_goes_meanwhile() -> None:
+    answer = await while_a_topic_goes(9)
+    found = {t["topic_id"]: t["partitions"][0]["committed_offset"] for t in answer["groups"][0]["topics"]}
+    assert found == {UUID(int=76): len("gone"), TOPIC_ID: len("t")}
+
+
+async def test_commits_are_answered_for_their_topic_though_another_goes_meanwhile() -> None:
+    answer = await while_a_topic_goes(8, committed_offset=5, committed_leader_epoch=-1, committed_metadata="")
+    codes = {t["topic_id"]: t["partitions"][0]["error_code"] for t in answer["topics"]}
+    assert codes == {UUID(int=76): UNKNOWN_MEMBER, TOPIC_ID: 0}

@@ -71,11 +71,16 @@ class FetchSession:
                     known.wanted = wanted
 
     def topics(self) -> list[FetchTopic]:
-        """All that the session wants, grouped by topic."""
-        grouped: dict[bytes, list[FetchPartition]] = {}
+        """All that the session wants, in the order of turns: a topic comes again where others are between.
+
+        Put together by topic, partitions that have had their turn would come before those that have not.
+        """
+        grouped: list[FetchTopic] = []
         for (key, _), known in self._partitions.items():
-            grouped.setdefault(key, []).append(known.wanted)
-        return [FetchTopic(key, partitions) for key, partitions in grouped.items()]
+            if not grouped or grouped[-1].key != key:
+                grouped.append(FetchTopic(key, []))
+            grouped[-1].partitions.append(known.wanted)
+        return grouped
 
     def news(self, answers: Answers) -> Answers:
         """What the client has not been told yet; from now on it has."""

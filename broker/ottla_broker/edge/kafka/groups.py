@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ottla_broker.edge.kafka.request import Context, Reply
 from ottla_broker.requests import Maybe
 from ottla_core.errors import RequestError
 
 T = TypeVar("T")
+
+#: A topic's name, or None, and how the request says it.
+NamedTopic: TypeAlias = tuple[str | None, dict[str, Any]]
 
 #: Bit field over Kafka's AclOperation, as long as there are no ACLs: read, delete, describe, and the configs' two.
 GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
@@ -50,10 +53,17 @@ def code(context: Context, error: RequestError | None) -> int:
     return 0 if error is None else context.failed(error)
 
 
-def topic_name(context: Context, topic: dict[str, Any]) -> str | None:
-    """A topic by its name, or from some versions on by its id; None for an id that nobody has."""
-    name: str | None = topic.get("name")
-    return context.services.image.names_by_id.get(topic["topic_id"]) if name is None else name
+def with_names(context: Context, topics: list[dict[str, Any]]) -> list[NamedTopic]:
+    """The topics of a request with their names: told, or from some versions on by id; None for an id that nobody has.
+
+    To be called once per request. The answer may come much later, when the same id may have another answer, and then
+    results would be taken for those of the wrong topic.
+    """
+    by_id = context.services.image.names_by_id
+    return [
+        (by_id.get(topic["topic_id"]) if topic.get("name") is None else topic["name"], topic)
+        for topic in topics
+    ]
 
 
 def same_topic(topic: dict[str, Any], partitions: list[dict[str, Any]]) -> dict[str, Any]:

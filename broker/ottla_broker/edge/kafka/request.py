@@ -78,10 +78,6 @@ class Request:
         self.client_id = client_id
         self.body = body
 
-    @property
-    def is_flexible(self) -> bool:
-        return self.version >= self.api.flexible_from
-
     def fields(self) -> dict[str, Any]:
         """The body by its schema, as plain Python values. Raises `Malformed`."""
         return codec.decode_request(self.api, self.version, self.body)

@@ -9,8 +9,6 @@ Left out: member epochs of broker-side groups (KIP-848), which are not served.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ottla_broker.edge.kafka import groups
 from ottla_broker.edge.kafka.request import Context, Reply, Request
 from ottla_broker.group.messages import CommitReply, OffsetToCommit
@@ -23,11 +21,12 @@ OVERLAPS = True
 
 def handle(context: Context, request: Request) -> Maybe[Reply]:
     fields = request.fields()
-    offsets = _offsets(context, fields["topics"])
+    topics = groups.with_names(context, fields["topics"])
+    offsets = _offsets(topics)
     retention_ms = fields.get("retention_time", -1)
 
     def refuse(error: RequestError) -> Reply:
-        return _reply(context, fields["topics"], CommitReply((error,) * len(offsets)))
+        return _reply(context, topics, CommitReply((error,) * len(offsets)))
 
     return groups.answered(
         context,
@@ -39,12 +38,12 @@ def handle(context: Context, request: Request) -> Maybe[Reply]:
             offsets,
             retention_ms=None if retention_ms == -1 else retention_ms,
         ),
-        lambda reply: _reply(context, fields["topics"], reply),
+        lambda reply: _reply(context, topics, reply),
         refuse,
     )
 
 
-def _offsets(context: Context, topics: list[dict[str, Any]]) -> list[OffsetToCommit]:
+def _offsets(topics: list[groups.NamedTopic]) -> list[OffsetToCommit]:
     return [
         OffsetToCommit(
             TopicPartition(name, each["partition_index"]),
@@ -52,22 +51,21 @@ def _offsets(context: Context, topics: list[dict[str, Any]]) -> list[OffsetToCom
             each.get("committed_leader_epoch", -1),
             each["committed_metadata"] or "",
         )
-        for topic in topics
-        if (name := groups.topic_name(context, topic)) is not None
+        for name, topic in topics
+        if name is not None
         for each in topic["partitions"]
     ]
 
 
-def _reply(context: Context, topics: list[dict[str, Any]], reply: CommitReply) -> Reply:
+def _reply(context: Context, topics: list[groups.NamedTopic], reply: CommitReply) -> Reply:
     errors = iter(reply.errors)
     unknown = UnknownTopicId()
     answer = []
-    for topic in topics:
-        is_known = groups.topic_name(context, topic) is not None
+    for name, topic in topics:
         partitions = [
             {
                 "partition_index": each["partition_index"],
-                "error_code": groups.code(context, next(errors) if is_known else unknown),
+                "error_code": groups.code(context, unknown if name is None else next(errors)),
             }
             for each in topic["partitions"]
         ]

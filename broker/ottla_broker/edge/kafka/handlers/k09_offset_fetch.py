@@ -42,8 +42,8 @@ async def _all(answers: list[Maybe[Reply]]) -> Reply:
 
 
 def _group(context: Context, asked: dict[str, Any], version: int) -> Maybe[Reply]:
-    topics: list[dict[str, Any]] | None = asked["topics"]
-    wanted = None if topics is None else _wanted(context, topics)
+    topics = None if asked["topics"] is None else groups.with_names(context, asked["topics"])
+    wanted = None if topics is None else _wanted(topics)
     group_id = asked["group_id"]
 
     def shape(reply: FetchReply) -> Reply:
@@ -59,25 +59,26 @@ def _group(context: Context, asked: dict[str, Any], version: int) -> Maybe[Reply
     return groups.answered(context, lambda: context.services.groups.fetch(group_id, wanted), shape, refuse)
 
 
-def _wanted(context: Context, topics: list[dict[str, Any]]) -> list[TopicPartition]:
+def _wanted(topics: list[groups.NamedTopic]) -> list[TopicPartition]:
     return [
         TopicPartition(name, index)
-        for topic in topics
-        if (name := groups.topic_name(context, topic)) is not None
+        for name, topic in topics
+        if name is not None
         for index in topic["partition_indexes"]
     ]
 
 
-def _asked(context: Context, topics: list[dict[str, Any]], reply: FetchReply) -> list[dict[str, Any]]:
+def _asked(context: Context, topics: list[groups.NamedTopic], reply: FetchReply) -> list[dict[str, Any]]:
     """The offsets in the order of the request."""
     found = iter(reply.offsets)
     answer = []
-    for topic in topics:
-        is_known = groups.topic_name(context, topic) is not None
+    for name, topic in topics:
         partitions = [
             _partition(
                 context,
-                next(found) if is_known else FetchedOffset(TopicPartition("", index), error=UnknownTopicId()),
+                FetchedOffset(TopicPartition("", index), error=UnknownTopicId())
+                if name is None
+                else next(found),
             )
             for index in topic["partition_indexes"]
         ]
