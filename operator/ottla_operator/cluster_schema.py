@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla_operator.cluster_spec import RESERVED_SETTINGS
 from ottla_operator.schemas import (
     Schema,
     choice,
@@ -16,7 +17,6 @@ from ottla_operator.schemas import (
     thing,
     whole,
 )
-from ottla_operator.specs import RESERVED_SETTINGS
 
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|[kMGTPE]i?)?$"
 _ADDRESS = r"^[^\s:/]+:[0-9]{1,5}$"

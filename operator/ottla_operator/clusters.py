@@ -8,13 +8,14 @@ from typing import Any
 from ottla_core.errors import RequestError
 from ottla_operator.brokers import BrokersAway, SeenCluster
 from ottla_operator.cast import CLUSTER, Tools
+from ottla_operator.cluster_spec import ClusterSpec
 from ottla_operator.kube import KubeError
 from ottla_operator.metrics import DRIFT
 from ottla_operator.observe import SeenBrokers
 from ottla_operator.pod_parts import Images
 from ottla_operator.resources import GRPC_PORT, KAFKA_PORT, names_of, objects_of
 from ottla_operator.rolling import Finished, Restart, Step, Wait, next_step
-from ottla_operator.specs import ClusterSpec, InvalidSpec, Meta
+from ottla_operator.specs import InvalidSpec, Meta
 from ottla_operator.status import Condition, kept, not_ready, ready
 
 SETTLED_S = 30.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla_operator.cluster_spec import ClusterSpec
 from ottla_operator.pod_parts import (
     MANAGED_BY,
     POD_SECURITY,
@@ -21,7 +22,7 @@ from ottla_operator.pod_parts import (
     placement,
     volumes_of,
 )
-from ottla_operator.specs import ClusterSpec, Meta
+from ottla_operator.specs import Meta
 
 _CLIENT_PORT, _PEER_PORT = 2379, 2380
 _DATA = "/var/lib/etcd"

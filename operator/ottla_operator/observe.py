@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ottla_operator.kube import Kube, path_of
-from ottla_operator.pod_parts import COMPONENT_LABEL, labels_of, labels_of_all
+from ottla_operator.pod_parts import COMPONENT_LABEL, labels_of_all
 from ottla_operator.resources import Object, names_of
 from ottla_operator.rolling import Pod
 from ottla_operator.specs import API_VERSION, Meta
@@ -54,12 +54,8 @@ class Observer:
             return SeenBrokers()
         pods = await self._pods(meta.namespace, labels_of_all(meta))
         # Without an etcd no broker comes up: what is wrong with the etcd is said first.
-        pods.sort(
-            key=lambda pod: (pod["metadata"]["labels"][COMPONENT_LABEL] == "broker", pod["metadata"]["name"])
-        )
-        brokers = [
-            pod for pod in pods if labels_of(meta, "broker").items() <= pod["metadata"]["labels"].items()
-        ]
+        pods.sort(key=lambda pod: (_is_broker(pod), pod["metadata"]["name"]))
+        brokers = [pod for pod in pods if _is_broker(pod)]
         return replace(seen_brokers(stateful_set, brokers), trouble=first_trouble(pods))
 
     async def pods_of_deployment(self, namespace: str, name: str) -> list[str] | None:
@@ -79,6 +75,10 @@ class Observer:
         found = await self._kube.get(f"/apis/{API_VERSION}")
         names = {each["name"] for each in (found or {}).get("resources") or ()}
         return {"clusters", "topics", "consumergroups"} <= names
+
+
+def _is_broker(pod: Mapping[str, Any]) -> bool:
+    return bool(pod["metadata"]["labels"].get(COMPONENT_LABEL) == "broker")
 
 
 def seen_brokers(stateful_set: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> SeenBrokers:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ottla_operator.specs import Meta, PodSpec, Storage
+from ottla_operator.cluster_spec import PodSpec, Storage
+from ottla_operator.specs import Meta
 
 MANAGER = "ottla-operator"
 MANAGED_BY = {"app.kubernetes.io/managed-by": MANAGER}

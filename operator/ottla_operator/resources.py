@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla_operator import etcd_resources
+from ottla_operator.cluster_spec import ClusterSpec
 from ottla_operator.external_etcd import ExternalEtcd
 from ottla_operator.pod_parts import (
     MANAGED_BY,
@@ -30,7 +31,7 @@ from ottla_operator.pod_parts import (
     placement,
     volumes_of,
 )
-from ottla_operator.specs import ClusterSpec, Meta
+from ottla_operator.specs import Meta
 
 KAFKA_PORT, GRPC_PORT, HTTP_PORT = 9092, 9192, 9292
 #: Graceful: leaders move away, logs are closed. The broker gives up by itself before Kubernetes does.

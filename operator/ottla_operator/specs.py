@@ -1,4 +1,4 @@
-"""What people write: the specs of Cluster, Topic and ConsumerGroup, typed, with their defaults. [P]
+"""What people write: the specs of Topic and ConsumerGroup (Cluster's: cluster_spec.py), typed, with their defaults. [P]
 
 `of(body)` reads a resource as the API server holds it. The API server has checked it against the schemas of
 `crds.py` already; what is checked here again is what those cannot say, and whatever an older schema let through.
@@ -10,13 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
-
-from ottla_operator import external_etcd
-from ottla_operator.external_etcd import ExternalEtcd
 
 GROUP = "ottla.dev"
 VERSION = "v1alpha1"
@@ -30,18 +27,6 @@ TOPIC_NAME = r"^[a-zA-Z0-9._-]{1,249}$"
 _TOPIC_NAME = re.compile(TOPIC_NAME)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-#: Settings that follow from the pod and its place; a value of the user's would contradict it.
-RESERVED_SETTINGS = (
-    "broker.id",
-    "cluster.name",
-    *external_etcd.SETTINGS,
-    "grpc.advertised",
-    "grpc.listener",
-    "http.listener",
-    "kafka.advertised",
-    "kafka.listener",
-    "log.dirs",
-)
 ASSIGNORS = ("range", "roundrobin", "cooperative-sticky")
 RESET_TARGETS = ("earliest", "latest", "time", "offsets")
 
@@ -93,114 +78,6 @@ class Meta:
 
 
 @dataclass(frozen=True, slots=True)
-class Volume:
-    size: str = "10Gi"
-    storage_class: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Storage:
-    volumes: tuple[Volume, ...] = (Volume(),)
-    #: emptyDir: gone with the pod.
-    ephemeral: bool = False
-    #: The claims go with the Cluster.
-    delete_claims: bool = False
-
-    @classmethod
-    def of(cls, spec: Mapping[str, Any]) -> Storage:
-        volumes = tuple(
-            Volume(each.get("size", "10Gi"), each.get("storageClassName"))
-            for each in spec.get("volumes") or [{}]
-        )
-        return cls(volumes, bool(spec.get("ephemeral", False)), bool(spec.get("deleteClaims", False)))
-
-
-@dataclass(frozen=True, slots=True)
-class PodSpec:
-    """What people add to pods."""
-
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    tolerations: Sequence[Mapping[str, Any]] = ()
-    affinity: Mapping[str, Any] = field(default_factory=dict)
-    topology_spread: Sequence[Mapping[str, Any]] = ()
-    priority_class: str | None = None
-
-    @classmethod
-    def of(cls, spec: Mapping[str, Any]) -> PodSpec:
-        return cls(
-            spec.get("labels") or {},
-            spec.get("annotations") or {},
-            spec.get("nodeSelector") or {},
-            spec.get("tolerations") or (),
-            spec.get("affinity") or {},
-            spec.get("topologySpreadConstraints") or (),
-            spec.get("priorityClassName"),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ManagedEtcd:
-    replicas: int = 1
-    image: str | None = None
-    storage: Storage = Storage((Volume("2Gi"),))
-    resources: Mapping[str, Any] = field(default_factory=dict)
-    pod: PodSpec = PodSpec()
-
-    @classmethod
-    def of(cls, spec: Mapping[str, Any]) -> ManagedEtcd:
-        return cls(
-            spec.get("replicas", 1),
-            spec.get("image"),
-            Storage.of(spec.get("storage") or {"volumes": [{"size": "2Gi"}]}),
-            spec.get("resources") or {},
-            PodSpec.of(spec.get("pod") or {}),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterSpec:
-    brokers: int = 3
-    image: str | None = None
-    image_pull_policy: str = "IfNotPresent"
-    storage: Storage = Storage()
-    resources: Mapping[str, Any] = field(default_factory=dict)
-    config: Mapping[str, str] = field(default_factory=dict)
-    #: None: ours, as `managed_etcd` describes it.
-    external_etcd: ExternalEtcd | None = None
-    managed_etcd: ManagedEtcd = ManagedEtcd()
-    pod: PodSpec = PodSpec()
-    max_unavailable: int = 1
-    scrape_annotations: bool = True
-
-    @classmethod
-    def of(cls, body: Mapping[str, Any]) -> ClusterSpec:
-        spec = body.get("spec") or {}
-        etcd = spec.get("etcd") or {}
-        config = _texts(spec.get("config"))
-        for name in config:
-            if name in RESERVED_SETTINGS:
-                raise InvalidSpec(f"config sets {name}, which the operator sets itself.")
-        for name in ("tls", "login"):
-            if etcd.get(name) is not None and not etcd.get("endpoints"):
-                raise InvalidSpec(f"etcd.{name} is for an etcd of yours: name its etcd.endpoints as well.")
-        return cls(
-            brokers=spec.get("brokers", 3),
-            image=spec.get("image"),
-            image_pull_policy=spec.get("imagePullPolicy", "IfNotPresent"),
-            storage=Storage.of(spec.get("storage") or {}),
-            resources=spec.get("resources") or {},
-            config=config,
-            external_etcd=ExternalEtcd.of(etcd),
-            managed_etcd=ManagedEtcd.of(etcd.get("managed") or {}),
-            pod=PodSpec.of(spec.get("pod") or {}),
-            max_unavailable=(spec.get("podDisruptionBudget") or {}).get("maxUnavailable", 1),
-            scrape_annotations=(spec.get("metrics") or {}).get("annotations", True),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class TopicSpec:
     cluster: str
     topic: str
@@ -221,7 +98,7 @@ class TopicSpec:
             topic,
             spec.get("partitions", 1),
             spec.get("replicas"),
-            _texts(spec.get("config")),
+            texts_of(spec.get("config")),
             spec.get("deletionPolicy", "Delete") == "Retain",
         )
 
@@ -310,7 +187,7 @@ def _cluster(spec: Mapping[str, Any]) -> str:
     return str(name)
 
 
-def _texts(values: Mapping[str, Any] | None) -> dict[str, str]:
+def texts_of(values: Mapping[str, Any] | None) -> dict[str, str]:
     """Values as text: YAML makes 1000 a number and true a boolean, and people mean the same by them."""
     return {
         name: ("true" if value else "false") if isinstance(value, bool) else str(value)

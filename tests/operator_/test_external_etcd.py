@@ -15,9 +15,10 @@ import pytest
 from conformance.secured_etcd import PASSWORD, USER, Secured, running_secured_etcd
 from operator_.bodies import cluster
 from ottla_broker.exit_codes import ExitCode
+from ottla_operator.cluster_spec import ClusterSpec
 from ottla_operator.pod_parts import Images
 from ottla_operator.resources import objects_of
-from ottla_operator.specs import ClusterSpec, Meta
+from ottla_operator.specs import Meta
 
 pytestmark = pytest.mark.integration
 

@@ -11,9 +11,10 @@ import pytest
 from operator_.bodies import cluster, pretty, sample
 from operator_.kube_models import judge
 from ottla_broker.config import resolve
+from ottla_operator.cluster_spec import RESERVED_SETTINGS, ClusterSpec
 from ottla_operator.pod_parts import Images
 from ottla_operator.resources import CONFIG_HASH, broker_settings, objects_of
-from ottla_operator.specs import RESERVED_SETTINGS, ClusterSpec, Meta
+from ottla_operator.specs import Meta
 
 GOLDEN = Path(__file__).parent / "golden"
 IMAGES = Images("ottla-broker:1", "etcd:1")

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operator_.bodies import cluster, group, topic
-from ottla_operator.specs import ClusterSpec, GroupSpec, InvalidSpec, Meta, TopicSpec, milliseconds
+from ottla_operator.cluster_spec import ClusterSpec
+from ottla_operator.specs import GroupSpec, InvalidSpec, Meta, TopicSpec, milliseconds
 
 
 def test_an_empty_cluster_has_three_brokers_and_an_etcd() -> None:
