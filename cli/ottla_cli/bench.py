@@ -154,8 +154,6 @@ def _report(what: str, found: dict[str, Any], *, as_json: bool) -> None:
         ("rate", f"{show_count(found['records_per_s'])} records/s"),
         ("", f"{show_size(found['bytes_per_s'])}/s"),
     ]
-    if "p99_ms" in found:
-        rows.append(("acknowledged", f"p50 {found['p50_ms']:.2f} ms, p99 {found['p99_ms']:.2f} ms"))
     made = table(("", "#"), rows)
     made.show_header = False
     show(made)

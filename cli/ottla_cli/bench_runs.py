@@ -71,7 +71,7 @@ async def measure_produce(
     bootstrap: str, topic: str, load: Load, *, title: str = "producing"
 ) -> dict[str, Any]:
     value = value_of(load.value_bytes)
-    waits = _Waits()
+    watched: deque[Delivery] = deque()
     async with producer_for(bootstrap, load) as producer:
         await producer.partitions_for(topic)
         with progress(transient=True) as bar:
@@ -80,10 +80,11 @@ async def measure_produce(
             left = load.records
             while left:
                 stride = min(_STRIDE, left)
-                at = time.perf_counter()
                 deliveries = await producer.send_many(topic, [value] * stride)
-                waits.add(at, deliveries[0])
-                waits.settle()
+                # One of each stride, so that a failure shows while the run is on.
+                watched.append(deliveries[0])
+                while watched and watched[0].done():
+                    watched.popleft().result()
                 left -= stride
                 bar.advance(task, stride)
             await producer.flush()
@@ -91,20 +92,6 @@ async def measure_produce(
         deliveries[-1].result()
     return {**_rates(load.records, load.records * load.value_bytes, seconds), "acks": load.acks,
             "compression": load.compression, "value_bytes": load.value_bytes}  # fmt: skip
-
-
-class _Waits:
-    """A few deliveries, looked at so that a failure shows while the run is on."""
-
-    def __init__(self) -> None:
-        self._pending: deque[tuple[float, Delivery]] = deque()
-
-    def add(self, at: float, delivery: Delivery) -> None:
-        self._pending.append((at, delivery))
-
-    def settle(self) -> None:
-        while self._pending and self._pending[0][1].done():
-            self._pending.popleft()[1].result()
 
 
 def _rates(records: int, size_bytes: int, seconds: float) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Annotated
 
 import typer
 
+from ottla_cli import screen
 from ottla_cli.failure import Failure
 
 app = typer.Typer(no_args_is_help=True)
@@ -54,20 +54,18 @@ def show(
         if (not names or any(part in name for part in names)) and not (changed and origin.source == "default")
     ]
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        screen.print_json(rows)
     else:
         _print(rows, resolved.warnings)
 
 
 def _print(rows: list[dict[str, str]], warnings: tuple[str, ...]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("setting", "value", "source", "what it does", box=None, padding=(0, 2, 0, 0))
-    for row in rows:
-        style = "" if row["source"] != "default" else "dim"
-        table.add_row(*(Text(row[key], style=style) for key in ("name", "value", "source", "doc")))
-    Console(highlight=False).print(table)
+    screen.show(
+        screen.table(
+            ("setting", "value", "source", "what it does~"),
+            ([row[key] for key in ("name", "value", "source", "doc")] for row in rows),
+            dim=(row["source"] == "default" for row in rows),
+        )
+    )
     for warning in warnings:
-        Console(stderr=True, highlight=False).print(warning, style="yellow", markup=False)
+        screen.note(warning, style="yellow")

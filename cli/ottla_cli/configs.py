@@ -56,7 +56,10 @@ class _Whose(NamedTuple):
         cls, topic: str | None, group: str | None, broker: int | None, *, all_brokers: bool = False
     ) -> _Whose:
         if (topic is not None) + (group is not None) + (broker is not None) + all_brokers != 1:
-            raise Failure("Say whose settings: --topic NAME, --group ID or --broker ID.", exit_code=2)
+            raise Failure(
+                "Say whose settings: --topic NAME, --group ID, --broker ID, or to change them --all-brokers.",
+                exit_code=2,
+            )
         return cls(topic, group, broker, all_brokers)
 
     def __str__(self) -> str:
@@ -122,7 +125,7 @@ def describe(
     elif not entries:
         note("No setting is called so." if names else "Everything is at its default.")
     else:
-        columns = ["setting", "value", "source", *(["what it does"] if docs else [])]
+        columns = ["setting", "value", "source", *(["what it does~"] if docs else [])]
         rows = (
             (e.name, _value(e), e.source + (", fixed" if e.read_only else ""), e.documentation)[
                 : len(columns)

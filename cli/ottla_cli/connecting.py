@@ -76,7 +76,9 @@ def _show_warnings() -> None:
 def sentence(error: RequestError) -> str:
     """The broker's own sentence, with Kafka's name for it: that is what one searches for."""
     text = error.message.rstrip()
-    return text if error.name in text else f"{text.rstrip('.')}. ({error.name})"
+    if error.name in text:
+        return text
+    return f"{text} ({error.name})" if text.endswith(("?", "!")) else f"{text.rstrip('.')}. ({error.name})"
 
 
 def usage(parse: Callable[..., T], *arguments: Any, **named: Any) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
@@ -19,6 +20,18 @@ app = typer.Typer(no_args_is_help=True)
 app.command("reset-offsets")(reset_offsets)
 
 _Lags = dict[TopicPartition, PartitionLag]
+
+
+class State(StrEnum):
+    """As Kafka names the states of a group."""
+
+    Empty = "Empty"
+    PreparingRebalance = "PreparingRebalance"
+    CompletingRebalance = "CompletingRebalance"
+    Stable = "Stable"
+    Dead = "Dead"
+
+
 _Groups = Annotated[list[str], typer.Argument(metavar="GROUP", help="One or more groups.")]
 
 
@@ -38,8 +51,8 @@ def list_(
         list[str] | None, typer.Argument(metavar="PATTERN", help="Only names like these: 'billing*'.")
     ] = None,
     state: Annotated[
-        list[str] | None,
-        typer.Option("--state", help="Only in this state, for example Stable; may be repeated."),
+        list[State] | None,
+        typer.Option("--state", case_sensitive=False, help="Only in this state; may be repeated."),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -52,7 +65,7 @@ def list_(
 
     async def work() -> list[dict[str, Any]]:
         async with admin(bootstrap) as client:
-            found = await client.list_groups(states=state or ())
+            found = await client.list_groups(states=[str(each) for each in state or ()])
         return [
             {
                 "group": each.group,

@@ -77,13 +77,18 @@ def dump(
         if os.path.isfile(path):
             if not path.endswith(".log"):
                 raise Failure(f"{path} is not a segment; give a .log file (its indexes are checked with it).")
-            look.dump(os.path.dirname(os.path.abspath(path)), [SegmentReader(disk, os.path.abspath(path))])
+            partition = os.path.basename(os.path.dirname(os.path.abspath(path)))
+            look.dump(partition, [SegmentReader(disk, os.path.abspath(path))])
             continue
         folders = partition_folders(path)
         if not folders:
             raise Failure(f"There are no log files in {path}, nor two folders below it.")
         for folder in folders:
-            look.dump(folder, (SegmentReader(disk, segment) for segment in segments_of(folder)))
+            # Below a folder of several brokers the same partition comes once for each.
+            name = (
+                os.path.basename(os.path.abspath(folder)) if folder == path else os.path.relpath(folder, path)
+            )
+            look.dump(name, (SegmentReader(disk, segment) for segment in segments_of(folder)))
     look.finish()
     if look.problems:
         raise Failure(f"{plural(look.problems, 'problem')} found in the log files; see above.")
@@ -103,7 +108,7 @@ class _Look:
         self._seen: list[tuple[str, Segment]] = []
         self.problems = 0
 
-    def dump(self, folder: str, readers: Iterable[SegmentReader]) -> None:
+    def dump(self, partition: str, readers: Iterable[SegmentReader]) -> None:
         for reader in readers:
             if self._batches and not self._as_json:
                 typer.echo(f"{reader.segment.path}:")
@@ -116,7 +121,7 @@ class _Look:
             if self._as_json:
                 _line(_segment_json(segment))
             else:
-                self._seen.append((os.path.basename(folder), segment))
+                self._seen.append((partition, segment))
 
     def finish(self) -> None:
         """One table of all that was seen, and what is wrong with it."""

@@ -31,7 +31,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("consume", "consume:consume", "Read records to standard output."),
     Command("offsets", "offsets:app", "First and last offsets, offsets for times, deleting records."),
     Command("groups", "groups:app", "Consumer groups: members, lag, moving and deleting."),
-    Command("configs", "configs:app", "Settings of topics and running brokers."),
+    Command("configs", "configs:app", "Settings of topics, groups and running brokers."),
     Command("cluster", "cluster:app", "Show brokers and controller."),
     Command("log", "log_dump:app", "Look into log files, without a broker."),
     Command("bench", "bench:app", "Measure writing, reading and latency."),

@@ -22,7 +22,7 @@ from ottla_cli.failure import Failure
 from ottla_cli.position import parse_position
 from ottla_cli.quantities import plural, show_time
 from ottla_cli.screen import confirm, print_json, say, show, table
-from ottla_client import TopicPartition
+from ottla_client import OffsetAndTimestamp, TopicPartition
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -56,6 +56,9 @@ def list_(
 
     $ ottla offsets list orders
     $ ottla offsets list orders --at 2026-03-31T14:00Z --json
+
+    `-` (with --json null) where there is no such record, or the partition has
+    no leader to ask.
     """
     moment = None
     if at is not None:
@@ -66,26 +69,32 @@ def list_(
 
     async def work() -> list[dict[str, Any]]:
         async with admin(bootstrap) as client:
+            described = await describe_topics(client, topics)
             wanted = [
                 TopicPartition(topic.name, number)
-                for topic in await describe_topics(client, topics)
+                for topic in described
                 for number in check_partitions(topic, partition)
             ]
-            earliest = await client.list_offsets(dict.fromkeys(wanted, "earliest"))
-            latest = await client.list_offsets(dict.fromkeys(wanted, "latest"))
-            newest = await client.list_offsets(dict.fromkeys(wanted, "max_timestamp"))
-            found = {} if moment is None else await client.list_offsets(dict.fromkeys(wanted, moment))
+            # Who looks because something is wrong wants to see the others, and not to wait for a leader.
+            led = {TopicPartition(topic.name, p.partition) for topic in described for p in topic.partitions
+                   if p.leader >= 0}  # fmt: skip
+            asked = [tp for tp in wanted if tp in led]
+            earliest = await client.list_offsets(dict.fromkeys(asked, "earliest"))
+            latest = await client.list_offsets(dict.fromkeys(asked, "latest"))
+            newest = await client.list_offsets(dict.fromkeys(asked, "max_timestamp"))
+            found = {} if moment is None else await client.list_offsets(dict.fromkeys(asked, moment))
         return [
             {
                 "topic": tp.topic,
                 "partition": tp.partition,
-                "earliest": earliest[tp].offset,
-                "latest": latest[tp].offset,
-                "max_timestamp": newest[tp].timestamp_ms if newest[tp].offset >= 0 else None,
-                **({} if moment is None else _at(found[tp].offset, found[tp].timestamp_ms)),
+                "earliest": _offset(earliest.get(tp)),
+                "latest": _offset(latest.get(tp)),
+                "max_timestamp": _timestamp(newest.get(tp)),
+                **({} if moment is None else {"offset_at": _offset(found.get(tp)),
+                                              "timestamp_at": _timestamp(found.get(tp))}),
             }
             for tp in wanted
-        ]
+        ]  # fmt: skip
 
     rows = run(work())
     if as_json:
@@ -96,17 +105,20 @@ def list_(
     show(table(columns, (_row(row, with_time=moment is not None) for row in rows)))
 
 
-def _at(offset: int, timestamp_ms: int) -> dict[str, Any]:
-    if offset < 0:
-        return {"offset_at": None, "timestamp_at": None}
-    return {"offset_at": offset, "timestamp_at": timestamp_ms}
+def _offset(found: OffsetAndTimestamp | None) -> int | None:
+    """None: there is no such record, or no leader to ask."""
+    return None if found is None or found.offset < 0 else found.offset
+
+
+def _timestamp(found: OffsetAndTimestamp | None) -> int | None:
+    return None if found is None or found.offset < 0 else found.timestamp_ms
 
 
 def _row(row: dict[str, Any], *, with_time: bool) -> list[object]:
     def moment(value: int | None) -> str:
         return "-" if value is None else show_time(value)
 
-    count = row["latest"] - row["earliest"]
+    count = None if row["latest"] is None else row["latest"] - row["earliest"]
     cells = [
         row["topic"],
         row["partition"],

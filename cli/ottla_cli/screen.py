@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -20,6 +21,10 @@ from ottla_cli.failure import Failure
 
 #: Wide enough for any row when nobody looks at it through a window.
 _PIPED_WIDTH = 10_000
+#: Less than this of a sentence in one line is a ladder of words.
+_SENTENCE_WIDTH = 30
+#: Spaces between columns.
+_GAP = 2
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -50,14 +55,23 @@ def table(
     title: str | None = None,
     dim: Iterable[bool] | None = None,
 ) -> Table:
-    """A table without lines. A column whose name ends in `#` is of numbers and stands to the right."""
+    """A table without lines. A column `name#` is of numbers and stands to the right; one `name~` is of sentences."""
     made = Table(
-        box=None, padding=(0, 2, 0, 0), title=title, title_justify="left", title_style="bold", pad_edge=False
+        box=None,
+        padding=(0, _GAP, 0, 0),
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
     )
     for name in columns:
-        right = name.endswith("#")
         made.add_column(
-            name.rstrip("#"), justify="right" if right else "left", overflow="fold", header_style="bold"
+            name.rstrip("#~"),
+            justify="right" if name.endswith("#") else "left",
+            # Sentences can be read in lines, names and numbers cannot.
+            no_wrap=not name.endswith("~"),
+            overflow="fold",
+            header_style="bold",
         )
     shades = iter(dim) if dim is not None else None
     for row in rows:
@@ -69,12 +83,23 @@ def table(
 def show(made: Table) -> None:
     out = console()
     if out.is_terminal:
+        # In a narrow window whole lines that the terminal wraps are easier on the eyes than words in pieces.
+        out.width = max(out.width, _least_width(made))
         out.print(made)
         return
     # Without the spaces that fill up the last column to the width of a window that is not there.
     with out.capture() as captured:
         out.print(made)
     typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def _least_width(made: Table) -> int:
+    """What the table needs to show every name and number whole, and a few words of a sentence per line."""
+    needed = 0
+    for column in made.columns:
+        wide = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
+        needed += (wide if column.no_wrap else min(wide, _SENTENCE_WIDTH)) + _GAP
+    return needed
 
 
 def _cell(value: object) -> str:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ottla_cli.cluster_state import BrokerState, ClusterFolder, Running
+from ottla_cli.screen import print_json, say, show, table
 
 _HEALTH_TIMEOUT_S = 2.0
 
@@ -23,7 +24,7 @@ def status(
     running = folder.running() if os.path.isdir(folder.path) else None
     report = describe(folder, running)
     if as_json:
-        typer.echo(json.dumps(report, indent=2))
+        print_json(report)
     else:
         _print(report)
     if not report["running"]:
@@ -82,19 +83,13 @@ def _not_ready(address: str) -> list[str]:
 
 
 def _print(report: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
     if not report["running"]:
-        console.print(f"No cluster runs in {report['data']}.", markup=False)
+        say(f"No cluster runs in {report['data']}.")
         return
-    table = Table("broker", "pid", "Kafka", "gRPC", "HTTP", "state", box=None, padding=(0, 2, 0, 0))
-    for row in report["brokers"]:
-        state = "ready" if row["ready"] else " ".join(row["reasons"])
-        table.add_row(str(row["id"]), str(row["pid"]), row["kafka"], row["grpc"], row["http"], state)
-    console.print(table)
-    console.print(
-        f"etcd {report['etcd']['endpoint']} (pid {report['etcd']['pid']}), data {report['data']}",
-        markup=False,
-    )
+    rows = (
+        [*(row[key] for key in ("id", "pid", "kafka", "grpc", "http")),
+         "ready" if row["ready"] else " ".join(row["reasons"])]
+        for row in report["brokers"]
+    )  # fmt: skip
+    show(table(("broker#", "pid#", "Kafka", "gRPC", "HTTP", "state~"), rows))
+    say(f"etcd {report['etcd']['endpoint']} (pid {report['etcd']['pid']}), data {report['data']}")

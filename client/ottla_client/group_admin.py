@@ -17,12 +17,14 @@ from ottla_client.group_protocol import Undecodable, decode_assignment, decode_s
 from ottla_client.leaders import list_offsets
 from ottla_client.record import CommittedOffset, OffsetAndMetadata
 from ottla_core.errors import NonEmptyGroup, RequestError, UnknownMemberId, UnknownTopicOrPartition
-from ottla_core.ids import TopicPartition
+from ottla_core.ids import NO_BROKER, TopicPartition
 from ottla_core.pb import groups_pb2 as pb
 from ottla_core.ports.clock import Clock
 
 _PAUSE_S = 0.1
 _LATEST = -1
+#: What an election takes, and some more.
+_ELECTION_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class GroupDescription:
 class PartitionLag:
     #: None: nothing is committed.
     committed: int | None
-    #: None: the partition is gone.
+    #: None: the partition is gone, or has no leader to ask.
     end: int | None
     #: Who reads it now, by member id.
     member_id: str | None
@@ -148,24 +150,33 @@ class GroupAdmin:
         }
 
     async def _ends(self, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Ends of those that exist: offsets may be of topics that are gone."""
+        """Ends of those that exist and are led: offsets may be of topics that are gone, and one without a leader
+        should not hide how far the others are."""
         topics = sorted({tp.topic for tp in wanted})
         if not topics:
             return {}
+        there = await self._there(topics, wanted)
+        if not all(self._is_led(tp) for tp in there):
+            await self._clock.sleep(_ELECTION_S)
+            there = await self._there(topics, wanted)
+        found = await list_offsets(
+            self._cluster,
+            self._clock,
+            dict.fromkeys(filter(self._is_led, there), _LATEST),
+            timeout_s=self._timeout_s,
+        )
+        return {tp: each.offset for tp, each in found.items()}
+
+    async def _there(self, topics: Sequence[str], wanted: Sequence[TopicPartition]) -> list[TopicPartition]:
         refused = await self._cluster.refresh(topics, timeout_s=self._timeout_s)
         for error in refused.values():
             if not isinstance(error, UnknownTopicOrPartition):
                 raise error
-        layouts = {topic: self._cluster.topics.get(topic) for topic in topics}
-        there = [
-            tp
-            for tp in wanted
-            if (layout := layouts[tp.topic]) is not None and tp.partition in layout.partitions
-        ]
-        found = await list_offsets(
-            self._cluster, self._clock, dict.fromkeys(there, _LATEST), timeout_s=self._timeout_s
-        )
-        return {tp: each.offset for tp, each in found.items()}
+        layouts = self._cluster.topics
+        return [tp for tp in wanted if tp.topic in layouts and tp.partition in layouts[tp.topic].partitions]
+
+    def _is_led(self, tp: TopicPartition) -> bool:
+        return self._cluster.leader(tp) != NO_BROKER
 
     async def alter_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]

@@ -55,7 +55,10 @@ def test_json_by_hand() -> None:
     [
         (b"hello", "no JSON"),
         (b"[1]", "object"),
-        (b'{"vale": 1}', "'vale' means nothing"),
+        (
+            b'{"vale": 1}',
+            "'vale' means nothing; there are key, key_base64, value, value_base64, headers, partition",
+        ),
         (b'{"partition": -1}', "partition is -1"),
         (b'{"timestamp": true}', "timestamp is True"),
         (b'{"value_base64": "&"}', "not base64"),

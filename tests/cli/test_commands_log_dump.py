@@ -77,9 +77,9 @@ def test_for_people(partition: Path, capsys: pytest.CaptureFixture[str]) -> None
     dump(partition.parent.parent)  # the folder of the whole cluster
     out = capsys.readouterr().out
     assert [line.split()[:3] for line in out.splitlines()[1:]] == [
-        ["orders-0", "0", "5"],
-        ["orders-0", "6", "11"],
-        ["orders-0", "12", "15"],
+        ["broker-0/orders-0", "0", "5"],
+        ["broker-0/orders-0", "6", "11"],
+        ["broker-0/orders-0", "12", "15"],
     ]
     assert out.count(" ok") == 3
     dump(partition / f"{FIRST}.log", "--deep", "--from", "4", "--max", "1")
@@ -87,8 +87,9 @@ def test_for_people(partition: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert lines[0].endswith(f"{FIRST}.log:")
     assert lines[1].startswith("batch at byte ") and "offsets 3 to 5, 3 records" in lines[1]
     assert lines[2].split() == ["3", "2027-01-15T08:00:00.001Z", "key=key", "v0", "h=\\xff"]
-    dump(partition, "--deep", "--from", "15")
-    assert "commit marker, coordinator epoch 3" in capsys.readouterr().out
+    dump(f"{partition}/", "--deep", "--from", "15")
+    out = capsys.readouterr().out
+    assert "commit marker, coordinator epoch 3" in out and "\norders-0 " in out
 
 
 def flip(path: Path, position: int) -> None:

@@ -185,3 +185,14 @@ def test_the_blocking_face_has_all_of_the_async_one_and_says_what_it_does(kind: 
     assert set(there) - {"send_nowait"} == set(here)
     assert [name for name, method in here.items() if not inspect.getdoc(method)] == []
     assert list(inspect.signature(kind).parameters) == list(inspect.signature(kind.kind).parameters)
+
+
+async def test_a_partition_without_a_leader_does_not_hide_how_far_the_others_are(
+    cluster: FakeCluster,
+) -> None:
+    cluster.add_topic("half", leaders=[0, -1])
+    led, unled, gone = (TopicPartition("half", 0), TopicPartition("half", 1), TopicPartition("no", 0))
+    async with Admin(cluster.address) as admin, Producer(cluster.address) as producer:
+        await producer.send_and_wait("half", b"x", partition=0)
+        async with asyncio.timeout(5):
+            assert await admin._groups._ends([led, unled, gone]) == {led: 1}

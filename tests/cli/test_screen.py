@@ -1,0 +1,44 @@
+"""Tables in windows of all sizes, and in none: names and numbers are never cut or broken."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from ottla_cli.connecting import sentence
+from ottla_cli.screen import show, table
+from ottla_core.errors import InvalidConfig
+
+ADDRESS, NAME = "broker-0.ottla.example:19192", "group.initial.rebalance.delay.ms"
+PROSE = "The first rebalance of a group waits for more members; at most the rebalance timeout."
+
+
+class Window(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(out: io.StringIO, monkeypatch: pytest.MonkeyPatch, columns: int) -> list[str]:
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+    show(table(("setting", "address", "count#", "what it does~"), [(NAME, ADDRESS, 12345678, PROSE)]))
+    return out.getvalue().splitlines()
+
+
+def test_a_narrow_window_breaks_sentences_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = shown(Window(), monkeypatch, 40)
+    assert f"{NAME}  {ADDRESS}  12345678" in lines[1]
+    assert len(lines) > 3, "the sentence goes on in lines of its own"
+
+
+def test_a_pipe_gets_one_line_per_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = shown(io.StringIO(), monkeypatch, 40)
+    assert lines[1].startswith(f"{NAME}  {ADDRESS}") and lines[1].endswith(PROSE) and len(lines) == 2
+
+
+def test_a_question_keeps_its_mark() -> None:
+    assert sentence(InvalidConfig("Did you mean x?")) == "Did you mean x? (INVALID_CONFIG)"
+    assert sentence(InvalidConfig("No.")) == "No. (INVALID_CONFIG)"
