@@ -123,10 +123,16 @@ class Cluster:
         """The topic's layout, asked for if unknown; UnknownTopicOrPartition once the time is up."""
         found = self.topics.get(topic)
         deadline = self._clock.monotonic() + timeout_s
-        attempt = 0
+        attempt, error = 0, None
         while found is None:
             left_s = max(0.001, deadline - self._clock.monotonic())
-            errors = await self.refresh([topic], auto_create=auto_create, timeout_s=left_s)
+            try:
+                errors = await self.refresh([topic], auto_create=auto_create, timeout_s=left_s)
+            except (CannotConnect, RequestTimedOut):
+                # What was left of the time may just have been too short: what a broker said before says more.
+                if error is None:
+                    raise
+                raise error from None
             found = self.topics.get(topic)
             if found is None:
                 error = errors.get(topic)

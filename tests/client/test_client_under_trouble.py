@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from client.fake_services import FakeCluster
 from ottla_client import Admin, Consumer, Producer, TopicPartition
-from ottla_client.errors import DeliveryTimedOut
+from ottla_client.errors import CannotConnect, DeliveryTimedOut
 from ottla_core.errors import (
     LeaderNotAvailable,
     MessageTooLarge,
@@ -168,6 +169,25 @@ async def test_grown_partitions_are_noticed_by_age(two: FakeCluster) -> None:
         async with asyncio.timeout(5):
             while {(await producer.send_and_wait("t", b"x")).partition for _ in range(3)} != {0, 1, 2}:
                 await asyncio.sleep(0.02)
+
+
+async def test_what_was_told_of_a_topic_outlasts_a_last_question_that_nobody_answers(
+    two: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two.auto_create = False
+    async with Producer(two.address, max_block_ms=300, retry_backoff_ms=10) as producer:
+        ask, asked = producer._cluster.call, 0
+
+        async def once(method: str, request: Any, **options: Any) -> Any:
+            nonlocal asked
+            asked += method == "Metadata"
+            if asked > 1:
+                raise CannotConnect("The rest of the time was too short for an answer.")
+            return await ask(method, request, **options)
+
+        monkeypatch.setattr(producer._cluster, "call", once)
+        with pytest.raises(UnknownTopicOrPartition, match="missing"):
+            await producer.send("missing", b"x")
 
 
 async def test_calls_wait_for_an_election(two: FakeCluster) -> None:
