@@ -11,7 +11,10 @@ from hypothesis import settings
 from budget import QUICK
 from ottla_cli.local_cluster import LocalCluster
 
-settings.register_profile("quick", max_examples=QUICK)
+# No deadlines: how long one example takes says how busy the machine is. A hang meets pytest's own timeout.
+settings.register_profile("full", deadline=None)
+settings.register_profile("quick", max_examples=QUICK, deadline=None)
+settings.load_profile("full")
 
 
 def pytest_configure() -> None:

@@ -60,7 +60,7 @@ class Peer:
         self.send(key, version, **fields)
         return await self.receive()
 
-    async def closed(self, timeout_s: float = 5.0) -> bool:
+    async def closed(self, timeout_s: float = 30.0) -> bool:
         """Whether the broker ended the connection, without another byte; it is then closed here as well."""
         async with asyncio.timeout(timeout_s):
             try:
