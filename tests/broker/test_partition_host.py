@@ -25,11 +25,13 @@ TP = TopicPartition("t", 0)
 FIRST, SECOND = UUID(int=1), UUID(int=2)
 
 
-def image(revision: int, topic_id: UUID | None, partitions: int = 1) -> ClusterImage:
+def image(
+    revision: int, topic_id: UUID | None, partitions: int = 1, config: dict[str, str] | None = None
+) -> ClusterImage:
     if topic_id is None:
         return ClusterImage("c", revision)
     state = PartitionImage((1,), leader=1, isr=(1,), revision=revision)
-    topics = {"t": TopicImage("t", topic_id, {}, (state,) * partitions, revision)}
+    topics = {"t": TopicImage("t", topic_id, config or {}, (state,) * partitions, revision)}
     return ClusterImage("c", revision, topics=MappingProxyType(topics))
 
 
@@ -98,3 +100,21 @@ async def test_what_cannot_be_opened_is_given_up_until_its_topic_goes() -> None:
     assert host.give_up_broken() == {FIRST: (0,)}
     host.on_image(image(3, FIRST), image(4, None))
     assert host.give_up_broken() == {}
+
+
+async def test_a_log_that_cannot_be_flushed_at_the_start_costs_its_folder_and_not_the_broker() -> None:
+    """Found by a world in which fsync fails: what a crash had left unflushed took the broker down when it came back."""
+    disk, flushed = SimDisk(), image(2, FIRST, partitions=4, config={"flush.before.ack": "true"})
+    before = host_on(disk, "/data/a", "/data/b")
+    before.open_logs(flushed)
+    before.admit(flushed)
+    for partition in before:
+        partition.append(make_batch([Rec(None, b"value", NOW_MS)]), ACKS_ALL, NOW_MS)
+    disk.kill()
+
+    host = host_on(disk, "/data/a", "/data/b")
+    disk.fail("sync", "t-0/00000000000000000000.log")
+    host.open_logs(flushed)
+    lost = host.give_up_broken()[FIRST]
+    assert 0 in lost and len(lost) == 2
+    assert {p.tp.partition for p in host if p.log.broken is None} == {0, 1, 2, 3} - set(lost)

@@ -235,13 +235,14 @@ class Nemeses:
     def _deaf(self, machine: Machine) -> Iterator[None]:
         """The store hears it, and it does not hear the store."""
         process = machine.process
-        assert process is not None
         machine.mislead(60.0)
         self._world.store_losses[machine.id] = 0.0, 1.0
-        process.store.silent = True
+        if process is not None:
+            process.store.silent = True
         try:
             yield
         finally:
             self._world.store_losses.pop(machine.id, None)
-            process.store.silent = machine.is_store_cut
+            if process is not None:
+                process.store.silent = machine.is_store_cut
             self._world.etcd.wake()

@@ -26,7 +26,7 @@ from ottla_broker.partition.partition import Partition
 from ottla_broker.replication.effects import ProposeIsr
 from ottla_broker.replication.follow_client import Followed
 from ottla_broker.topic_config import TopicConfig
-from ottla_core.errors import NotLeaderOrFollower, UnknownTopicOrPartition
+from ottla_core.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from ottla_core.ids import TopicPartition
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.offload import Offload
@@ -317,7 +317,7 @@ class PartitionHost:
             log = self._dirs.get_or_create(tp, topic_id, config, now_ms=self._clock.wall_ms())
             if config.flush_before_ack and log.recovery_point < log.end_offset:
                 log.flush()  # After a crash: such a topic shows only what is durable, so make it so.
-        except OSError as error:
+        except (OSError, KafkaStorageError) as error:
             # A dead directory takes only its own partitions offline.
             _log.error("partition cannot be opened", partition=str(tp), error=str(error))
             self._unopened[topic_id, tp.partition] = None
