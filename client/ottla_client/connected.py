@@ -22,6 +22,7 @@ class Connected:
         retry_backoff_max_ms: float = 1000,
         metadata_max_age_ms: float = 300_000,
     ) -> None:
+        check_positive(request_timeout_ms=request_timeout_ms, metadata_max_age_ms=metadata_max_age_ms)
         self._clock = RealClock()
         self._chance = RealChance()
         self._request_timeout_s = request_timeout_ms / 1000
@@ -56,3 +57,10 @@ class Connected:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+
+
+def check_positive(**settings: float) -> None:
+    """ValueError for a setting with which nothing would ever be sent, fetched or answered."""
+    for name, value in settings.items():
+        if value <= 0:
+            raise ValueError(f"{name}={value!r}: must be more than 0.")

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
 from ottla_client.assignors import Assignor, assignors_for
 from ottla_client.committer import OnCommit
-from ottla_client.connected import Connected
+from ottla_client.connected import Connected, check_positive
 from ottla_client.consumer_machine import EARLIEST, LATEST, ConsumerMachine, ConsumerPolicy
 from ottla_client.errors import ClientClosed, ClientError
 from ottla_client.fetch_stream import FetchLimits
@@ -106,6 +106,13 @@ class Consumer(Connected):
         if isolation_level not in _ISOLATION:
             raise ValueError(f"isolation_level={isolation_level!r}: choose {' or '.join(_ISOLATION)}.")
         self._read_committed = _ISOLATION[isolation_level]
+        check_positive(
+            max_poll_records=max_poll_records,
+            fetch_max_bytes=fetch_max_bytes,
+            max_partition_fetch_bytes=max_partition_fetch_bytes,
+            prefetch_max_bytes=prefetch_max_bytes,
+            max_poll_interval_ms=max_poll_interval_ms,
+        )
         super().__init__(
             bootstrap_servers,
             request_timeout_ms=request_timeout_ms,

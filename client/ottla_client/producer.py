@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ottla_client.accumulator import Accumulator
-from ottla_client.connected import Connected
+from ottla_client.connected import Connected, check_positive
 from ottla_client.delivery import Delivery
 from ottla_client.errors import (
     BufferExhausted,
@@ -25,6 +25,7 @@ from ottla_client.producer_machine import Policy, ProducerMachine
 from ottla_client.record import Headers, ProducerRecord, RecordMetadata
 from ottla_client.sender import Sender
 from ottla_client.serializers import Serializer, bytes_serializer, serializer_for
+from ottla_core.errors import UnsupportedCompressionType
 from ottla_core.records.compression import Compression
 
 log = logging.getLogger(__name__)
@@ -96,6 +97,13 @@ class Producer(Connected):
         if acks not in _ACKS:
             raise ValueError(f"acks={acks!r}: choose 0, 1 or 'all'.")
         self._acks = _ACKS[acks]
+        check_positive(
+            batch_size=batch_size,
+            buffer_memory=buffer_memory,
+            delivery_timeout_ms=delivery_timeout_ms,
+            max_in_flight=max_in_flight,
+            max_request_size=max_request_size,
+        )
         idempotent = _check_idempotence(enable_idempotence, self._acks, max_in_flight, retries)
         super().__init__(
             bootstrap_servers,
@@ -111,7 +119,7 @@ class Producer(Connected):
             buffer_bytes=buffer_memory,
             delivery_timeout_s=delivery_timeout_ms / 1000,
             record_bytes_max=max_request_size,
-            compression=Compression.named(compression),
+            compression=_compression_named(compression),
             on_close=lambda tp: self._partitioner.batch_closed(*tp),
         )
         self._machine = ProducerMachine(
@@ -371,6 +379,13 @@ class Producer(Connected):
             raise ClientClosed(
                 "The producer is not running; use `async with Producer(...)`, or call start()."
             )
+
+
+def _compression_named(name: str) -> Compression:
+    try:
+        return Compression.named(name)
+    except UnsupportedCompressionType as unknown:
+        raise ValueError(unknown.message) from None
 
 
 def _serialized(serializer: Serializer | None, data: Any, what: str, topic: str) -> bytes | None:

@@ -309,7 +309,8 @@ class Consumer(Blocking[consumer.Consumer]):
         callback: OnCommit | None = None,
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
     ) -> None:
-        """`callback` is called from the client's thread, and must not call the client."""
+        """`commit` in the background, in order with others. `callback(offsets, error)` hears of the outcome; it is
+        called from the client's thread, and must not call the client."""
         self._call(self._inner.commit_nowait, callback, offsets)
 
     def committed(

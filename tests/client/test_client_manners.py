@@ -117,6 +117,27 @@ async def test_the_letters_of_a_name_are_not_topics(cluster: FakeCluster) -> Non
         assert await admin.list_topics() == ["t"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "setting", "value"),
+    [
+        (Producer, "max_in_flight", 0),
+        (Producer, "batch_size", 0),
+        (Producer, "buffer_memory", -1),
+        (Producer, "delivery_timeout_ms", 0),
+        (Producer, "compression", "frob"),
+        (Consumer, "max_poll_records", 0),
+        (Consumer, "max_partition_fetch_bytes", 0),
+        (Consumer, "request_timeout_ms", 0),
+        (Admin, "request_timeout_ms", 0),
+    ],
+)
+def test_settings_with_which_nothing_would_ever_happen_are_refused(
+    kind: Any, setting: str, value: object
+) -> None:
+    with pytest.raises(ValueError, match=setting if setting != "compression" else "zstd"):
+        kind("127.0.0.1:1", **{setting: value})
+
+
 class SlowCoordinator:
     """Takes commits, a little later."""
 
