@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from ottla_client.cluster import Cluster
 from ottla_client.connection import Broker, told
-from ottla_client.errors import ClientError, UnknownTopicOrPartition
+from ottla_client.errors import CannotConnect, ClientError, UnknownTopicOrPartition
 from ottla_client.record import OffsetAndTimestamp
-from ottla_core.errors import LeaderNotAvailable, RequestError
+from ottla_core.errors import LeaderNotAvailable, RequestError, RequestTimedOut
 from ottla_core.ids import TopicPartition
 from ottla_core.pb import broker_pb2 as pb
 from ottla_core.ports.clock import Clock
@@ -109,7 +109,13 @@ async def _ask_leaders(
             nobody = LeaderNotAvailable(f"Nobody answered for {next(iter(missing))}.")
             raise next(iter(errors.values()), nobody)
         await clock.sleep(_PAUSE_S)
-        await _learn(cluster, missing, max(0.001, deadline - clock.monotonic()))
+        try:
+            await _learn(cluster, missing, max(0.001, deadline - clock.monotonic()))
+        except (CannotConnect, RequestTimedOut):
+            # What was left of the time may just have been too short: what was wrong before says more.
+            for before in errors.values():
+                raise before from None
+            raise
 
 
 async def _learn(cluster: Cluster, partitions: Iterable[TopicPartition], timeout_s: float) -> None:

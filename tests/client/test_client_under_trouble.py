@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from client.fake_services import FakeCluster
 from ottla_client import Admin, Consumer, Producer, TopicPartition
+from ottla_client.cluster import Cluster
 from ottla_client.errors import CannotConnect, DeliveryTimedOut
 from ottla_core.errors import (
     LeaderNotAvailable,
@@ -175,19 +176,28 @@ async def test_what_was_told_of_a_topic_outlasts_a_last_question_that_nobody_ans
     two: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two.auto_create = False
+    two.move_leader(T0, -1)
     async with Producer(two.address, max_block_ms=300, retry_backoff_ms=10) as producer:
-        ask, asked = producer._cluster.call, 0
-
-        async def once(method: str, request: Any, **options: Any) -> Any:
-            nonlocal asked
-            asked += method == "Metadata"
-            if asked > 1:
-                raise CannotConnect("The rest of the time was too short for an answer.")
-            return await ask(method, request, **options)
-
-        monkeypatch.setattr(producer._cluster, "call", once)
+        monkeypatch.setattr(producer._cluster, "call", _answering_once(producer._cluster))
         with pytest.raises(UnknownTopicOrPartition, match="missing"):
             await producer.send("missing", b"x")
+    async with Admin(two.address) as admin:
+        monkeypatch.setattr(admin._cluster, "call", _answering_once(admin._cluster))
+        with pytest.raises(LeaderNotAvailable, match="t-0 has no leader right now"):
+            await admin.delete_records({T0: 1})
+
+
+def _answering_once(cluster: Cluster) -> Callable[..., Awaitable[Any]]:
+    ask, asked = cluster.call, 0
+
+    async def call(method: str, request: Any, **options: Any) -> Any:
+        nonlocal asked
+        asked += method == "Metadata"
+        if asked > 1:
+            raise CannotConnect("The rest of the time was too short for an answer.")
+        return await ask(method, request, **options)
+
+    return call
 
 
 async def test_calls_wait_for_an_election(two: FakeCluster) -> None:
