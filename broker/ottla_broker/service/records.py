@@ -104,7 +104,7 @@ class RecordService:
 
         def search() -> FoundOffset:
             if timestamp_ms == MAX_TIMESTAMP:
-                found = log.max_timestamp()
+                found = log.max_timestamp(limit_offset=limit)
             else:
                 found = log.find_time(timestamp_ms, limit_offset=limit)
             if found is None:
