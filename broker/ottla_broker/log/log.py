@@ -26,7 +26,7 @@ from ottla_broker.log.aborted import AbortedTransaction
 from ottla_broker.log.epochs import EpochCache
 from ottla_broker.log.flushing import Flushing
 from ottla_broker.log.producers import ProducerStates
-from ottla_broker.log.reading import Extent, ExtentFinder
+from ottla_broker.log.reading import Extent, ExtentFinder, NotLoaded
 from ottla_broker.log.recovery import CleanStop
 from ottla_broker.log.removal import Doomed, Housekeeper
 from ottla_broker.log.replacing import replace
@@ -305,11 +305,13 @@ class Log:
 
     # ------------------------------------------------------------------ reading
 
-    def read(self, offset: int, max_bytes: int, *, limit_offset: int, min_one: bool = True) -> Extent | None:
+    def read(
+        self, offset: int, max_bytes: int, *, limit_offset: int, min_one: bool = True, wait: bool = True
+    ) -> Extent | None:
         """Where the batches are from the one that holds `offset` on, below `limit_offset`; None if none are.
 
         At most `max_bytes`, but at least the first batch if `min_one`; never beyond the end of one segment.
-        The last batch may be cut off.
+        The last batch may be cut off. Without `wait`, `NotLoaded` if the indexes of a segment have to be read first.
         """
         if self.broken is not None:
             raise self._storage_error()
@@ -321,7 +323,7 @@ class Log:
         if offset >= limit_offset or offset == end:
             return None
         try:
-            return self._finder.find(self.segments, offset, max_bytes, limit_offset, end, min_one)
+            return self._finder.find(self.segments, offset, max_bytes, limit_offset, end, min_one, wait)
         except CorruptMessage:
             self.probe.corruptions += 1
             raise
@@ -595,4 +597,4 @@ class Log:
         return KafkaStorageError(f"{self.path} is offline: {self.broken}")
 
 
-__all__ = ["AppendInfo", "CleanStop", "Extent", "FoundTime", "Log"]
+__all__ = ["AppendInfo", "CleanStop", "Extent", "FoundTime", "Log", "NotLoaded"]

@@ -30,6 +30,14 @@ class Extent(NamedTuple):
     first_offset: int
 
 
+class NotLoaded(Exception):
+    """The indexes of a segment have to be read first, or even made anew: `segment.load()` does it, on any thread."""
+
+    def __init__(self, segment: Segment) -> None:
+        super().__init__(f"{segment!r} is not loaded")
+        self.segment = segment
+
+
 class ExtentFinder:
     __slots__ = ("_next",)
 
@@ -50,12 +58,15 @@ class ExtentFinder:
         limit_offset: int,
         end_offset: int,
         min_one: bool,
+        wait: bool,
     ) -> Extent | None:
         """Bytes from the batch that holds `offset` on; see `Log.read`. The offset is within the log."""
-        place = self._place(segments, offset)
+        place = self._place(segments, offset, wait)
         if place is None:
             return None
         segment, position, header = place
+        if not (wait or segment.is_loaded):
+            raise NotLoaded(segment)  # It was sealed since this reader was here.
         if header.base_offset >= limit_offset:
             return None
         size = segment.size
@@ -68,7 +79,9 @@ class ExtentFinder:
             room = self._cut(segment, position, header, max_bytes, min_one)
         return Extent(segment.file, position, room, header.base_offset) if room > 0 else None
 
-    def _place(self, segments: list[Segment], offset: int) -> tuple[Segment, int, BatchHeader] | None:
+    def _place(
+        self, segments: list[Segment], offset: int, wait: bool
+    ) -> tuple[Segment, int, BatchHeader] | None:
         known = self._next.get(offset)
         if known is not None:
             segment, position, read = known
@@ -79,6 +92,8 @@ class ExtentFinder:
         at = bisect_right(segments, offset, key=_base_of) - 1
         # A batch may be missing where compaction left a gap; then the next one that is there counts.
         for segment in segments[max(at, 0) :]:
+            if not (wait or segment.is_loaded):
+                raise NotLoaded(segment)
             found = segment.locate(offset)
             if found is not None:
                 return segment, *found

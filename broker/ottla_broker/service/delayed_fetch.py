@@ -1,7 +1,8 @@
 """One fetch: locate, perhaps wait, read. [S]
 
 Located first, read later: a fetch that has to wait for more data has not copied any. Waiting costs one callback per
-partition and one timer, and no task; a partition calls back when its high watermark moves.
+partition and one timer, and no task; a partition calls back when its high watermark moves. Who reads where nobody has
+lately finds indexes that are still on the disk: a thread loads them, and perhaps makes them anew from the log.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from ottla_broker.log.log import Extent
+from ottla_broker.log.log import Extent, Log, NotLoaded
+from ottla_broker.log.offset_index import BadIndex
+from ottla_broker.log.segment import Segment
 from ottla_broker.metrics import Metrics
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.partition import Partition
 from ottla_broker.requests import Fetched, FetchWant, Maybe
-from ottla_core.errors import KafkaStorageError, RequestError
+from ottla_core.errors import CorruptMessage, KafkaStorageError, RequestError
 from ottla_core.ids import TopicPartition
 from ottla_core.ports.offload import Offload
 
@@ -45,6 +48,7 @@ class DelayedFetch:
         "_metrics",
         "_offload",
         "_timer",
+        "_unloadable",
         "_wake_scheduled",
         "_wants",
     )
@@ -63,9 +67,34 @@ class DelayedFetch:
         self._wants = wants
         self._limits = limits
         self._wake_scheduled = False
+        #: Segments that a thread failed to load, and why.
+        self._unloadable: dict[Segment, RequestError | None] = {}
 
     def start(self) -> Maybe[list[Fetched]]:
-        located, satisfied = self._locate()
+        try:
+            located, satisfied = self._locate(wait=False)
+        except NotLoaded as cold:
+            return self._start_cold(cold.segment)
+        return self._go_on(located, satisfied)
+
+    async def _start_cold(self, segment: Segment) -> list[Fetched]:
+        while True:
+            try:
+                await self._offload.run(segment.load)
+            except CorruptMessage as damage:
+                self._unloadable[segment] = damage
+            except (OSError, ValueError, BadIndex):
+                # Retired meanwhile, or its disk fails: the log will know which.
+                self._unloadable[segment] = None
+            try:
+                located, satisfied = self._locate(wait=False)
+            except NotLoaded as cold:
+                segment = cold.segment
+                continue
+            answer = self._go_on(located, satisfied)
+            return answer if isinstance(answer, list) else await answer
+
+    def _go_on(self, located: list[_Located], satisfied: bool) -> Maybe[list[Fetched]]:
         if satisfied or self._limits.max_wait_s <= 0 or not self._wants:
             return self._read(located)
         return self._wait(located)
@@ -125,8 +154,12 @@ class DelayedFetch:
 
     # ------------------------------------------------------------------ locating and reading
 
-    def _locate(self) -> tuple[list[_Located], bool]:
-        """Where each wanted range lies; satisfied if enough bytes are there or an error has to be told."""
+    def _locate(self, *, wait: bool = True) -> tuple[list[_Located], bool]:
+        """Where each wanted range lies; satisfied if enough bytes are there or an error has to be told.
+
+        Without `wait`, `NotLoaded` when indexes have to be read for it. Who has waited for more reads at the end of
+        the log, where they are at hand.
+        """
         located: list[_Located] = []
         room, total, failed = self._limits.max_bytes, 0, False
         for want in self._wants:
@@ -136,9 +169,7 @@ class DelayedFetch:
                 partition.check_leader(want.leader_epoch)
                 limit = self._limit_of(partition)
                 # The first batch found is given whole even if it is over the limits, so that nobody is stuck.
-                extent = partition.log.read(
-                    want.offset, min(want.max_bytes, room), limit_offset=limit, min_one=total == 0
-                )
+                extent = self._find(partition.log, want, min(want.max_bytes, room), limit, total == 0, wait)
                 if extent is not None:
                     total += extent.size
                     room = max(0, room - extent.size)
@@ -147,6 +178,20 @@ class DelayedFetch:
                 failed = True
                 located.append(_Located(want.tp, partition, None, error, -1))
         return located, failed or total >= self._limits.min_bytes
+
+    def _find(
+        self, log: Log, want: FetchWant, room: int, limit: int, min_one: bool, wait: bool
+    ) -> Extent | None:
+        try:
+            return log.read(want.offset, room, limit_offset=limit, min_one=min_one, wait=wait)
+        except NotLoaded as cold:
+            if cold.segment not in self._unloadable:
+                raise
+            damage = self._unloadable[cold.segment]
+            if damage is not None:
+                self._metrics.log.corruptions += 1
+                raise damage from None
+            return log.read(want.offset, room, limit_offset=limit, min_one=min_one)
 
     def _limit_of(self, partition: Partition) -> int:
         return partition.stable_offset() if self._limits.read_committed else partition.high_watermark

@@ -1,0 +1,47 @@
+"""One broker's log folders, host and metrics around one compacted partition, on a simulated disk."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from uuid import UUID
+
+from broker.replication.cluster import InlineOffload
+from ottla_broker.controller.image import ClusterImage, PartitionImage, TopicImage
+from ottla_broker.log.dirs import LogDirs
+from ottla_broker.metrics import Metrics
+from ottla_broker.partition.host import PartitionHost
+from ottla_broker.partition.partition import ACKS_ALL, Partition
+from ottla_core.ids import TopicPartition
+from ottla_core.real.chance import RealChance
+from sim.batches import Rec, make_batch
+from sim.clock import ManualClock
+from sim.disk import SimDisk
+
+NOW_MS = 1_700_000_000_000
+TP = TopicPartition("t", 0)
+
+
+class World:
+    def __init__(self) -> None:
+        self.disk, self.metrics, self.clock = SimDisk(), Metrics(), ManualClock(NOW_MS)
+        self.disk.make_dirs("/data")
+        self.dirs = LogDirs(
+            self.disk, ["/data/log"], broker_id=1, chance=RealChance(), probe=self.metrics.log
+        )
+        self.dirs.open(now_ms=NOW_MS)
+        self.dirs.join_cluster("c")
+        self.host = PartitionHost(1, self.dirs, self.clock, InlineOffload(), self.metrics, lambda image: {})
+        state = PartitionImage((1,), leader=1, isr=(1,), revision=2)
+        config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+        topics = {"t": TopicImage("t", UUID(int=1), config, (state,), 2)}
+        self.host.admit(ClusterImage("c", 2, topics=MappingProxyType(topics)))
+
+    @property
+    def partition(self) -> Partition:
+        return self.host.find(TP)
+
+    def fill(self) -> None:
+        """Two records in a segment that is sealed then."""
+        for value in (b"1", b"2"):
+            self.partition.append(make_batch([Rec(b"k", value, NOW_MS)]), ACKS_ALL, NOW_MS)
+        self.partition.log.roll(NOW_MS)
