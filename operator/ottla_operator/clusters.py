@@ -126,7 +126,8 @@ class ClusterLook:
     ) -> Condition:
         up = sum(1 for pod in seen.pods if pod.ready)
         if up < spec.brokers:
-            reason = "Starting" if not isinstance(step, Restart) else "Rolling"
+            outdated = seen.settled and any(not pod.current for pod in seen.pods)
+            reason = "Rolling" if outdated else "Starting"
             return not_ready(reason, f"{up} of {spec.brokers} brokers are ready. {seen.trouble}".strip())
         if cluster is None:
             return not_ready("BrokersAway", "All pods are ready, but no broker answers.")

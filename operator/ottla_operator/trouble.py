@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-#: On its way, as every pod is for a moment.
-_UNDERWAY = ("ContainerCreating", "PodInitializing")
+#: On its way, as every pod is for a moment, or for ever: a volume or Secret that it waits for is named in events only.
+_UNDERWAY = "ContainerCreating"
 
 
 def first_trouble(pods: Iterable[Mapping[str, Any]]) -> str:
-    """Of the first of these pods that has any; empty if all are up or on their way."""
-    for pod in pods:
-        found = trouble_of(pod)
-        if found:
-            return f"{pod['metadata']['name']}: {found}"
-    return ""
+    """Of the first of these pods that has any, those that may just be on their way last; empty if all are up."""
+    said = [(pod["metadata"]["name"], found) for pod in pods if (found := trouble_of(pod))]
+    said.sort(key=lambda pair: pair[1].startswith(_UNDERWAY))
+    return ": ".join(said[0]) if said else ""
 
 
 def trouble_of(pod: Mapping[str, Any]) -> str:
@@ -26,8 +24,10 @@ def trouble_of(pod: Mapping[str, Any]) -> str:
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting") or {}
         reason = waiting.get("reason")
-        if not reason or reason in _UNDERWAY:
+        if not reason:
             continue
+        if reason == _UNDERWAY:
+            return _sentence(reason, "its events say what it waits for")
         ended = (container.get("lastState") or {}).get("terminated")
         if ended is not None:  # how it ended says more than how long Kubernetes waits before it tries again
             return _sentence(reason, f"the last one ended with code {ended.get('exitCode')}")

@@ -340,6 +340,26 @@ async def test_brokers_are_replaced_one_by_one_and_the_controller_last(running: 
     assert running.condition("Cluster", "main") == ("True", "AsWanted")
 
 
+async def test_pods_that_never_came_up_are_replaced_without_a_flood_of_events(running: World) -> None:
+    """As after a Secret that was misspelled: the reason does not change with every look."""
+    settle(running, "r2")
+    for number in range(3):
+        pod(running, number, ready=False)
+    look = ClusterLook(running.tools, Images("b:1", "e:1"))
+    running.kube.events.clear()
+    for number in range(3):
+        await look.look(("shop", "main"))
+        running.sync("Cluster", "main")
+        pod(running, number, ready=False)  # it takes its time to go
+        running.kube.find("Pod", f"main-broker-{number}")["metadata"]["deletionTimestamp"] = "now"
+        await look.look(("shop", "main"))
+        running.sync("Cluster", "main")
+        pod(running, number, revision="r2", ready=False)
+    await look.look(("shop", "main"))
+    reasons = [reason for reason, _ in running.kube.events]
+    assert [each for each in reasons if each != "Restarting"] == ["Rolling", "Starting"]
+
+
 async def test_no_broker_is_replaced_while_replicas_lag(running: World) -> None:
     settle(running, "r2")
     await running.brokers.do(CreateTopic("orders", 1, 3, {}))

@@ -22,7 +22,7 @@ def waiting(reason: str, message: str | None = None, ended: int | None = None) -
     [
         ({}, ""),
         ({"containerStatuses": [{"state": {"running": {}}}]}, ""),
-        (waiting("ContainerCreating"), ""),
+        (waiting("ContainerCreating"), "ContainerCreating: its events say what it waits for."),
         (waiting("ErrImageNeverPull"), "ErrImageNeverPull."),
         (waiting("ImagePullBackOff", 'Back-off pulling image "x"'), 'ImagePullBackOff: Back-off pulling image "x".'),
         (
@@ -53,3 +53,4 @@ def test_the_first_that_has_any_is_named() -> None:
     well, ill = pod("a"), pod("b", **waiting("ErrImagePull"))
     assert first_trouble([well, ill, pod("c", **waiting("ErrImagePull"))]) == "b: ErrImagePull."
     assert first_trouble([well]) == ""
+    assert first_trouble([pod("d", **waiting("ContainerCreating")), ill]) == "b: ErrImagePull."
