@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sim.world import Machine, World
 
 _AT_ONCE_MAX = 3
+_WRITE_ERRORS = (("append", errno.ENOSPC), ("append", errno.EIO), ("sync", errno.EIO))
 
 
 class Budget:
@@ -168,11 +169,14 @@ class Faults:
         return await (self._pause if self._chance.below(2) else self._paused_out)(other, seconds)
 
     async def _write_error(self, machine: Machine, seconds: float) -> bool:
-        """A log cannot be written once: its directory is offline until the process is started again."""
+        """A log cannot be written or synced once: its directory is offline until the process is started again.
+
+        A sync that fails is final: what it had to write can be read on, and no later one writes it.
+        """
         if machine.process is None:
             return False
-        code = errno.ENOSPC if self._chance.below(2) else errno.EIO
-        machine.disk.fail("append", ".log", code)
+        operation, code = _WRITE_ERRORS[self._chance.below(len(_WRITE_ERRORS))]
+        machine.disk.fail(operation, ".log", code)
         await self._world.clock.sleep(seconds * 0.5)
         return await self._kill(machine, seconds * 0.2)
 

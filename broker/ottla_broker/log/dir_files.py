@@ -10,12 +10,16 @@ from any method means that the directory has failed; the owner takes it offline.
   that a death left behind are then those of another topic id, and not believed.
 * D4: a torn directory stays torn, whatever lives die on it, until the cluster has been told: only then is it noted
   under which boot it was opened.
+* D5: a directory that has failed leaves a note of it. At the next start it is torn, whatever it looks like, and what
+  is not known to be durable is written anew (`renewing.py`): after a failed fsync the page cache shows what no later
+  one will write.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -48,6 +52,8 @@ CLEAN_STOP = ".kafka_cleanshutdown"
 BOOT_ID = "boot-id"
 #: The topic id of each partition whose marks the checkpoints hold.
 CHECKPOINT_IDS = "checkpoint-topic-ids"
+#: There if the directory has failed while it was used (D5).
+FAILED = "failed"
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 _NAME_BYTES_MAX = 255
@@ -79,6 +85,8 @@ class LogDir:
         self.is_known = False
         #: The tail of its logs may be missing (design rule 2): no clean stop, and the machine was restarted since.
         self.is_torn = False
+        #: It has failed in an earlier life (D5).
+        self.has_failed = False
         self.folders: dict[TopicPartition, Folder] = {}
         self.recovery_points: Offsets = {}
         self.log_starts: Offsets = {}
@@ -133,16 +141,31 @@ class LogDir:
             self.clean = self._read_clean_stop()
             self._disk.remove(f"{self.path}/{CLEAN_STOP}")  # D1
             self._disk.sync_dir(self.path)
-        self.is_torn = self.identity is not None and not was_clean and (not boot_id or before != boot_id)
+        self.has_failed = FAILED in names
+        if self.has_failed:
+            self.clean, was_clean = {}, False
+        is_same_boot = bool(boot_id) and before == boot_id and not self.has_failed
+        self.is_torn = self.identity is not None and not was_clean and not is_same_boot
         self._boot_id = boot_id if before != boot_id else None
         if not self.is_torn:
             self.note_boot()
 
     def note_boot(self) -> None:
-        """D4."""
+        """D4, and the end of D5."""
         if self._boot_id is not None:
             self._disk.write_file(f"{self.path}/{BOOT_ID}", self._boot_id)
             self._boot_id = None
+        if self.has_failed:
+            self._disk.remove(f"{self.path}/{FAILED}")
+            self.has_failed = False
+
+    def note_failure(self) -> None:
+        """D5. Not synced: after a power loss the directory is torn anyway, and the page cache empty."""
+        if self.identity is not None:
+            with suppress(
+                OSError
+            ):  # Where nothing can be written, nothing can be used at the next start either.
+                self._disk.write_file(f"{self.path}/{FAILED}", b"", sync=False)
 
     def join(self, identity: DirectoryIdentity) -> None:
         """Make a new directory part of a cluster, or check that it is."""

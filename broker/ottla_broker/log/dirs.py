@@ -18,6 +18,7 @@ from ottla_broker.log.checkpoint import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_ST
 from ottla_broker.log.dir_files import Folder, ForeignDirectory, LogDir
 from ottla_broker.log.log import Log
 from ottla_broker.log.properties import DirectoryIdentity
+from ottla_broker.log.renewing import write_anew
 from ottla_broker.metrics import LogProbe
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.errors import CorruptMessage, KafkaStorageError
@@ -252,6 +253,8 @@ class LogDirs:
 
     def _load(self, log_dir: LogDir, tp: TopicPartition, config: TopicConfig, now_ms: int) -> Log:
         facts, point = log_dir.clean.pop(tp, None), log_dir.recovery_points.get(tp, 0)
+        if log_dir.has_failed:
+            write_anew(self._disk, log_dir.folders[tp].path, point)
         log = Log.open(
             self._disk,
             log_dir.folders[tp].path,
@@ -308,6 +311,7 @@ class LogDirs:
         if log_dir.error is not None:
             return
         log_dir.error = error
+        log_dir.note_failure()
         for tp, log in list(self._logs.items()):
             if self._dir_of.get(tp) is log_dir:
                 log.mark_broken(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from uuid import UUID
 
 import pytest
@@ -22,7 +23,7 @@ from ottla_core.ids import TopicPartition
 from ottla_core.ports.disk import Disk
 from ottla_core.real.chance import RealChance
 from sim.batches import Rec, make_batch
-from sim.disk import SimDisk
+from sim.disk import SimDisk, Stopped
 from sim.places import Place
 
 NOW_MS = 1_700_000_000_000
@@ -363,3 +364,70 @@ def test_a_torn_directory_stays_torn_until_the_cluster_knows_it() -> None:
     dirs.note_admitted()
     disk.kill()
     assert start(disk, path).torn == ()
+
+
+def on_one_boot() -> SimDisk:
+    disk = SimDisk()
+    disk.make_dirs("/proc/sys/kernel/random")
+    disk.write_file("/proc/sys/kernel/random/boot_id", b"first")
+    return disk
+
+
+def test_a_directory_that_has_failed_is_torn_until_the_cluster_knows_it() -> None:
+    """Rule 2: a write error, too, may have cost a log its tail, if the kernel needs the memory of its pages."""
+    disk, path = on_one_boot(), "/data/log"
+    log = start(disk, path).get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+    log.append(BATCH, leader_epoch=0, now_ms=NOW_MS)
+    disk.fail("sync", ".log")
+    with pytest.raises(KafkaStorageError):
+        log.flush()
+    disk.kill()
+    for _ in range(2):
+        dirs = start(disk, path)
+        assert dirs.torn == dirs.ids
+        assert dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS).end_offset == 3
+        disk.kill()
+    start(disk, path).note_admitted()
+    disk.kill()
+    assert start(disk, path).torn == ()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_failed_fsync_left_in_memory_is_durable_after_the_next_one(seed: int) -> None:
+    """The kernel takes the pages of a failed fsync for clean: a later one succeeds, and writes them as little."""
+    disk, path = on_one_boot(), "/data/log"
+    log = start(disk, path).get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+    log.append(BATCH, leader_epoch=0, now_ms=NOW_MS)
+    disk.fail("sync", ".log")
+    with pytest.raises(KafkaStorageError):
+        log.flush()
+    disk.kill()
+
+    dirs = start(disk, path)
+    log = dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+    more = make_batch([Rec(b"k", b"v", NOW_MS)], producer_id=1, epoch=0, sequence=3)
+    log.append(more, leader_epoch=0, now_ms=NOW_MS)
+    log.flush()
+    dirs.checkpoint_work()()
+    disk.crash(RealChance(seed))
+
+    log = start(disk, path).get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+    assert log.end_offset == 4
+    assert log.read(0, 1 << 20, limit_offset=4) is not None
+
+
+def test_a_death_while_files_are_written_anew_costs_nothing() -> None:
+    path = "/data/log"
+    for operations in range(12):
+        disk = on_one_boot()
+        log = start(disk, path).get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+        log.append(BATCH, leader_epoch=0, now_ms=NOW_MS)
+        disk.fail("sync", ".log")
+        with pytest.raises(KafkaStorageError):
+            log.flush()
+        disk.kill()
+        disk.stop_after(operations, RealChance(operations))
+        with suppress(Stopped):
+            start(disk, path)
+        disk.kill()
+        assert start(disk, path).get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS).end_offset == 3
