@@ -42,7 +42,7 @@ second-look:
 	$(bin)/pytest --last-failed --last-failed-no-failures none -m "integration or java" tests
 
 .PHONY: check
-check: ## format, lint, types, import contracts, tidy, units and properties
+check: ## format, lint, types, import contracts, tidy, units and properties; under a minute on two cores
 	@scripts/setup.sh
 	@$(MAKE) --no-print-directory --jobs=2 static quick
 
@@ -53,7 +53,8 @@ static:
 	$(bin)/lint-imports
 	$(bin)/mypy
 
-# A fifth of the tries of property tests, and no simulated worlds: `make test` has all of both.
+# A fifth of the tries of property tests and of the seeds of the heaviest others (tests/budget.py), and no simulated
+# worlds: `make test` has all of it.
 .PHONY: quick
 quick:
 	$(bin)/pytest $(PARALLEL) --hypothesis-profile=quick -m "$(UNITS)" --ignore=tests/sim tests
