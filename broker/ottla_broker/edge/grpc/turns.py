@@ -87,6 +87,11 @@ class Turn:
         self._turns = turns
         self.end = end
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether others stand in line."""
+        return self._turns.waiting > 0
+
     def take(self) -> asyncio.Event | None:
         """Before each read: None if it may be opened now, else what to wait for."""
         return self._turns.take(self)
