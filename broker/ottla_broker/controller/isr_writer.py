@@ -3,7 +3,9 @@
 Each broker has one; the leaders on it call `propose`. A follower that dies concerns all its leaders at once,
 so what is proposed within one turn of the loop travels together, as branches that win or lose on their own.
 
-* W1 (rule 5): a branch compares the partition's mod revision, and `members/<id>` of everybody it adds.
+* W1 (rules 1 and 5): a branch compares the partition's mod revision, and of everybody it adds `members/<id>` and the
+  registration. Else one that has come back torn could be added between the controller's look at the partition, which
+  did not count on it then, and its admission.
 * W2 (rule 6): a reply that was lost is no outcome. The same compare-and-set is sent again: of all attempts
   at most one can win, and when one has lost, the key shows what holds.
 * W3 (rule 8): who is not admitted, about to stop, or has lost the partition's log directory, is not added.
@@ -32,6 +34,7 @@ from ottla_core.ports.store import (
     BRANCHES_MAX,
     Branch,
     Compare,
+    CreateRevisionIs,
     MetadataStore,
     ModRevisionIs,
     Put,
@@ -81,8 +84,10 @@ class IsrWriter:
         if self._metadata.refusal is not None or not _may_be_added(image, added, topic_id, partition):
             return expected  # Nothing was sent: rule 18, or W3.
         key = keys.partition(topic_id, partition)
-        guard = [ModRevisionIs(key, expected.revision)]
-        guard += [ModRevisionIs(keys.member(r), image.members[r].revision) for r in added]
+        guard: list[Compare] = [ModRevisionIs(key, expected.revision)]
+        for r in added:
+            guard.append(ModRevisionIs(keys.member(r), image.members[r].revision))
+            guard.append(CreateRevisionIs(keys.broker(r), image.brokers[r].revision))
         outcome = asyncio.get_running_loop().create_future()
         wanted = replace(expected, isr=isr, elr=elr, dropped=())
         self._waiting.append(_Proposal(key, wanted, tuple(guard), outcome))

@@ -43,8 +43,8 @@ from ottla_broker.replication.lineage import agrees
 from ottla_broker.replication.watermark import UNKNOWN, committed
 from ottla_core.errors import invariant
 
-#: Who enters in one proposal: each is a compare of the transaction, of which etcd takes a few per branch.
-_JOIN_MAX = 2
+#: Who enters in one proposal: each is two compares of the transaction, and etcd takes three per branch.
+_JOIN_MAX = 1
 
 
 class Position(NamedTuple):

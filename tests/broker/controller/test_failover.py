@@ -214,6 +214,48 @@ async def test_a_broker_that_returns_catches_up_before_it_is_counted(world: SimW
     assert all(3 not in p.isr and p.leader != 3 for p in states(again))
 
 
+async def test_rule_1_nobody_is_added_by_the_word_of_its_former_life(world: SimWorld) -> None:
+    """A leader's write is under way for so long that whom it adds comes back meanwhile, without the log's tail."""
+    one, two, three_ = await three(world, NewTopic("a", assignments=((2, 3, 1),)))
+    await shrink(world, two, "a", (2, 1))
+    await world.until(lambda: states(one)[0].isr == (2, 1), 2)
+    world.store_of(two).before = proposal = _Gate()
+    topic = two.image.topics["a"]
+    adding = asyncio.ensure_future(
+        two.isr_writer.propose(topic.id, 0, expected=topic.partitions[0], isr=(2, 3, 1))
+    )
+    await world.clock.settle()
+    await three_.kill()
+    again = world.node(3, torn=True)
+    # The controller has looked at the partition, which does not count on 3, and is about to admit it.
+    world.store_of(one).before = admission = _Gate()
+    starting = asyncio.ensure_future(again.start())
+    await world.until(lambda: bool(admission.waiting))
+    proposal.open()
+    made = await done(world, adding)
+    admission.open()
+    await done(world, starting)
+    await world.until(lambda: one.image.is_admitted(3, again.registration.broker.incarnation))
+    assert made == topic.partitions[0]
+    assert [p.isr for p in states(one)] == [(2, 1)]
+
+
+class _Gate:
+    """Transactions wait here until it is opened."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self._opened = asyncio.Event()
+
+    async def __call__(self, operation: str) -> None:
+        if operation == "transact":
+            self.waiting += 1
+            await self._opened.wait()
+
+    def open(self) -> None:
+        self._opened.set()
+
+
 async def test_a_quick_restart_moves_leaders_but_keeps_the_in_sync_set(world: SimWorld) -> None:
     one, _two, three_ = await three(world, NewTopic("a", 3, 3))
     await three_.kill()
