@@ -2,7 +2,8 @@
 
 After a restore from an old backup, or with a fresh etcd under an old cluster, the store's revision or
 cluster id is not the one that this broker kept on disk. Acting on it could hand out epochs and ids a second
-time, so the broker changes nothing, says so, and waits for `ottla cluster recover` (design rule 18).
+time, so the broker changes nothing, says so, and waits for a person (design rule 18). There is no command that raises
+epochs and ids above all disks' yet, so the sentences below name the ways that there are.
 """
 
 from __future__ import annotations
@@ -23,18 +24,20 @@ def lost_history(seen: Seen, cluster_id: str, revision: int) -> str | None:
     """A sentence if the store is behind what was seen, else None. `cluster_id` "": the store has none."""
     if seen.cluster_id and not cluster_id:
         return (
-            f"The metadata store has no cluster id, but this broker belongs to cluster {seen.cluster_id}: "
-            "the store was emptied or replaced. Restore it, or run `ottla cluster recover`."
+            f"The metadata store has no cluster id, but this broker belongs to cluster {seen.cluster_id}: the store "
+            "was emptied or replaced, or etcd.endpoints or cluster.name lead elsewhere. Nothing is changed until "
+            "etcd's newest backup is restored, or the setting corrected, and the broker restarted."
         )
     if seen.cluster_id and cluster_id != seen.cluster_id:
         return (
             f"The metadata store belongs to cluster {cluster_id}, but this broker to {seen.cluster_id}: "
-            "it points at another cluster's store, or uses another cluster's disk."
+            "it points at another cluster's store, or uses another cluster's disk. Nothing is changed."
         )
     if revision < seen.revision:
         return (
-            f"The metadata store is at revision {revision}, but this broker has seen {seen.revision}: "
-            "it was restored from an older backup. Run `ottla cluster recover` to go on from here."
+            f"The metadata store is at revision {revision}, but this broker has seen {seen.revision}: it was "
+            "restored from an older backup, which knows nothing of what was decided since. Nothing is changed until "
+            f"a backup that reaches revision {seen.revision} is restored and the broker restarted."
         )
     return None
 

@@ -4,7 +4,8 @@ Each broker has one. `load` (or the first turn of `run`) reads everything, `run`
 compacted, silent or broken watch is not resumed but read again and compared (design rule 18): only a new
 read shows whether the store went back to an older backup. If it did, or belongs to another cluster, the
 image stays as it is, `refusal` says why, and `on_refusal` is told; it is for the broker to stop changing
-anything.
+anything. It stays so for the life of the process: that the store's numbers grow past ours later, because
+somebody who had seen less goes on from the backup, makes what it holds no less wrong.
 
 Subscribers are called on the loop, in order, with the old and the new image; what did not change is the
 same object in both. It must never write to the store.
@@ -98,6 +99,8 @@ class Metadata:
         StoreError when the store is away, LostHistory when it is behind what was seen.
         """
         async with self._reading:
+            if self.refusal is not None:
+                raise LostHistory(self.refusal)
             before = self._image
             snapshot = await self._store.scan("")
             self._check_history(before, snapshot)
@@ -165,11 +168,10 @@ class Metadata:
         except keys.BadValue as error:
             raise StoreError(str(error)) from None
         refusal = lost_history(seen, cluster_id, snapshot.revision)
-        if refusal != self.refusal:
-            self.refusal = refusal
-            if refusal is not None and self._on_refusal is not None:
-                self._on_refusal(refusal)
         if refusal is not None:
+            self.refusal = refusal
+            if self._on_refusal is not None:
+                self._on_refusal(refusal)
             raise LostHistory(refusal)
 
     def _take_over(self, revision: Revision) -> None:
