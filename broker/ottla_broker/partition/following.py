@@ -138,7 +138,7 @@ class Following:
             high_watermark=partition.high_watermark,
         )
         log.truncate_to(offset, now_ms=partition.wall_ms())
-        self._clamp()
+        partition.note_cut()
 
     def _restart(self, offset: int) -> None:
         partition = self._partition
@@ -146,9 +146,4 @@ class Following:
             "log begins anew", partition=str(partition.tp), at=offset, end_offset=partition.log.end_offset
         )
         partition.log.restart_at(offset, now_ms=partition.wall_ms())
-        self._clamp()
-
-    def _clamp(self) -> None:
-        partition = self._partition
-        log = partition.log
-        partition.high_watermark = max(log.start_offset, min(partition.high_watermark, log.end_offset))
+        partition.note_cut()

@@ -73,6 +73,10 @@ class GroupCommit:
         """Whether the acknowledgement of `last_offset` has to wait for a flush."""
         return self._log.recovery_point <= last_offset < self._barrier
 
+    def cut(self, end_offset: int) -> None:
+        """The log ends there now: what is written behind that is new, and waits only if it asks for it itself."""
+        self._barrier = min(self._barrier, end_offset)
+
     def stop(self) -> None:
         """Begin nothing more; a flush under way ends by itself."""
         if self._timer is not None:

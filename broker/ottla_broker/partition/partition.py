@@ -295,6 +295,12 @@ class Partition:
         log = self.log
         return log.recovery_point if log.config.flush_before_ack else log.end_offset
 
+    def note_cut(self) -> None:
+        """The log was cut, or begins anew: no mark of it lies behind its end."""
+        log = self.log
+        self.high_watermark = max(log.start_offset, min(self.high_watermark, log.end_offset))
+        self._commit.cut(log.end_offset)
+
     def wall_ms(self) -> int:
         return self._clock.wall_ms()
 

@@ -250,3 +250,23 @@ async def test_the_high_watermark_never_goes_back_through_any_of_it() -> None:
         records = await world.agree()
         assert [r for r in records if r != "perhaps"] == acknowledged
         assert all(seen == sorted(seen) for seen in marks.values())
+
+
+async def test_what_a_cut_took_away_makes_nobody_wait_for_a_flush() -> None:
+    async with cluster(flush_messages="5") as world:
+        leader = world.nodes[1]
+        for other in (2, 3):
+            await world.nodes[other].kill()
+        for number in range(5):
+            leader.append(f"lost {number}", acks=1)
+        await world.until(lambda: leader.partition.log.recovery_point == 5)
+        world.elect(2, isr=(2, 3))
+        for other in (2, 3):
+            await world.start(other)
+        await world.until(lambda: leader.partition.log.end_offset == 0, what="cut")
+        await world.in_sync(1, 2, 3)
+        world.elect(1)
+        await world.leads(1)
+        # Far from the fifth record since the last flush, and the old fifth is no more.
+        await leader.write("new", acks=1, timeout_s=1.0)
+        assert await world.agree() == ["new"]
