@@ -10,7 +10,8 @@ the next one; so frames are small when there is little to do and large under loa
   follower's memory, and makes frames grow with the load: a small message costs gRPC as much as a large one.
 * S3 (rule 12): followers outside the ISR take turns in what is left of a frame after those inside it, and have
   their own, smaller bound of bytes under way. So what the in-sync wait behind is at most that, never a window full.
-* S4: batches are read from the page cache; what is not there is read by a thread while the others go on.
+* S4: batches are read from the page cache; what is not there is read by a thread while the others go on. A read that
+  fails is tried again after a pause: it holds up its own partition, and nobody else's.
 * S5: a new high watermark is sent within `_WATERMARK_S`, with batches if there are any, else by itself.
 
 What the positions mean is the leader machine's part; this file must never decide that something is committed.
@@ -61,6 +62,8 @@ _HELPING_BYTES = 256 * 1024
 #: How long a high watermark waits for batches to travel with. Nobody reads from followers, and who is elected learns
 #: it from the others' positions; a frame of its own for each would double the number of frames under steady load.
 _WATERMARK_S = 0.025
+#: Between attempts to read what the disk did not give.
+_REREAD_S = 1.0
 #: Without anything else to say, a sign of life; and no sign from the follower for so long ends the stream.
 BEAT_S = 1.0
 SILENCE_S = 10.0
@@ -468,7 +471,7 @@ class FollowStream:
                 extent = log.read(offset, room, limit_offset=log.end_offset)
                 if extent is None:
                     return None
-                records = extent.file.read_cached(extent.position, extent.size)
+                records = _cached(extent)
                 if records is None:
                     self._read_cold(sending, extent)
                     return None
@@ -495,14 +498,25 @@ class FollowStream:
         task.add_done_callback(self._reads.pop)
 
     async def _wait_for_disk(self, sending: Sending, extent: Extent) -> None:
-        wanted = sending.next_offset
+        wanted, data = sending.next_offset, b""
         try:
             data = await self._around.offload.run(lambda: extent.file.read(extent.position, extent.size))
-        except (OSError, ValueError) as error:
-            _log.warning("a cold read for a follower failed", reason=str(error))
-            data = b""
+        except ValueError:
+            pass  # Closed meanwhile: its segment is gone, and the next look finds what is there now.
+        except OSError as error:
+            key = sending.led.key.hex()
+            _log.error("a read for a follower failed, it is tried again", key=key, reason=str(error))
+            await self._around.clock.sleep(_REREAD_S)
         sending.is_reading = False
         if not sending.is_ended and sending.next_offset == wanted:
             sending.cold = data or None
         if not sending.is_ended:
             sending.mark()
+
+
+def _cached(extent: Extent) -> Buffer | None:
+    """From the page cache; None if a thread has to read it, and find out what is wrong with it."""
+    try:
+        return extent.file.read_cached(extent.position, extent.size)
+    except OSError:
+        return None

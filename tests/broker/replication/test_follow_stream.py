@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+from collections.abc import Callable
+from typing import TypeVar
 from uuid import UUID
 
+import pytest
+
 from broker.replication.cluster import TOPIC_ID, Cluster, cluster
+from ottla_broker.replication import follow_stream
 from ottla_broker.replication import follow_wire as wire
 from ottla_broker.replication.follow_wire import PositionEntry, Says
 from ottla_core.ports.peers import FollowLink
 from sim.batches import read_batches
+from sim.disk import SimFile
 from sim.peers import SimPeers
 
+T = TypeVar("T")
 KEY = wire.partition_key(TOPIC_ID, 0)
 
 
@@ -85,3 +93,47 @@ async def test_a_follower_that_begins_again_is_sent_everything_again() -> None:
         leader.append("b")
         await follower.report(Says.WANT, 0)
         assert await follower.lengths() == [1, 1]
+
+
+class BadThread:
+    """Work that blocks fails, until it is mended."""
+
+    def __init__(self) -> None:
+        self.attempts, self.is_mended = 0, False
+
+    async def run(self, work: Callable[[], T]) -> T:
+        self.attempts += 1
+        await asyncio.sleep(0)
+        if not self.is_mended:
+            raise OSError(errno.EIO, "bad sector")
+        return work()
+
+
+def _bad_sector(file: SimFile, position: int, size: int) -> bytes | None:
+    raise OSError(errno.EIO, "bad sector")
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+async def test_a_read_that_fails_is_tried_again_after_a_pause(
+    is_cold: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither does the stream end, which carries all other partitions as well, nor is the disk asked without end."""
+    monkeypatch.setattr(follow_stream, "_REREAD_S", 0.2, raising=False)
+    async with cluster() as world:
+        leader, thread = world.nodes[1], BadThread()
+        await world.nodes[2].kill()
+        await leader.write("both are here", acks=1)
+        await world.until(lambda: world.nodes[3].partition.log.end_offset == 1)
+        leader.server._around = leader.server._around._replace(offload=thread)
+        follower = await followed_by_hand(world)
+        assert await follower.lengths() == [13]
+        await follower.report(Says.HAVE, 1)
+        if is_cold:
+            leader.disk.cold = True
+        else:
+            monkeypatch.setattr(SimFile, "read_cached", _bad_sector)
+        leader.append("a")
+        assert await follower.lengths(0.3) == []
+        assert 1 <= thread.attempts <= 3
+        thread.is_mended = True
+        assert await follower.lengths() == [1]
