@@ -20,14 +20,14 @@ from sim.campaign import FAULTS_S, Verdict, run_seed
 TRACE_LINES = 50
 
 
-def told(verdict: Verdict) -> str:
-    """A failure, for a person."""
+def told(verdict: Verdict, kind_of_world: str = "") -> str:
+    """A failure, for a person. `kind_of_world`: the options without which this seed is another world."""
     cause = verdict.failure.__cause__ if verdict.failure is not None else None
     lines = [
         *verdict.trace[-TRACE_LINES:],
         *(traceback.format_exception(cause) if cause is not None else ()),
         f"seed {verdict.seed} failed at {verdict.virtual_s:.3f} virtual seconds: {verdict.failure}",
-        f"again: make sim SEED={verdict.seed}",
+        f"again: make sim SEED={verdict.seed}" + (f' SIM="{kind_of_world}"' if kind_of_world else ""),
     ]
     return "\n".join(lines)
 
@@ -62,7 +62,8 @@ def main(arguments: Sequence[str]) -> int:
     run = partial(run_seed, faults_s=options.faults_s, nemesis=options.nemesis)
     for verdict in verdicts(run, seeds, options.processes):
         if verdict.failure is not None:
-            print(told(verdict))
+            nemesis = f" --nemesis '{options.nemesis}'" if options.nemesis else ""
+            print(told(verdict, f"--faults-s {options.faults_s:g}{nemesis}"))
             return 1
         if options.digest:
             print(verdict.seed, verdict.digest)

@@ -109,7 +109,7 @@ class Campaign:
         await self.until(self._is_same, CONVERGE_S, "all replicas have the same")
         world.checkers.poll()
         try:
-            world.checkers.check_end(await self.workload.everything())
+            world.checkers.check_end(await self.workload.everything(CONVERGE_S))
         except (RequestError, Unreachable) as error:
             raise Violation(f"I9 cannot be read after the faults: {error!r}") from error
 

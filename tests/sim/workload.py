@@ -274,16 +274,28 @@ class Workload:
         states = (state for spot, state in self._world.states().items() if spot.tp == tp)
         return process is not None and any(state.leader == process.id for state in states)
 
-    async def everything(self) -> dict[Spot, dict[int, bytes]]:
-        """All that is readable now."""
+    async def everything(self, limit_s: float) -> dict[Spot, dict[int, bytes]]:
+        """All that is readable now. As clients do, it asks again where a leadership has just moved."""
         logs: dict[Spot, dict[int, bytes]] = {}
+        deadline = self._world.clock.monotonic() + limit_s
         for spot in self.open_partitions():
             log = logs.setdefault(spot, {})
-            while found := {
-                k: v for k, v in (await self.fetch(spot.tp, len(log), 0.0))[1].items() if k >= len(log)
-            }:
+            while found := await self._beyond(spot.tp, len(log), deadline):
                 log.update(found)
         return logs
+
+    async def _beyond(self, tp: TopicPartition, offset: int, deadline: float) -> dict[int, bytes]:
+        """What is there from an offset on."""
+        while True:
+            try:
+                _, found = await self.fetch(tp, offset, 0.0)
+            except (RequestError, Unreachable) as error:
+                final = isinstance(error, RequestError) and not error.retriable
+                if final or self._world.clock.monotonic() > deadline:
+                    raise
+                await self._world.clock.sleep(0.1)
+            else:
+                return {at: value for at, value in found.items() if at >= offset}
 
     def open_partitions(self) -> list[Spot]:
         """Those that clients may write and read."""
