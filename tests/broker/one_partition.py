@@ -34,7 +34,8 @@ class World:
         state = PartitionImage((1,), leader=1, isr=(1,), revision=2)
         config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
         topics = {"t": TopicImage("t", UUID(int=1), config, (state,), 2)}
-        self.host.admit(ClusterImage("c", 2, topics=MappingProxyType(topics)))
+        self.image = ClusterImage("c", 2, topics=MappingProxyType(topics))
+        self.host.admit(self.image)
 
     @property
     def partition(self) -> Partition:

@@ -5,9 +5,8 @@ waits for it and no thread is held for long:
 
 1. `Cleaning.begin` on the loop takes what it needs to know from the log.
 2. `step` on an offload thread, again and again while it gives True, works on a bounded piece each time.
-3. `finish` on the loop swaps the new segments in, unless the log has moved on underneath; then `abandon`
-  removes
-   what was made, as it does after an error.
+3. `finish` on the loop swaps the new segments in, one after the other, unless the log has moved on underneath. What
+   it yields blocks and runs on a thread. `abandon` removes what was made and is not wanted, as it does after an error.
 
 New segments are written under the suffix `.cleaned`, which recovery throws away, and synced before they are
 swapped in: the old ones are removed on the strength of the new.
@@ -17,7 +16,7 @@ Batches are checked before anything is copied: damage is reported, never copied 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ottla_broker.log.compaction import (
@@ -68,6 +67,8 @@ class _Source(NamedTuple):
     segment: Segment
     file: File
     facts: CleanableSegment
+    #: As often it had been cut: its size may be the same again.
+    cuts: int
 
 
 class Cleaning:
@@ -131,32 +132,39 @@ class Cleaning:
         if due is None:
             return None
         sources = [
-            _Source(segment, segment.file, fact)
+            _Source(segment, segment.file, fact, segment.cuts)
             for segment, fact in zip(log.segments, facts, strict=True)
             if fact.end_offset <= due.end_offset
         ]
         return cls(log, due, sources, now_ms, key_map_bytes)
 
+    @property
+    def is_outdated(self) -> bool:
+        """Segments that it works on were cut off or removed: errors mean nothing, the next round begins anew."""
+        return any(s.segment.is_retired or s.segment.cuts != s.cuts for s in self._sources)
+
     def step(self) -> bool:
         """Do a bounded piece of work; False when there is nothing left but `finish`. Blocks on the disk."""
         return next(self._work, None) is not None
 
-    def finish(self, log: Log, now_ms: int) -> int:
-        """Swap the new segments in; gives the offset at which the next round begins.
+    def finish(self, log: Log, now_ms: int) -> Iterator[Callable[[], None]]:
+        """Swap the new segments in; afterwards `end_offset` is where the next round begins. See `Log.replace_segments`
+        for what it yields.
 
         If the log was cut or lost segments in the meantime, the affected swaps are dropped: the next round
         does them again.
         """
-        sealed = {id(segment) for segment in log.segments[:-1]}
-        sizes = {id(source.segment): source.facts.size_bytes for source in self._sources}
-        for number, (old, new) in enumerate(self._swaps):
-            if not all(id(s) in sealed and s.size == sizes[id(s)] for s in old):
-                self._swaps = self._swaps[number:]
-                self.abandon()
-                return min(self.end_offset, old[0].base_offset)
-            log.replace_segments(old, [new], now_ms=now_ms)
-        self._swaps.clear()
-        return self.end_offset
+        cuts = {id(source.segment): source.cuts for source in self._sources}
+        while self._swaps:
+            old, new = self._swaps[0]
+            sealed = {id(segment) for segment in log.segments[:-1]}
+            done = False
+            if all(id(s) in sealed and s.cuts == cuts[id(s)] for s in old):
+                self._swaps.pop(0)  # From here on it is the log's.
+                done = yield from log.replace_segments(old, new, now_ms=now_ms)
+            if not done:
+                self.end_offset = min(self.end_offset, old[0].base_offset)
+                yield self.abandon
 
     def abandon(self) -> None:
         """Remove what was made and not swapped in."""

@@ -7,7 +7,8 @@ Called once, before segments are loaded. Kafka's rules, by suffix:
 * `.swap`: compaction had finished, and was replacing segments by it. The replacement is completed: segments
   it covers go, then it takes its final name. Safe to repeat at any point, because its files were synced
   before they got this suffix.
-* `.swap` at or behind a `.cleaned`: several segments were to come in together and not all were ready. None do.
+* `.swap` at or behind a `.cleaned`: not all of it was ready, or it was called off. It goes, and then the `.cleaned`: a
+  death in between must not leave something that looks finished.
 
 Small files are replaced through `.tmp`; a `.tmp` that is still there was never the truth.
 """
@@ -40,14 +41,17 @@ def settle(disk: Disk, folder: str, names: list[str]) -> list[str]:
     cleaned = [p.base_offset for p in parsed.values() if p is not None and p.suffix == CLEANED]
     first_unfinished = min(cleaned, default=None)
     swaps: list[FileName] = []
+    unwanted: list[str] = []
     for name, parts in parsed.items():
         if parts is None:
             if name.endswith(".tmp"):
-                disk.remove(f"{folder}/{name}")
+                unwanted.append(name)
         elif parts.suffix == SWAP and (first_unfinished is None or parts.base_offset < first_unfinished):
             swaps.append(parts)
         elif parts.suffix:
-            disk.remove(f"{folder}/{name}")
+            unwanted.append(name)
+    for name in sorted(unwanted, key=lambda name: name.endswith(CLEANED)):
+        disk.remove(f"{folder}/{name}")
     if swaps:
         _complete(disk, folder, swaps, [p for p in parsed.values() if p is not None and not p.suffix])
     disk.sync_dir(folder)
@@ -66,7 +70,8 @@ def _complete(disk: Disk, folder: str, swaps: list[FileName], present: list[File
                 disk.remove(f"{folder}/{file_name(parts.base_offset, parts.kind)}")
     # L4: those that go must be gone for sure before the name of what replaces them is taken.
     disk.sync_dir(folder)
-    for parts in sorted(swaps, key=lambda s: s.kind == LOG):
+    # The log file first: while it is there as `.swap`, indexes with final names are taken for those of the old one.
+    for parts in sorted(swaps, key=lambda s: s.kind != LOG):
         source = f"{folder}/{file_name(parts.base_offset, parts.kind, SWAP)}"
         if parts.base_offset in coming or disk.exists(f"{folder}/{file_name(parts.base_offset, LOG)}"):
             disk.rename(source, f"{folder}/{file_name(parts.base_offset, parts.kind)}")

@@ -18,7 +18,7 @@ Theory of operation. Offsets are given out in order and never again: `end_offset
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple
 
 from ottla_broker.log import recovery
@@ -29,7 +29,7 @@ from ottla_broker.log.producers import ProducerStates
 from ottla_broker.log.reading import Extent, ExtentFinder, NotLoaded
 from ottla_broker.log.recovery import CleanStop
 from ottla_broker.log.removal import Doomed, Housekeeper
-from ottla_broker.log.replacing import replace
+from ottla_broker.log.replacing import Replacing
 from ottla_broker.log.scan import SCAN_BYTES, BadBatch, walk
 from ottla_broker.log.segment import Mark, Segment
 from ottla_broker.log.snapshots import (
@@ -80,11 +80,13 @@ class Log:
         "_finder",
         "_flushing",
         "_housekeeper",
+        "_replacing",
         "_rules",
         "broken",
         "config",
         "end_offset",
         "epochs",
+        "is_closed",
         "on_broken",
         "path",
         "probe",
@@ -114,6 +116,9 @@ class Log:
         self._flushing = Flushing(disk, path, loaded.recovery_point)
         self._doomed = Doomed(disk)
         self._housekeeper = Housekeeper()
+        self._replacing = Replacing(disk, path, self._doomed, self._flushing, self._finder)
+        #: Its folder may be another log's by now: nothing is made or renamed there any more.
+        self.is_closed = False
         self.probe = probe
         probe.recovered_bytes += loaded.scanned_bytes
         probe.recovery_cut_bytes += loaded.cut_bytes
@@ -405,6 +410,8 @@ class Log:
 
     def _truncate(self, offset: int, now_ms: int) -> None:
         # Newest first, and for sure before the cut: a crash must not leave a hole between two segments.
+        if offset < self.active.base_offset:
+            self._replacing.end(self, now_ms)
         gone = [s for s in self.segments[1:] if s.base_offset >= offset]
         for segment in reversed(gone):
             self._retire(segment, now_ms)
@@ -433,6 +440,7 @@ class Log:
         if self.broken is not None:
             raise self._storage_error()
         try:
+            self._replacing.end(self, now_ms)
             for segment in reversed(list(self.segments)):
                 self._retire(segment, now_ms)
             self._disk.sync_dir(self.path)
@@ -470,8 +478,8 @@ class Log:
 
     def housekeeping(self, now_ms: int, committed_offset: int) -> int:
         """Remove what retention lets go, below the committed offset. Gives the number of segments removed."""
-        if self.broken is not None:
-            return 0
+        if self.broken is not None or self._replacing.is_under_way:
+            return 0  # Segments that are being replaced go in the next round.
         try:
             count = self._housekeeper.removable(self, now_ms, committed_offset)
             for segment in self.segments[:count]:
@@ -484,30 +492,41 @@ class Log:
             raise self._break(error) from error
         return count
 
-    def purge_deleted(self, now_ms: int) -> None:
-        """Remove the files of segments that have been out for file.delete.delay.ms."""
-        try:
-            self._doomed.purge(now_ms)
-        except OSError as error:
-            raise self._break(error) from error
+    def purge_work(self, now_ms: int) -> Callable[[], None] | None:
+        """What removes the files of segments that have been out for file.delete.delay.ms, if there are any. Run it
+        anywhere: large files take their time. An `OSError` from it means `mark_broken`."""
+        return None if self.broken is not None or self.is_closed else self._doomed.purge_work(now_ms)
 
     def new_segment(self, base_offset: int, *, now_ms: int) -> Segment:
         """A segment to copy survivors into, for `replace_segments`; until then it is no part of the log."""
+        self.check_usable()
         return self._housekeeper.cleaned(self._disk, self.path, base_offset, self.config, now_ms)
 
-    def replace_segments(self, old: Sequence[Segment], new: Sequence[Segment], *, now_ms: int) -> None:
-        """Put compacted segments, completed by `replacing.complete`, in the place of those they were made from."""
+    def replace_segments(
+        self, old: Sequence[Segment], new: Segment, *, now_ms: int
+    ) -> Generator[Callable[[], None], None, bool]:
+        """Put a compacted segment, completed by `replacing.complete`, in the place of those it was made from.
+
+        On the loop, but for what it yields: that blocks, and is run anywhere before it goes on. An `OSError` from it
+        means `mark_broken`; who does not go on calls `end_replacement`. Gives whether it was done: a log that is cut
+        meanwhile keeps its old segments.
+        """
+        return self._replacing.run(self, old, new, now_ms)
+
+    def end_replacement(self, now_ms: int) -> None:
+        """Nobody goes on with what `replace_segments` has begun: call it off, or complete it. May block shortly."""
+        if self.broken is None and not self.is_closed:
+            try:
+                self._replacing.end(self, now_ms)
+            except OSError as error:
+                self.mark_broken(error)
+
+    def check_usable(self) -> None:
+        """KafkaStorageError if nothing may be changed any more."""
         if self.broken is not None:
             raise self._storage_error()
-        try:
-            self.segments = replace(self._disk, self.path, self.segments, old, new)
-            self._flushing.add_name()
-            for segment in old:
-                self._doomed.add(segment, now_ms + self.config.file_delete_delay_ms, renamed=True)
-        except OSError as error:
-            raise self._break(error) from error
-        finally:
-            self._finder.forget()
+        if self.is_closed:
+            raise KafkaStorageError(f"{self.path} is closed.")
 
     # ------------------------------------------------------------------ flushing
 
@@ -563,6 +582,7 @@ class Log:
             if clean and self.broken is None:
                 self._close_clean()
         finally:
+            self.is_closed = True
             for segment in self.segments:
                 segment.close()
             self._finder.forget()

@@ -7,6 +7,7 @@ them at the next start.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla_broker.log.files import CLEANED, DELETED
@@ -35,14 +36,17 @@ class Doomed:
         paths = segment.all_paths() if renamed else segment.rename_to(DELETED)
         self._waiting.append((due_ms, paths))
 
-    def purge(self, now_ms: int) -> None:
-        if not self._waiting:
-            return
-        due = [paths for when, paths in self._waiting if when <= now_ms]
+    def purge_work(self, now_ms: int) -> Callable[[], None] | None:
+        due = [path for when, paths in self._waiting if when <= now_ms for path in paths]
+        if not due:
+            return None
         self._waiting = [entry for entry in self._waiting if entry[0] > now_ms]
-        for paths in due:
-            for path in paths:
+
+        def remove() -> None:
+            for path in due:
                 self._disk.remove(path)
+
+        return remove
 
 
 class _Looked(NamedTuple):

@@ -68,6 +68,7 @@ class Segment:
         "_times_written",
         "base_offset",
         "created_ms",
+        "cuts",
         "disk",
         "folder",
         "interval_bytes",
@@ -94,6 +95,8 @@ class Segment:
         self.is_active = active
         #: Renamed to `.deleted` or dropped: errors of work that was under way on it mean nothing.
         self.is_retired = False
+        #: How often batches were cut off: what was made from it before that is not of it any more.
+        self.cuts = 0
         self.suffix = suffix
         #: When the segment was made or opened; the age of one that has no timestamps yet.
         self.created_ms = created_ms
@@ -458,6 +461,7 @@ class Segment:
             return None
         position, header = found
         index, times = self._index, self._times
+        self.cuts += 1
         self.file.truncate(position)
         self.file.sync()
         self.aborted.truncate_to(offset)
@@ -519,12 +523,13 @@ class Segment:
         """Where its files are, if they are there."""
         return [self.path(kind) for kind in KINDS]
 
-    def rename_to(self, suffix: str, *, keep: Sequence[str] = ()) -> list[str]:
+    def rename_to(self, suffix: str, *, keep: Sequence[str] = (), log_first: bool = False) -> list[str]:
         """Give all files of this segment another suffix; the log file last, so that a crash in between leaves
         a segment without indexes rather than indexes without a segment. Gives the new paths."""
         self.close()
-        old, self.suffix = [self.path(kind) for kind in reversed(KINDS)], suffix
-        new = [self.path(kind) for kind in reversed(KINDS)]
+        kinds = KINDS if log_first else KINDS[::-1]
+        old, self.suffix = [self.path(kind) for kind in kinds], suffix
+        new = [self.path(kind) for kind in kinds]
         made: list[str] = []
         for source, target in zip(old, new, strict=True):
             if not source.endswith(tuple(keep)) and self.disk.exists(source):

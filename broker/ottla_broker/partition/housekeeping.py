@@ -1,12 +1,14 @@
 """What has to be done now and then for all partitions: retention, compaction, checkpoints, expiry. [S]
 
 One task for all partitions and all chores, so that ten thousand idle partitions cost a few milliseconds a minute.
-Chores that touch every partition let the loop breathe between handfuls of them; compaction runs on a thread, one
-log at a time, at a bounded rate.
+Chores that touch every partition let the loop breathe between handfuls of them. Compaction is a task of its own, since
+one round may take an hour: it runs on a thread, one log at a time, at a bounded rate. Logs are cut, lose segments and
+are deleted meanwhile.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -15,6 +17,7 @@ import structlog
 from ottla_broker.config import LogDirsConfig
 from ottla_broker.log.cleaner import Cleaning
 from ottla_broker.log.dirs import LogDirs
+from ottla_broker.log.log import Log
 from ottla_broker.metrics import LogProbe
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.partition import Partition
@@ -60,14 +63,17 @@ class Housekeeping:
             (config.producer_expiration_check_ms / 1000, self._expire_producers),
             (_PURGE_INTERVAL_S, self._purge),
         ]
-        if config.cleaner_enabled:
-            wanted.append((config.cleaner_backoff_ms / 1000, self._compact))
         self._chores = [_Chore(interval_s, work, now + interval_s) for interval_s, work in wanted]
+        rest_s = config.cleaner_backoff_ms / 1000
+        self._compaction = [_Chore(rest_s, self._compact, now + rest_s)] if config.cleaner_enabled else []
 
     async def run(self) -> None:
         """Do each chore at its interval, until cancelled."""
+        await asyncio.gather(*(self._do(chores) for chores in (self._chores, self._compaction) if chores))
+
+    async def _do(self, chores: list[_Chore]) -> None:
         while True:
-            chore = min(self._chores, key=lambda c: c.due)
+            chore = min(chores, key=lambda c: c.due)
             await self._clock.sleep(max(0.0, chore.due - self._clock.monotonic()))
             await chore.work()
             chore.due = self._clock.monotonic() + chore.interval_s
@@ -96,7 +102,14 @@ class Housekeeping:
 
     async def _purge(self) -> None:
         now_ms = self._clock.wall_ms()
-        await self._each(lambda partition: partition.log.purge_deleted(now_ms))
+        for partition in list(self._host):
+            log = partition.log
+            work = log.purge_work(now_ms)
+            if work is not None:
+                try:
+                    await self._offload.run(work)
+                except OSError as error:
+                    log.mark_broken(error)
         await self._offload.run(lambda: self._dirs.purge_removed(now_ms))
 
     async def _checkpoint(self) -> None:
@@ -132,20 +145,33 @@ class Housekeeping:
         _log.error("compaction failed", partition=str(partition.tp), error=str(error))
 
     async def _clean(self, partition: Partition, cleaning: Cleaning) -> None:
-        rate = self._config.cleaner_bytes_per_s
+        log, rate = partition.log, self._config.cleaner_bytes_per_s
         finished = False
         try:
             moved = 0
-            while await self._offload.run(cleaning.step):
+            while not log.is_closed and await self._offload.run(cleaning.step):
                 total = cleaning.read_bytes + cleaning.written_bytes
                 await self._clock.sleep((total - moved) / rate)
                 moved = total
-            self._dirs.cleaner_offsets[partition.tp] = cleaning.finish(partition.log, self._clock.wall_ms())
-            finished = True
-        except (OSError, RequestError) as error:
-            self._note_failed(partition, error)
+            if not log.is_closed:
+                await self._swap(log, cleaning)
+                self._dirs.cleaner_offsets[partition.tp] = cleaning.end_offset
+            finished = not log.is_closed
+        except (OSError, RequestError, ValueError) as error:
+            # A ValueError: files were closed under it, because they were cut off or the topic was deleted.
+            if not (log.is_closed or cleaning.is_outdated):
+                self._note_failed(partition, error)
         finally:
             if not finished:
+                log.end_replacement(self._clock.wall_ms())
                 await self._offload.run(cleaning.abandon)
         self._probe.compactions += 1
         self._probe.compacted_bytes += cleaning.read_bytes
+
+    async def _swap(self, log: Log, cleaning: Cleaning) -> None:
+        for work in cleaning.finish(log, self._clock.wall_ms()):
+            try:
+                await self._offload.run(work)
+            except OSError as error:
+                log.mark_broken(error)
+                raise

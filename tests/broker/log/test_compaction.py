@@ -71,7 +71,13 @@ def clean(
         return first_dirty
     while cleaning.step():
         pass
-    return cleaning.finish(log, now)
+    return finish(cleaning, log, now)
+
+
+def finish(cleaning: Cleaning, log: Log, now: int = NOW) -> int:
+    for work in cleaning.finish(log, now):
+        work()
+    return cleaning.end_offset
 
 
 def batches(log: Log) -> list[tuple[BatchHeader, bytes]]:
@@ -313,7 +319,7 @@ def test_what_cannot_be_read_is_kept() -> None:
     assert cleaning is not None
     while cleaning.step():
         pass
-    cleaning.finish(log, NOW)
+    finish(cleaning, log)
     assert cleaning.unreadable_batches == 2  # once for the map, once for the copy
     assert [h.base_offset for h, _ in batches(log)] == [1, 2]
     assert batches(log)[0][1][16:] == bytes(broken)[16:]
@@ -351,7 +357,7 @@ def test_a_log_that_moved_on_is_left_alone(move: str) -> None:
         log.advance_start(4)
         log.housekeeping(NOW, 6)
     expected = contents(log)
-    resume = cleaning.finish(log, NOW)
+    resume = finish(cleaning, log)
     assert resume <= log.end_offset
     if move == "retention":
         assert contents(log) == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 import pytest
 
@@ -15,7 +16,7 @@ from ottla_core.errors import InvariantViolation, KafkaStorageError
 from ottla_core.records.batch import header_at
 from sim.batches import Rec, make_batch, make_marker, read_batches
 from sim.disk import SimDisk
-from sim.places import Place
+from sim.places import Place, purge
 
 NOW_MS = 1_700_000_000_000
 BATCH = make_batch([Rec(b"k", b"v" * 20, NOW_MS)] * 5)
@@ -105,7 +106,7 @@ def test_restart_at_drops_everything(place: Place) -> None:
     assert (log.start_offset, log.end_offset, log.recovery_point) == (1000, 1000, 1000)
     assert (bases(log), log.epochs.entries) == ([1000], [])
     assert log.append(BATCH, leader_epoch=0, now_ms=NOW_MS).base_offset == 1000
-    log.purge_deleted(NOW_MS + 1000)
+    purge(log, NOW_MS + 1000)
     assert not [n for n in names(log, place) if n.endswith(".deleted")]
 
 
@@ -134,9 +135,9 @@ def test_retention_renames_at_once_and_removes_later(place: Place) -> None:
     assert (log.start_offset, bases(log)) == (20, [20])
     gone = [n for n in names(log, place) if n.endswith(".deleted")]
     assert "00000000000000000010.log.deleted" in gone
-    log.purge_deleted(NOW_MS + 501 + 999)
+    purge(log, NOW_MS + 501 + 999)
     assert [n for n in names(log, place) if n.endswith(".deleted")] == gone
-    log.purge_deleted(NOW_MS + 501 + 1000)
+    purge(log, NOW_MS + 501 + 1000)
     assert not [n for n in names(log, place) if n.endswith(".deleted")]
     assert log.epochs.entries == [(2, 20)]
 
@@ -176,18 +177,23 @@ def cleaned(log: Log, base: int, keep: list[int]) -> Segment:
     return made
 
 
+def swap(log: Log, old: Sequence[Segment], new: Segment) -> None:
+    for work in log.replace_segments(old, new, now_ms=NOW_MS):
+        work()
+
+
 def test_replaced_segments_keep_offsets(place: Place) -> None:
     log = fill(place, 8)
     old = log.segments[:3]
     new = cleaned(log, 0, [5, 25])
     assert not [n for n in names(log, place) if n.endswith(".swap")]
-    log.replace_segments(old, [new], now_ms=NOW_MS)
+    swap(log, old, new)
     assert bases(log) == [0, 30]
     assert [h.base_offset for h in log.verify()] == [5, 25, 30, 35]
     for asked, first in ((0, 5), (7, 5), (10, 25), (29, 25), (30, 30)):
         extent = log.read(asked, 1, limit_offset=log.end_offset)
         assert extent is not None and extent.first_offset == first
-    log.purge_deleted(NOW_MS + 1000)
+    purge(log, NOW_MS + 1000)
     assert {n.split(".", 1)[1] for n in names(log, place) if n[0] == "0"} <= {
         "log",
         "index",
@@ -199,23 +205,29 @@ def test_replaced_segments_keep_offsets(place: Place) -> None:
     assert [h.base_offset for h in again.verify()] == [5, 25, 30, 35]
 
 
-def test_replacing_waits_for_the_disk_only_where_its_order_matters(
+def test_replacing_waits_for_the_disk_only_where_others_can_wait_for_it(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It runs on the loop: files and their names were synced by the cleaner's thread."""
+    """It runs on the loop; what it yields runs on a thread. Files and their names were synced by the cleaner."""
     log = fill(place, 8)
     new = cleaned(log, 0, [5, 25])
     waits: list[str] = []
     for kind, method in ((type(place.disk), "sync_dir"), (type(new.file), "sync")):
         monkeypatch.setattr(kind, method, lambda *_, method=method: waits.append(method))
-    log.replace_segments(log.segments[:3], [new], now_ms=NOW_MS)
+    for count, work in enumerate(log.replace_segments(log.segments[:3], new, now_ms=NOW_MS)):
+        assert waits == ["sync_dir"] * count
+        work()
+        assert [h.base_offset for h in log.verify()] == list(range(0, 40, 5)), (
+            "the old ones are read meanwhile"
+        )
     assert waits == ["sync_dir"] * 2
+    assert [h.base_offset for h in log.verify()] == [5, 25, 30, 35]
 
 
 def test_the_active_segment_is_never_replaced(place: Place) -> None:
     log = fill(place, 4)
     with pytest.raises(InvariantViolation):
-        log.replace_segments(log.segments, [cleaned(log, 0, [5])], now_ms=NOW_MS)
+        swap(log, log.segments, cleaned(log, 0, [5]))
 
 
 # ---------------------------------------------------------------------- flushing
@@ -252,7 +264,7 @@ def test_a_flush_survives_that_its_segments_go(place: Place) -> None:
     work = log.flush_work()
     log.advance_start(20)
     log.housekeeping(NOW_MS, 30)
-    log.purge_deleted(NOW_MS + 1000)
+    purge(log, NOW_MS + 1000)
     work()
     log.mark_flushed(30)
     assert log.recovery_point == 30

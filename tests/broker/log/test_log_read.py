@@ -13,7 +13,7 @@ from ottla_core.errors import CorruptMessage, OffsetOutOfRange
 from ottla_core.records.batch import complete_batches, header_at
 from sim.batches import CODECS, Rec, make_batch, read_batches
 from sim.disk import SimDisk
-from sim.places import Place
+from sim.places import Place, purge
 
 NOW_MS = 1_700_000_000_000
 SMALL = TopicConfig(segment_bytes=4000, index_interval_bytes=300)
@@ -182,7 +182,7 @@ def test_a_search_goes_on_when_retention_takes_what_it_looks_at(
             taken.append(self)
             log.advance_start(kept)
             log.housekeeping(NOW_MS, log.end_offset)
-            log.purge_deleted(NOW_MS + SMALL.file_delete_delay_ms)
+            purge(log, NOW_MS + SMALL.file_delete_delay_ms)
         return search(self, timestamp_ms, from_offset)
 
     monkeypatch.setattr(Segment, "find_time", interrupted)

@@ -24,6 +24,7 @@ from ottla_core.real.chance import RealChance
 from ottla_core.records.batch import complete_batches
 from sim.batches import CODECS, Rec, make_batch, read_batches
 from sim.disk import SimDisk
+from sim.places import purge
 
 PATH = "/data/t-0"
 NOW_MS = 1_700_000_000_000
@@ -240,7 +241,7 @@ class LogMachine(RuleBasedStateMachine):
     def housekeeping(self) -> None:
         """Segments below the start go; nothing that can be read does."""
         self.log.housekeeping(NOW_MS, self.twin.end)
-        self.log.purge_deleted(NOW_MS + CONFIG.file_delete_delay_ms + 1)
+        purge(self.log, NOW_MS + CONFIG.file_delete_delay_ms + 1)
 
     @rule(data=st.data(), retention_bytes=st.sampled_from([0, 1000, 3000]))
     def retention(self, data: st.DataObject, retention_bytes: int) -> None:
@@ -354,7 +355,9 @@ class CompactedLogMachine(LogMachine):
         while cleaning.step():
             pass
         assert cleaning.unreadable_batches == 0
-        end = cleaning.finish(self.log, NOW_MS)
+        for work in cleaning.finish(self.log, NOW_MS):
+            work()
+        end = cleaning.end_offset
         assert max(self.first_dirty, self.twin.start) <= end or self.first_dirty > self.twin.end
         self.twin.compact(end)
         self.first_dirty = end

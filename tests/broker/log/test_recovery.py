@@ -19,7 +19,7 @@ from ottla_core.real.chance import RealChance
 from ottla_core.records.batch import header_at
 from sim.batches import Rec, make_batch
 from sim.disk import SimDisk, Stopped
-from sim.places import Place
+from sim.places import Place, purge
 
 NOW_MS = 1_700_000_000_000
 CONFIG = TopicConfig(segment_bytes=450, index_interval_bytes=100, file_delete_delay_ms=0)
@@ -85,13 +85,14 @@ class Life:
                     going.add(offset)
         self.removed |= going
         complete(new)
-        self.log.replace_segments(old, [new], now_ms=NOW_MS)
+        for work in self.log.replace_segments(old, new, now_ms=NOW_MS):
+            work()
 
     def drop_before(self, offset: int) -> None:
         self.start = offset
         self.log.advance_start(offset)
         self.log.housekeeping(NOW_MS, self.log.end_offset)
-        self.log.purge_deleted(NOW_MS)
+        purge(self.log, NOW_MS)
 
     # ------------------------------------------------------------------ afterwards
 
