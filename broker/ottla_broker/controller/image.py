@@ -92,6 +92,11 @@ class PartitionImage:
     #: of ISR and ELR are torn (decision 9).
     dropped: tuple[int, ...] = ()
 
+    def needed_in_sync(self, min_insync: int) -> int:
+        """`min.insync.replicas` as it counts here: a broker's default may ask for more than there are replicas, and
+        then nothing could ever be written. All of them is what Kafka makes of it, too."""
+        return min(min_insync, len(self.replicas))
+
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:

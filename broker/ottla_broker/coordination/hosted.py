@@ -94,7 +94,7 @@ class Hosted:
                 leading.check_work()
         except RequestError as error:
             raise NotCoordinator(error.message) from None
-        if writes and in_sync < partition.log.config.min_insync_replicas:
+        if writes and in_sync < partition.needed_in_sync:
             raise CoordinatorNotAvailable("Too few replicas of the coordinator's partition are in sync.")
         if len(self._waiting) >= _WAITING_MAX:
             raise CoordinatorNotAvailable("Too many requests wait in this coordinator; try again.")

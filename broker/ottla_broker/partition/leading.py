@@ -69,7 +69,7 @@ class Leading:
             epoch_start=partition.epoch_start,
             position=partition.position,
             high_watermark=partition.high_watermark,
-            min_insync=log.config.min_insync_replicas,
+            min_insync=image.needed_in_sync(log.config.min_insync_replicas),
             lag_max_s=shared.lag_max_s,
             admitted=shared.admitted,
         )
@@ -135,7 +135,7 @@ class Leading:
         self._do(self.machine.on_members(self._shared.admitted, self._clock.monotonic()))
 
     def on_config(self) -> None:
-        self._do(self.machine.on_min_insync(self._partition.log.config.min_insync_replicas))
+        self._do(self.machine.on_min_insync(self._partition.needed_in_sync))
 
     def tick(self) -> None:
         self._do(self.machine.tick(self._partition.log.end_offset, self._clock.monotonic()))

@@ -182,6 +182,10 @@ class Partition:
                 raise FencedLeaderEpoch()
             raise UnknownLeaderEpoch()
 
+    @property
+    def needed_in_sync(self) -> int:
+        return self.image.needed_in_sync(self.log.config.min_insync_replicas)
+
     # ------------------------------------------------------------------ writing
 
     def append(self, records: Buffer, acks: int, now_ms: int, *, internal: bool = False) -> Appended:
@@ -190,7 +194,7 @@ class Partition:
         leading = self.leading
         if acks == ACKS_ALL:
             in_sync = len(self.image.isr) if leading is None else leading.machine.in_sync
-            needed = self.log.config.min_insync_replicas
+            needed = self.needed_in_sync
             if in_sync < needed:
                 raise NotEnoughReplicas(
                     f"{in_sync} in sync, min.insync.replicas asks for {needed}; nothing was written."
@@ -237,7 +241,7 @@ class Partition:
         must_commit = acks == ACKS_ALL and next_offset > self.high_watermark
         if not must_flush and not must_commit:
             return None
-        if must_commit and len(self.image.isr) < self.log.config.min_insync_replicas:
+        if must_commit and len(self.image.isr) < self.needed_in_sync:
             return _fail(NotEnoughReplicas())
         # Both waits begin here and now: progress made before somebody awaits them must not be missed.
         waits = [
@@ -313,7 +317,7 @@ class Partition:
 
     def _advance_alone(self) -> None:
         """As the only replica."""
-        if len(self.image.isr) < self.log.config.min_insync_replicas:
+        if len(self.image.isr) < self.needed_in_sync:
             return  # I2
         log = self.log
         position = log.recovery_point if log.config.flush_before_ack else log.end_offset

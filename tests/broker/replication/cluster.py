@@ -164,8 +164,10 @@ class Cluster:
     def unregister(self, broker_id: int) -> None:
         self.etcd.transact((), [Branch((), (Delete(keys.broker(broker_id)),))])
 
-    def create_topic(self, leader: int = 1, isr: tuple[int, ...] = IDS, **config: str) -> None:
-        state = PartitionImage(IDS, leader=leader, leader_epoch=0, isr=isr)
+    def create_topic(
+        self, leader: int = 1, isr: tuple[int, ...] = IDS, replicas: tuple[int, ...] = IDS, **config: str
+    ) -> None:
+        state = PartitionImage(replicas, leader=leader, leader_epoch=0, isr=isr)
         self._put(keys.partition(TOPIC_ID, 0), keys.encode_partition(state))
         settings = {name.replace("_", "."): value for name, value in config.items()}
         self._put(keys.topic("t"), keys.encode_topic(TOPIC_ID, 1, settings))
@@ -244,14 +246,18 @@ def _holds(condition: Callable[[], bool]) -> bool:
 
 @asynccontextmanager
 async def cluster(
-    *ids: int, leader: int = 1, isr: tuple[int, ...] = IDS, **config: str
+    *ids: int,
+    leader: int = 1,
+    isr: tuple[int, ...] = IDS,
+    replicas: tuple[int, ...] = IDS,
+    **config: str,
 ) -> AsyncIterator[Cluster]:
     """Brokers with one topic of one partition, replicated on all of them."""
     made = Cluster()
     try:
         for broker_id in ids or IDS:
             await made.start(broker_id)
-        made.create_topic(leader, isr, **config)
+        made.create_topic(leader, isr, replicas, **config)
         await made.leads(leader)
         yield made
     finally:

@@ -48,6 +48,24 @@ async def test_without_a_follower_in_sync_nothing_is_committed() -> None:
         assert await world.agree() == ["before", "waits for 3", "after"]
 
 
+@pytest.mark.parametrize("ids", [(1,), (1, 2)])
+async def test_min_insync_above_the_number_of_replicas_asks_for_all_of_them(ids: tuple[int, ...]) -> None:
+    """As a broker's default of 2 does for every topic with one replica: it is writable, and needs that one."""
+    async with cluster(*ids, isr=ids, replicas=ids, min_insync_replicas="3") as world:
+        leader = world.nodes[1]
+        await leader.write("a")
+        assert leader.partition.high_watermark == 1
+        await leader.write("b", acks=1)
+        await world.until(lambda: leader.partition.high_watermark == 2)
+        if 2 in ids:
+            await world.nodes[2].kill()
+            leader.append("c")
+            await world.in_sync(1)
+            await world.until(lambda: leader.partition.image.isr == (1,))
+            with pytest.raises(NotEnoughReplicas, match="asks for 2"):
+                leader.append("d")
+
+
 async def test_below_min_insync_writes_are_refused_and_the_last_to_leave_goes_to_the_elr() -> None:
     async with cluster(min_insync_replicas="2") as world:
         leader = world.nodes[1]
