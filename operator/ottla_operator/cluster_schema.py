@@ -20,6 +20,7 @@ from ottla_operator.schemas import (
 
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|[kMGTPE]i?)?$"
 _ADDRESS = r"^[^\s:/]+:[0-9]{1,5}$"
+_ETCD_SIZE = "2Gi"
 
 
 def _storage(description: str, size: str, volumes_most: int) -> Schema:
@@ -100,7 +101,7 @@ def _etcd() -> Schema:
         {
             "replicas": {"type": "integer", "enum": [1, 3], "default": 1, "description": "1 or 3 members."},
             "image": text("Instead of the operator's default.", maxLength=512),
-            "storage": _storage("The volume of each member.", "2Gi", 1),
+            "storage": _storage("The volume of each member.", _ETCD_SIZE, 1),
             "resources": passed_on("Requests and limits of each member."),
             "pod": _pod("Added to the pods of the members."),
         },
@@ -135,13 +136,24 @@ def _etcd() -> Schema:
                 "has(self.endpoints) == has(oldSelf.endpoints)",
                 "the metadata cannot move between a managed and an external etcd",
             ),
+            (_same_in_managed("replicas", "1"), "the number of etcd members cannot be changed"),
             (
-                "!has(self.managed) || !has(oldSelf.managed) || "
-                "self.managed.replicas == oldSelf.managed.replicas",
-                "the number of etcd members cannot be changed",
+                f"{_same_in_managed('storage.volumes[0].size', repr(_ETCD_SIZE))} && "
+                f"{_same_in_managed('storage.volumes[0].storageClassName', repr(''))} && "
+                f"{_same_in_managed('storage.ephemeral', 'false')}",
+                "the volumes of the managed etcd cannot be changed",
             ),
         ],
     )
+
+
+def _same_in_managed(path: str, default: str) -> str:
+    """CEL: as it was. An etcd that nobody describes has the defaults, and to describe it later changes none of them."""
+
+    def value(of: str) -> str:
+        return f"(has({of}.managed) && has({of}.managed.{path}) ? {of}.managed.{path} : {default})"
+
+    return f"{value('self')} == {value('oldSelf')}"
 
 
 def _etcd_tls() -> Schema:

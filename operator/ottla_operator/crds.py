@@ -41,8 +41,14 @@ def cluster_crd() -> dict[str, Any]:
             REASON,
             AGE,
         ],
-        # Pods are named <cluster>-broker-<n>, and a label holds 63 letters.
-        rules=[("self.metadata.name.size() <= 40", "the name of a Cluster has at most 40 letters")],
+        # Pods are named <cluster>-broker-<n>, and a label holds 63 letters; names of Services have no dots.
+        rules=[
+            ("self.metadata.name.size() <= 40", "the name of a Cluster has at most 40 letters"),
+            (
+                "self.metadata.name.matches('^[a-z][-a-z0-9]*$')",
+                "the name of a Cluster begins with a letter and has only a-z, 0-9 and -",
+            ),
+        ],
     )  # fmt: skip
 
 

@@ -157,6 +157,8 @@ def events(api: ApiServer, name: str) -> list[str]:
         (cluster("bad", etcd={"managed": {"replicas": 2}}), "Unsupported value"),
         (cluster("bad", etcd={"managed": {}, "endpoints": ["a:1"]}), "managed or endpoints"),
         (cluster("x" * 41), "at most 40 letters"),
+        (cluster("shop.main"), "begins with a letter and has only"),
+        (cluster("9lives"), "begins with a letter and has only"),
         (topic("bad", topicName="a b"), "should match"),
         (topic("bad", partitions=0), "greater than or equal to 1"),
         (topic("bad", typo=1), "field not declared in schema"),
@@ -176,6 +178,23 @@ def test_refused_at_once(api: ApiServer, body: dict[str, Any], message: str) -> 
         (cluster("fixed", brokers=3), cluster("fixed", brokers=1), "only become more"),
         (cluster("fixed"), cluster("fixed", storage={"volumes": [{"size": "1Gi"}]}), "volumes of a Cluster"),
         (cluster("fixed"), cluster("fixed", etcd={"endpoints": ["a:1"]}), "cannot move between"),
+        (cluster("fixed"), cluster("fixed", etcd={"managed": {"replicas": 3}}), "number of etcd members"),
+        (cluster("fixed", etcd={"managed": {"replicas": 3}}), cluster("fixed"), "number of etcd members"),
+        (
+            cluster("fixed"),
+            cluster("fixed", etcd={"managed": {"storage": {"volumes": [{"size": "4Gi"}]}}}),
+            "volumes of the managed etcd",
+        ),
+        (
+            cluster("fixed", etcd={"managed": {"storage": {"volumes": [{"storageClassName": "fast"}]}}}),
+            cluster("fixed", etcd={"managed": {}}),
+            "volumes of the managed etcd",
+        ),
+        (
+            cluster("fixed"),
+            cluster("fixed", etcd={"managed": {"storage": {"ephemeral": True}}}),
+            "volumes of the managed etcd",
+        ),
         (topic("fixed"), topic("fixed", topicName="other"), "cannot be renamed"),
         (topic("fixed"), topic("fixed", cluster={"name": "other"}), "another cluster"),
         (group("fixed"), group("fixed", groupId="other"), "cannot be renamed"),
@@ -191,6 +210,16 @@ def test_what_cannot_be_changed(
             apply(api, after)
     finally:
         delete(api, before["kind"], "fixed")
+
+
+def test_an_etcd_may_be_described_later(api: ApiServer) -> None:
+    described = {
+        "managed": {"replicas": 1, "storage": {"volumes": [{"size": "2Gi"}]}, "resources": {"limits": {}}}
+    }
+    apply(api, cluster("fixed"))
+    apply(api, cluster("fixed", etcd=described))
+    apply(api, cluster("fixed"))
+    delete(api, "Cluster", "fixed")
 
 
 def test_samples_and_defaults(api: ApiServer) -> None:
