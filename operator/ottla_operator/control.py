@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from ottla_operator.brokers import Links
 from ottla_operator.cast import CLUSTER, GROUP, TOPIC, Cast, Tools
 from ottla_operator.clusters import ClusterLook
 from ottla_operator.groups import GroupLook
-from ottla_operator.kube import Kube
+from ottla_operator.kube import Kube, KubeError
 from ottla_operator.metrics import RECONCILE_SECONDS, RECONCILES, RESOURCES, forget_group
 from ottla_operator.observe import Observer
 from ottla_operator.pod_parts import CLUSTER_LABEL
@@ -25,6 +26,10 @@ from ottla_operator.settings import Settings
 from ottla_operator.specs import Meta
 from ottla_operator.status import is_ready
 from ottla_operator.topics import TopicLook
+
+_log = logging.getLogger("ottla.control")
+#: How long something that went unseen is taken for real, at most.
+_SWEEP_S = 300.0
 
 
 class Control:
@@ -41,19 +46,22 @@ class Control:
         clusters = ClusterLook(tools, settings.images, settled_s=settings.resync_s)
         self._looks = {CLUSTER: clusters.look, TOPIC: self.topics.look, GROUP: self.groups.look}
         self._schedule = Schedule(self._look, self._clock)
-        self._running: asyncio.Task[None] | None = None
+        self._running: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Read everything once, so that the first decision already knows who came first; then go."""
         for kind in (CLUSTER, TOPIC, GROUP):
             for body in await self._tools.observer.resources(kind, self._settings.namespaces):
                 self.seen(kind, body)
-        self._running = asyncio.create_task(self._schedule.run())
+        self._running = [
+            asyncio.create_task(self._schedule.run()),
+            asyncio.create_task(self._sweep_now_and_then()),
+        ]
 
     async def stop(self) -> None:
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
         await self._tools.links.close()
         await self._kube.close()
 
@@ -70,6 +78,25 @@ class Control:
                 forget_group(meta.key)
         elif self._cast.put(kind, body):
             self._schedule.soon(key)
+
+    async def _sweep_now_and_then(self) -> None:
+        while True:
+            await self._clock.sleep(_SWEEP_S)
+            try:
+                await self.sweep()
+            except KubeError as failed:
+                _log.warning("sweep_failed: %s", failed)
+
+    async def sweep(self) -> None:
+        """Let go of what is not there any more: a watch that had to begin anew shows what exists, not what went."""
+        for kind, bodies in self._cast.bodies.items():
+            known = [Meta.of(body) for body in bodies.values()]
+            found = await self._tools.observer.resources(kind, self._settings.namespaces)
+            there = {Meta.of(body).uid for body in found}
+            for meta in known:
+                body = self._cast.get(kind, meta.key)
+                if meta.uid not in there and body is not None and Meta.of(body).uid == meta.uid:
+                    self.seen(kind, body, gone=True)
 
     def part_seen(self, body: Mapping[str, Any]) -> None:
         """From a watch: something that belongs to a Cluster changed."""
