@@ -231,6 +231,8 @@ def _broker_container(meta: Meta, spec: ClusterSpec, images: Images, mounts: lis
         "startupProbe": _probe("/healthz", period_s=1, failures=60),
         "livenessProbe": _probe("/healthz", period_s=10, failures=6),
         "readinessProbe": _probe("/readyz", period_s=2, failures=2),
+        # Why a broker ended is then part of its pod's status, and so of the Cluster's.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": dict(spec.resources),
         "securityContext": RESTRICTED,
         "volumeMounts": [

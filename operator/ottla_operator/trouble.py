@@ -7,6 +7,7 @@ from typing import Any
 
 #: On its way, as every pod is for a moment, or for ever: a volume or Secret that it waits for is named in events only.
 _UNDERWAY = "ContainerCreating"
+_LINE_MAX = 500
 
 
 def first_trouble(pods: Iterable[Mapping[str, Any]]) -> str:
@@ -30,9 +31,18 @@ def trouble_of(pod: Mapping[str, Any]) -> str:
             return _sentence(reason, "its events say what it waits for")
         ended = (container.get("lastState") or {}).get("terminated")
         if ended is not None:  # how it ended says more than how long Kubernetes waits before it tries again
-            return _sentence(reason, f"the last one ended with code {ended.get('exitCode')}")
+            words = (
+                _last_line(ended.get("message")) or f"the last one ended with code {ended.get('exitCode')}"
+            )
+            return _sentence(reason, words)
         return _sentence(reason, waiting.get("message"))
     return ""
+
+
+def _last_line(message: str | None) -> str:
+    """Of what a container wrote before it ended (terminationMessagePolicy): a broker's last line says why."""
+    lines = (message or "").strip().splitlines()
+    return lines[-1].strip()[:_LINE_MAX] if lines else ""
 
 
 def _sentence(reason: str, message: str | None) -> str:

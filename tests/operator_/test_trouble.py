@@ -11,9 +11,13 @@ def pod(name: str = "main-broker-0", **status: Any) -> dict[str, Any]:
     return {"metadata": {"name": name}, "status": status}
 
 
-def waiting(reason: str, message: str | None = None, ended: int | None = None) -> dict[str, Any]:
+def waiting(
+    reason: str, message: str | None = None, ended: int | None = None, wrote: str | None = None
+) -> dict[str, Any]:
     state: dict[str, Any] = {"waiting": {"reason": reason, **({"message": message} if message else {})}}
-    last = {} if ended is None else {"terminated": {"exitCode": ended}}
+    last: dict[str, Any] = {} if ended is None else {"terminated": {"exitCode": ended}}
+    if wrote is not None:
+        last["terminated"]["message"] = wrote
     return {"containerStatuses": [{"state": state, "lastState": last}]}
 
 
@@ -33,6 +37,11 @@ def waiting(reason: str, message: str | None = None, ended: int | None = None) -
             waiting("CrashLoopBackOff", "back-off 40s restarting failed container", ended=4),
             "CrashLoopBackOff: the last one ended with code 4.",
         ),
+        (
+            waiting("CrashLoopBackOff", ended=2, wrote='{"event":"x"}\nottla-broker: num.partitions is no number.\n'),
+            "CrashLoopBackOff: ottla-broker: num.partitions is no number.",
+        ),
+        (waiting("CrashLoopBackOff", ended=1, wrote=" \n"), "CrashLoopBackOff: the last one ended with code 1."),
     ],
 )  # fmt: skip
 def test_what_keeps_a_container(status: dict[str, Any], said: str) -> None:
