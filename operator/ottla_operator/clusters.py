@@ -114,7 +114,8 @@ class ClusterLook:
                 hosted = await self._tools.links.ask(*meta.key, lambda brokers: brokers.hosted())
             except (BrokersAway, RequestError):
                 hosted = None
-        step = next_step(seen.pods, spec.brokers, hosted, cluster.controller if cluster else None)
+        controller, alive = (cluster.controller, cluster.brokers) if cluster else (None, ())
+        step = next_step(seen.pods, spec.brokers, hosted, controller, alive)
         if isinstance(step, Restart):
             await self._tools.applier.event(meta, "Restarting", f"{step.pod.name}: {step.why}")
             await self._tools.applier.restart(meta.namespace, step.pod)

@@ -7,13 +7,14 @@ Properties, given that nobody else kills pods:
  1. At most one broker is down because of us.
  2. No partition that was at or above its min.insync.replicas goes below because of us; those with no replica to
     spare (replicas <= min ISR) are restarted only while all of theirs are in sync.
- 3. A pod that is out of date and not ready goes first: it serves nobody, and the new version may be its cure.
+ 3. A pod that is out of date and not ready goes first: the new version may be its cure. But a probe fails under load
+    as well: as long as its broker is one of the cluster's, 2 counts.
  4. The controller goes last, so that its duties move once and not at every step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 
@@ -58,9 +59,13 @@ Step = Restart | Wait | Finished
 
 
 def next_step(
-    pods: Sequence[Pod], brokers: int, partitions: Sequence[Hosted] | None, controller: int | None
+    pods: Sequence[Pod],
+    brokers: int,
+    partitions: Sequence[Hosted] | None,
+    controller: int | None,
+    alive: Collection[int] = (),
 ) -> Step:
-    """`partitions` is None while no broker answers."""
+    """`partitions` is None while no broker answers; `alive` are the brokers that the cluster counts as its own."""
     outdated = sorted((pod for pod in pods if not pod.current), key=lambda p: p.broker)
     if not outdated:
         return Finished()
@@ -68,8 +73,12 @@ def next_step(
     if going:
         return Wait(f"{going[0]} is stopping.")
     broken = [pod for pod in outdated if not pod.ready]
+    needed = {p.broker: _blocking(p.broker, partitions or ()) for p in broken if p.broker in alive}
+    for pod in broken:
+        if needed.get(pod.broker) is None:
+            return Restart(pod, "It is out of date and not ready.")
     if broken:
-        return Restart(broken[0], "It is out of date and not ready.")
+        return Wait(f"{broken[0].name} is not ready, but needed: {needed[broken[0].broker]}")
     if len(pods) < brokers:
         return Wait(f"{brokers - len(pods)} pods are missing.")
     unready = [pod.name for pod in pods if not pod.ready]

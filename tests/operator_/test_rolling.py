@@ -43,6 +43,17 @@ def test_who_is_broken_and_old_goes_first() -> None:
     assert isinstance(step, Restart) and step.pod.broker == 2
 
 
+def test_who_fails_its_probe_and_serves_on_is_not_broken() -> None:
+    """0 was just replaced and catches up; 1 is slow to answer the kubelet, and one of the two that are left."""
+    some = pods(True, False, False, unready=(0, 1))
+    left = [Hosted("orders-0", (0, 1, 2), (1, 2), 2)]
+    step = next_step(some, 3, left, 2, alive=(0, 1, 2))
+    assert step == Wait("main-broker-1 is not ready, but needed: orders-0 would have 1 in sync, below its 2.")
+    assert isinstance(next_step(some, 3, left, 2, alive=(0, 2)), Restart), "it is gone, whatever the ISR says"
+    assert isinstance(next_step(some, 3, FULL, 2, alive=(0, 1, 2)), Restart), "nobody needs it"
+    assert isinstance(next_step(some, 3, None, 2), Restart), "nobody answers: the new version may be the cure"
+
+
 def test_never_below_min_isr() -> None:
     lagging = [Hosted("orders-0", (0, 1, 2), (1, 2), 2)]
     step = next_step(pods(True, False, False), 3, lagging, 0)
@@ -68,11 +79,16 @@ partitions = st.lists(
 )
 
 
-@given(partitions, st.lists(st.booleans(), min_size=3, max_size=3), st.integers(0, 2))
+@given(
+    partitions,
+    st.lists(st.booleans(), min_size=3, max_size=3),
+    st.integers(0, 2),
+    st.sets(st.integers(0, 2)).map(tuple),
+)
 def test_a_restart_never_takes_a_partition_below_min_isr(
-    hosted: list[Hosted], current: list[bool], controller: int
+    hosted: list[Hosted], current: list[bool], controller: int, unready: tuple[int, ...]
 ) -> None:
-    step = next_step(pods(*current), 3, hosted, controller)
+    step = next_step(pods(*current, unready=unready), 3, hosted, controller, alive=(0, 1, 2))
     if not isinstance(step, Restart):
         return
     assert not step.pod.current
