@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from ottla_core.ports.clock import Clock
@@ -23,8 +24,8 @@ from ottla_operator.pod_parts import CLUSTER_LABEL
 from ottla_operator.resources import GRPC_PORT, Names
 from ottla_operator.schedule import Key, Schedule
 from ottla_operator.settings import Settings
-from ottla_operator.specs import Meta
-from ottla_operator.status import is_ready
+from ottla_operator.specs import PAUSED, Meta
+from ottla_operator.status import is_ready, kept, not_ready
 from ottla_operator.topics import TopicLook
 
 _log = logging.getLogger("ottla.control")
@@ -97,6 +98,14 @@ class Control:
                 body = self._cast.get(kind, meta.key)
                 if meta.uid not in there and body is not None and Meta.of(body).uid == meta.uid:
                     self.seen(kind, body, gone=True)
+
+    async def cannot_go(self, body: Mapping[str, Any], why: str) -> None:
+        """Whoever deleted it waits for it: let them see what it waits for, and the way out."""
+        meta = Meta.of(body)
+        way_out = f"Tried again until it works; annotated with {PAUSED}=true it goes and leaves all as it is."
+        condition = not_ready("CannotGo", f"{why} {way_out}")
+        with suppress(KubeError):  # tried again as well
+            await self._tools.report(meta, body, [condition], kept(body.get("status")))
 
     def part_seen(self, body: Mapping[str, Any]) -> None:
         """From a watch: something that belongs to a Cluster changed."""

@@ -5,8 +5,8 @@ A finalizer is for what has something at the brokers to take along: Topics, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import kopf
@@ -85,12 +85,13 @@ async def part_seen(body: kopf.Body, memo: Any, **_: Any) -> None:
     control.part_seen(dict(body))
 
 
-@contextmanager
-def _asked_again(body: kopf.Body) -> Iterator[None]:
-    """What failed for now: the finalizer stays, and kopf comes back soon."""
+@asynccontextmanager
+async def _asked_again(control: Control, body: kopf.Body) -> AsyncIterator[None]:
+    """What failed for now: the finalizer stays, the resource says so, and kopf comes back soon."""
     try:
         yield
     except (BrokersAway, RequestError, KubeError) as failed:
+        await control.cannot_go(dict(body), str(failed))
         raise kopf.TemporaryError(f"{body['metadata']['name']}: {failed}", delay=_RETRY_S) from None
 
 
@@ -101,7 +102,7 @@ def _takes_its_topic(body: kopf.Body, **_: Any) -> bool:
 @kopf.on.delete(API_GROUP, VERSION, "topics", when=_takes_its_topic)
 async def topic_going(body: kopf.Body, memo: Any, **_: Any) -> None:
     control: Control = memo.control
-    with _asked_again(body):
+    async with _asked_again(control, body):
         await control.topics.remove(dict(body))
 
 
@@ -115,5 +116,5 @@ def _takes_its_settings(body: kopf.Body, **_: Any) -> bool:
 @kopf.on.delete(API_GROUP, VERSION, "consumergroups", when=_takes_its_settings)
 async def group_going(body: kopf.Body, memo: Any, **_: Any) -> None:
     control: Control = memo.control
-    with _asked_again(body):
+    async with _asked_again(control, body):
         await control.groups.remove(dict(body))

@@ -31,3 +31,20 @@ async def test_what_went_while_no_watch_looked_is_let_go() -> None:
     await control.sweep()
     assert [name for _, name in cast.bodies[TOPIC]] == ["stays", "anew"]
     assert list(cast.bodies[CLUSTER]) == [("shop", "main")]
+
+
+async def test_who_cannot_go_says_what_it_waits_for() -> None:
+    kube: Any = MemoryKube()
+    control = Control(Settings.of({}), kube, HandClock())
+    body = topic()
+    body["status"] = {"topicId": "kept", "conditions": []}
+    kube.put(body)
+    await control.cannot_go(body, "The brokers of main do not answer.")
+    status = kube.find("Topic", "orders")["status"]
+    (ready,) = status["conditions"]
+    assert (ready["reason"], status["topicId"]) == ("CannotGo", "kept")
+    assert (
+        ready["message"].startswith("The brokers of main do not answer. ")
+        and "ottla.dev/paused" in ready["message"]
+    )
+    assert [reason for reason, _ in kube.events] == ["CannotGo"]
