@@ -35,6 +35,9 @@ _MAX_WAIT_MS = 500
 _PAUSE_S = 0.1
 #: A topic that was there when the query was planned is not looked for much longer once it is gone.
 _UNKNOWN_TOPIC_S = 3.0
+#: Long polls without a record, though all that is wanted is committed, after which there is nothing: compaction took
+#: it. One alone may have met a segment that was just being replaced.
+_EMPTY_POLLS = 3
 _STREAM_OVER = (aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError)
 
 
@@ -44,6 +47,13 @@ class Expired(Exception):
     def __init__(self, tp: TopicPartition, offset: int, oldest: int) -> None:
         super().__init__(f"Offset {offset} of {tp} has expired: the oldest record left is at {oldest}.")
         self.oldest = oldest
+
+
+class Replaced(Exception):
+    """The partition ends before the offset that was to be read, so these are not the records that were meant."""
+
+    def __init__(self, tp: TopicPartition, offset: int) -> None:
+        super().__init__(f"{tp} ends before offset {offset}: the topic was deleted and made anew.")
 
 
 # No repr of its own: `asyncio.Runner` lets `signal` make one of every result, and one of megabytes took four times
@@ -74,7 +84,7 @@ class PartitionFetch:
         self._correlation = 0
 
     def chunks(self) -> Iterator[Chunk]:
-        """Batches until the end offset. Raises Expired, RequestError or ClientError."""
+        """Batches until the end offset. Raises Expired, Replaced, RequestError or ClientError."""
         with asyncio.Runner() as runner:
             try:
                 runner.run(self._open())
@@ -101,6 +111,7 @@ class PartitionFetch:
         """The next answer that has whole batches; asks for the one after it before returning."""
         began = self._clock.monotonic()
         problem: Exception | None = None
+        empty_polls = 0
         while True:
             if self._clock.monotonic() - began > self._patience_s(problem):
                 raise problem or RequestTimedOut(
@@ -110,7 +121,10 @@ class PartitionFetch:
                 got = await self._answer()
             except OffsetOutOfRange:
                 self._hang_up()
-                raise Expired(self._tp, self._position, await self._oldest()) from None
+                oldest = await self._oldest()
+                if oldest > self._position:
+                    raise Expired(self._tp, self._position, oldest) from None
+                raise Replaced(self._tp, self._position) from None
             except (RequestError, ClientError) as error:
                 if isinstance(error, RequestError) and not error.retriable:
                     raise
@@ -121,7 +135,12 @@ class PartitionFetch:
                 continue
             batches = list(complete_batches(got.records))
             if not batches:
-                continue  # long poll over; what is to be read lies below the high watermark, so it will come
+                limit = got.last_stable_offset if self._read_committed else got.high_watermark
+                empty_polls += limit >= self._end
+                if empty_polls < _EMPTY_POLLS:
+                    continue  # long poll over; what is to be read was committed, so it will come
+                self._position = self._end
+                return Chunk(b"", [])
             visible = self._visible(batches, got)
             self._position = max(self._position, batches[-1][1].next_offset)
             if self._position < self._end:

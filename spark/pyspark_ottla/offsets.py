@@ -48,11 +48,17 @@ class Bound:
 def from_json(text: str, option: str) -> dict[TopicPartition, int]:
     """`{"topic": {"0": 12}}` as a mapping; OffsetProblem with the option's name if it is something else."""
     try:
-        return from_nested(json.loads(text))
+        found = from_nested(json.loads(text))
     except (ValueError, TypeError, AttributeError):
         raise OffsetProblem(
             f"{option} takes earliest, latest, or JSON such as {_EXAMPLE}; got {shortened(text)}."
         ) from None
+    by_time = option.endswith("Timestamp")
+    allowed = "milliseconds since 1970" if by_time else "offsets from 0 on, -1 for latest, -2 for earliest"
+    for tp, number in found.items():
+        if number < (0 if by_time else min(_SPECIAL)):
+            raise OffsetProblem(f"{option} takes {allowed}; {tp} has {number}.")
+    return found
 
 
 _EXAMPLE = '{"events": {"0": 23, "1": -2}}'

@@ -16,7 +16,7 @@ from ottla_client.errors import ClientError, RequestError, UnknownTopicOrPartiti
 from ottla_core.ids import TopicPartition
 from pyspark_ottla.admission import ReadLimit, SupportsTriggerAvailableNow, limit_of_rows, rows_of_limit
 from pyspark_ottla.columns import arrow_batches
-from pyspark_ottla.fetch import Expired, PartitionFetch
+from pyspark_ottla.fetch import Expired, PartitionFetch, Replaced
 from pyspark_ottla.lookup import ClusterLookup, ReadProblem
 from pyspark_ottla.offsets import from_nested, to_nested
 from pyspark_ottla.options import ReadOptions
@@ -76,8 +76,15 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
     # ------------------------------------------------------------------ how far
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
-        partitions = self._lookup.partitions()
-        return to_nested(self._lookup.bound(self._options.start, partitions))
+        bound, partitions = self._options.start, self._lookup.partitions()
+        start = self._lookup.bound(bound, partitions)
+        latest = self._lookup.same("latest", bound.offsets)
+        for tp in latest:
+            if start[tp] > latest[tp]:
+                raise ReadProblem(
+                    f"{bound.option} asks for {tp} from offset {start[tp]} on, but it ends at {latest[tp]}."
+                )
+        return to_nested(start)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         return limit_of_rows(self._options.max_offsets_per_trigger)
@@ -165,6 +172,9 @@ def _read(options: ReadOptions, partition: InputPartition) -> Iterator[Any]:
         except Expired as error:
             _report_loss(options, str(error))
             start = error.oldest
+        except Replaced as error:
+            _report_loss(options, str(error))
+            return
         except UnknownTopicOrPartition:
             raise ReadProblem(f"{wanted.tp} does not exist any more: its topic was deleted.") from None
         except (RequestError, ClientError) as error:

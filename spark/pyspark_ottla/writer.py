@@ -146,9 +146,15 @@ def _rows(batch: Any, columns: dict[str, int], topic: str | None) -> Iterator[tu
 
     headers: Any = repeat(())
     if "headers" in columns:
-        headers = [
-            [(header["key"], header["value"]) for header in cell or ()] for cell in column("headers", None)
-        ]
+        headers = [[_header(each) for each in cell or ()] for cell in column("headers", None)]
     topics = repeat(topic) if topic is not None else column("topic")
     values = octets("value")
     return zip(topics, values, octets("key"), column("partition"), headers, strict=False)
+
+
+def _header(cell: dict[str, Any] | None) -> tuple[str, bytes | None]:
+    if cell is None or cell["key"] is None:
+        raise WriteProblem(
+            "A row has a header without a key: an element of its column headers, or its key, is null."
+        )
+    return cell["key"], cell["value"]

@@ -9,11 +9,18 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.utils import CapturedException
 
 from ottla_cli.local_cluster import LocalCluster
 from ottla_client import TopicPartition
 from ottla_client.sync import Admin, Consumer, Producer
+from ottla_core.pb import broker_pb2 as pb
+from pyspark_ottla.fetch import PartitionFetch
+from pyspark_ottla.lookup import ReadProblem
+from pyspark_ottla.options import read_options
+from pyspark_ottla.plan import OffsetRange
+from pyspark_ottla.reader import BatchReader
 
 pytestmark = pytest.mark.integration
 
@@ -123,6 +130,34 @@ def test_expired_offsets(
     assert read(subscribe=topic, startingOffsets=start, failOnDataLoss="false").count() == 60
 
 
+def test_a_topic_made_anew_while_a_task_waited(
+    local_cluster: LocalCluster, make_topic: Callable[..., str]
+) -> None:
+    """What it holds now has other offsets' names only: none of it is what was planned."""
+    topic = make_topic(1)
+    fill(local_cluster, topic, 10)
+    planned = InputPartition(OffsetRange(TopicPartition(topic, 0), 50, 60))
+    given = {"bootstrap.servers": local_cluster.grpc_bootstrap, "subscribe": topic}
+    with pytest.raises(ReadProblem, match=f"{topic}-0 ends before offset 50.*made anew; set failOnDataLoss"):
+        list(BatchReader(read_options(given, streaming=False)).read(planned))
+    careless = read_options({**given, "failOnDataLoss": "false"}, streaming=False)
+    assert list(BatchReader(careless).read(planned)) == []
+
+
+async def _nothing_left(_: PartitionFetch) -> pb.FetchedPartition:
+    return pb.FetchedPartition(high_watermark=10, last_stable_offset=10)
+
+
+def test_an_end_that_was_compacted_away_is_not_waited_for(
+    local_cluster: LocalCluster, make_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tombstone may be the last record of a topic, and goes as well, some day."""
+    monkeypatch.setattr(PartitionFetch, "_answer", _nothing_left)
+    wanted = OffsetRange(TopicPartition(make_topic(1), 0), 5, 10)
+    fetch = PartitionFetch(local_cluster.grpc_bootstrap, wanted, read_committed=False, timeout_s=60)
+    assert [chunk.batches for chunk in fetch.chunks()] == [[]]
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -209,6 +244,12 @@ def test_keys_go_where_other_clients_put_them(
         ("string(id) as value", "overwrite", {"topic": "t"}, "not overwritten; write with mode"),
         ("string(id) as value", "append", {"topic": "t", "compresion": "lz4"}, "did you mean compression"),
         ("string(null) as topic, 'v' as value", "append", {}, "column topic is null"),
+        (
+            "'v' as value, array(named_struct('key', string(null), 'value', binary('x'))) as headers",
+            "append",
+            {"topic": "t"},
+            "header without a key",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_told(
@@ -219,7 +260,7 @@ def test_what_cannot_be_written_is_told(
     options: dict[str, str],
     sentence: str,
 ) -> None:
-    frame = spark.range(1).selectExpr(*columns.split(", "))
+    frame = spark.range(1).selectExpr(*columns.split(", ", 1))
     writing = frame.write.format("ottla").option("bootstrap.servers", local_cluster.grpc_bootstrap)
     with pytest.raises(CapturedException, match=sentence):
         writing.options(**options).mode(mode).save()

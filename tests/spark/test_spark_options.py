@@ -55,6 +55,8 @@ def test_times_go_before_offsets() -> None:
         ({"startingOffsets": "latest"}, "cannot be latest"),
         ({"startingOffsets": '{"t": {"0": -1}}'}, "cannot be latest"),
         ({"endingOffsets": "earliest"}, "cannot be earliest"),
+        ({"startingOffsets": '{"t": {"0": -3}}'}, "startingOffsets takes offsets from 0 on, .*; t-0 has -3"),
+        ({"endingOffsetsByTimestamp": '{"t": {"0": -1}}'}, "takes milliseconds since 1970; t-0 has -1"),
         ({"endingOffsets": "tomorrow"}, "endingOffsets takes earliest, latest, or JSON"),
         ({"startingTimestamp": "yesterday"}, "startingTimestamp takes milliseconds"),
         ({"minPartitions": "0"}, "minPartitions takes a whole number above 0; got '0'"),

@@ -51,7 +51,7 @@ class Collected:
         self.batches[batch_id] = [int(row.value) for row in frame.select("value").collect()]
 
     def start(self, trigger: dict[str, Any], **options: str) -> StreamingQuery:
-        loaded = self._spark.readStream.format("ottla").options(**self._options, **options).load()
+        loaded = self._spark.readStream.format("ottla").options(**{**self._options, **options}).load()
         writing = loaded.writeStream.foreachBatch(self._take).option(
             "checkpointLocation", str(self._checkpoint)
         )
@@ -161,6 +161,17 @@ def test_expired_offsets_stop_the_query_unless_told_to_go_on(
 def test_an_unknown_topic_stops_the_query_with_a_sentence(collect: Callable[[str], Collected]) -> None:
     query = collect("no-such-topic").start({"availableNow": True})
     with pytest.raises(StreamingQueryException, match="Topic 'no-such-topic' does not exist"):
+        query.awaitTermination(_PATIENCE_S)
+
+
+def test_a_start_behind_the_end_is_told(
+    collect: Callable[[str], Collected], send: Callable[..., None], make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic(1)
+    send(topic, range(3))
+    query = collect(topic).start({"availableNow": True}, startingOffsets=json.dumps({topic: {"0": 7}}))
+    sentence = f"startingOffsets asks for {topic}-0 from offset 7 on, but it ends at 3"
+    with pytest.raises(StreamingQueryException, match=sentence):
         query.awaitTermination(_PATIENCE_S)
 
 
