@@ -143,11 +143,12 @@ class Broker:
             probe=self._metrics.log,
         )
         await self._offload.run(lambda: dirs.open(now_ms=self._clock.wall_ms()))
-        seen = Seen(dirs.cluster_id, dirs.revision)
+        recoveries, revision = dirs.history
+        seen = Seen(dirs.cluster_id, revision, recoveries)
         cluster_id = await find_or_create_cluster_id(self._store, self._chance, seen)
         dirs.join_cluster(cluster_id)
         self._dirs = dirs
-        self._wire_cluster(dirs, Seen(cluster_id, dirs.revision))
+        self._wire_cluster(dirs, replace(seen, cluster_id=cluster_id))
         self._wire_services(dirs)
         self._metrics.describe({"broker": str(config.process.broker_id), "cluster_id": cluster_id})
 

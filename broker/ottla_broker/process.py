@@ -26,12 +26,12 @@ import uvloop
 from ottla_broker import logs
 from ottla_broker.broker import Broker, NoLogDirectory
 from ottla_broker.config import BrokerConfig, Resolved
-from ottla_broker.controller.etcd import EtcdLogin, EtcdStore, EtcdTls
 from ottla_broker.controller.metadata import LostHistory
 from ottla_broker.controller.registration import BrokerIdTaken
+from ottla_broker.etcd_access import etcd_store
 from ottla_broker.exit_codes import ExitCode
 from ottla_broker.log.dir_files import ForeignDirectory
-from ottla_broker.setting import Address
+from ottla_broker.setting import Address, ConfigError
 from ottla_core.errors import InvariantViolation
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.store import StoreError
@@ -115,7 +115,10 @@ async def _live(
     _watch_signals(stop)
     if exit_with_parent:
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), _on_stdin, stop)
-    store = _make_store(config)
+    try:
+        store = etcd_store(config)
+    except ConfigError as refused:
+        raise _Refused(ExitCode.BAD_CONFIG, str(refused)) from None
     offload = ThreadOffload(config.process.background_threads)
     broker = Broker(
         config,
@@ -146,38 +149,6 @@ async def _live(
     finally:
         await store.close()
         offload.close()
-
-
-def _make_store(config: BrokerConfig) -> EtcdStore:
-    etcd = config.etcd
-    tls = login = None
-    if etcd.tls:
-        tls = EtcdTls(
-            _read("etcd.tls.ca.file", etcd.tls_ca_file),
-            _read("etcd.tls.certificate.file", etcd.tls_certificate_file),
-            _read("etcd.tls.key.file", etcd.tls_key_file),
-        )
-    password = _read("etcd.password.file", etcd.password_file)
-    if etcd.user is not None and password is not None:
-        login = EtcdLogin(etcd.user, password.decode("utf-8", "replace").rstrip("\r\n"))
-    return EtcdStore(
-        [str(address) for address in etcd.endpoints],
-        f"/ottla/{config.process.cluster_name}",
-        tls=tls,
-        login=login,
-        timeout_s=etcd.request_timeout_ms / 1000,
-    )
-
-
-def _read(name: str, path: str | None) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as failed:
-        sentence = f"{name} = {path} cannot be read: {failed.strerror or failed}."
-        raise _Refused(ExitCode.BAD_CONFIG, sentence) from None
 
 
 def _watch_signals(stop: asyncio.Event) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from ottla_cli.cluster_recover import recover as recover_metadata
 from ottla_cli.cluster_status import status as show_status
 from ottla_cli.connecting import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, admin, run
 from ottla_cli.screen import print_json, show, table
@@ -42,6 +45,36 @@ def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) ->
     $ ottla cluster status --json
     """
     show_status(bootstrap, as_json=as_json)
+
+
+@app.command()
+def recover(
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="DIR", help="The folder of a local cluster that is down.")
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option(help="A broker's configuration file, for its etcd.…", envvar="OTTLA_CONFIG")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="As on a broker's command line.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Go on from an old backup of etcd, when there is no newer one: the last resort.
+
+    Brokers refuse a metadata store that is behind what they have seen, and say
+    so. Restore the newest backup first. If that is still too old, stop all
+    brokers, run this once against etcd itself, and start them again. Each
+    partition is then led by the replica with the longest log, once all its
+    replicas are there. Topics made after the backup stay as folders on the
+    brokers' disks; what was deleted after it is back.
+
+    $ ottla cluster recover --set etcd.endpoints=etcd-0.example:2379
+    $ ottla cluster recover --config broker.toml --yes
+    $ ottla cluster recover --data ./data
+    """
+    recover_metadata(data, config, set_ or [], yes=yes, as_json=as_json)
 
 
 def _info(bootstrap: str, *, as_json: bool) -> None:

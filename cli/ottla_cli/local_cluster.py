@@ -140,18 +140,24 @@ class LocalCluster:
     def begin(self) -> None:
         """Start all processes at once: a broker loads its code while etcd elects itself."""
         try:
-            self.folder.lock()
-            self._end_leftovers()
+            self._take_folder()
             ports = self._choose_ports()
-            self._program = find_etcd(self._say)
-            client, peer = self._etcd_ports()
-            self.etcd = EmbeddedEtcd(self.folder.path, client_port=client, peer_port=peer)
+            self._start_etcd()
             self.brokers = {
                 number: LocalBroker(number, ports[number], self.folder) for number in range(self._count)
             }
-            self.etcd.start(self._program)
             for broker in self.brokers.values():
                 broker.spawn(self._command, self._broker_settings())
+            self._write_state(ready=False)
+        except BaseException:
+            self.stop()
+            raise
+
+    def begin_etcd(self) -> None:
+        """Only the etcd of a cluster that is down, to look after what it holds."""
+        try:
+            self._take_folder()
+            self._start_etcd()
             self._write_state(ready=False)
         except BaseException:
             self.stop()
@@ -257,6 +263,16 @@ class LocalCluster:
         return self._temporary
 
     # ------------------------------------------------------------------ inside
+
+    def _take_folder(self) -> None:
+        self.folder.lock()
+        self._end_leftovers()
+
+    def _start_etcd(self) -> None:
+        self._program = find_etcd(self._say)
+        client, peer = self._etcd_ports()
+        self.etcd = EmbeddedEtcd(self.folder.path, client_port=client, peer_port=peer)
+        self.etcd.start(self._program)
 
     def _end_leftovers(self) -> None:
         """Children of an owner that was killed end by themselves; be sure of it before their ports are taken."""

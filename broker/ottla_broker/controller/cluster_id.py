@@ -24,7 +24,7 @@ async def find_or_create_cluster_id(store: MetadataStore, chance: Chance, seen: 
         cluster_id = "" if entry is None else keys.decode_cluster(entry)
     except keys.BadValue as error:
         raise StoreError(str(error)) from None
-    refusal = lost_history(Seen(seen.cluster_id), cluster_id, 0)
+    refusal = lost_history(Seen(seen.cluster_id), Seen(cluster_id))
     if refusal is not None:
         raise LostHistory(refusal)
     return cluster_id

@@ -2,8 +2,10 @@
 
 After a restore from an old backup, or with a fresh etcd under an old cluster, the store's revision or
 cluster id is not the one that this broker kept on disk. Acting on it could hand out epochs and ids a second
-time, so the broker changes nothing, says so, and waits for a person (design rule 18). There is no command that raises
-epochs and ids above all disks' yet, so the sentences below name the ways that there are.
+time, so the broker changes nothing, says so, and waits for a person (design rule 18): either a newer backup is
+restored, or `ottla cluster recover` raises epochs and ids above all disks' (`recovery.py`). Each recovery is
+numbered in the store, and revisions of different recoveries are not compared: a later number is ahead of all
+that came before it.
 """
 
 from __future__ import annotations
@@ -18,28 +20,34 @@ class Seen:
 
     cluster_id: str = ""
     revision: int = 0
+    recoveries: int = 0
 
 
-def lost_history(seen: Seen, cluster_id: str, revision: int) -> str | None:
-    """A sentence if the store is behind what was seen, else None. `cluster_id` "": the store has none."""
-    if seen.cluster_id and not cluster_id:
+def lost_history(seen: Seen, store: Seen) -> str | None:
+    """A sentence if the store is behind what was seen, else None. In `store`, `cluster_id` "" means none."""
+    if seen.cluster_id and not store.cluster_id:
         return (
             f"The metadata store has no cluster id, but this broker belongs to cluster {seen.cluster_id}: the store "
             "was emptied or replaced, or etcd.endpoints or cluster.name lead elsewhere. Nothing is changed until "
             "etcd's newest backup is restored, or the setting corrected, and the broker restarted."
         )
-    if seen.cluster_id and cluster_id != seen.cluster_id:
+    if seen.cluster_id and store.cluster_id != seen.cluster_id:
         return (
-            f"The metadata store belongs to cluster {cluster_id}, but this broker to {seen.cluster_id}: "
+            f"The metadata store belongs to cluster {store.cluster_id}, but this broker to {seen.cluster_id}: "
             "it points at another cluster's store, or uses another cluster's disk. Nothing is changed."
         )
-    if revision < seen.revision:
+    if (store.recoveries, store.revision) < (seen.recoveries, seen.revision):
         return (
-            f"The metadata store is at revision {revision}, but this broker has seen {seen.revision}: it was "
+            f"The metadata store is at {_point(store)}, but this broker has seen {_point(seen)}: it was "
             "restored from an older backup, which knows nothing of what was decided since. Nothing is changed until "
-            f"a backup that reaches revision {seen.revision} is restored and the broker restarted."
+            "a newer backup is restored, or, if there is none, all brokers are stopped and `ottla cluster recover` "
+            "was run; then the broker is to be restarted."
         )
     return None
+
+
+def _point(seen: Seen) -> str:
+    return f"revision {seen.revision}" + (f" of recovery {seen.recoveries}" if seen.recoveries else "")
 
 
 class HistoryWindow:

@@ -134,6 +134,8 @@ class ClusterImage:
     controller_incarnation: UUID | None = None
     #: Mod revision of `removals`: each removal of a dead broker compares it, so that none goes unseen.
     removals_revision: int = 0
+    #: How often the store lost history for good and was made usable again (`recovery.py`).
+    recoveries: int = 0
     #: Partitions by topic id and number that no topic has: about to be created, or left over.
     unnamed: Mapping[UUID, Mapping[int, PartitionImage]] = field(default_factory=lambda: MappingProxyType({}))
 

@@ -105,6 +105,7 @@ class _Draft:
         self._cluster_id = image.cluster_id
         self._controller = (image.controller, image.controller_revision, image.controller_incarnation)
         self._removals_revision = image.removals_revision
+        self._recoveries = image.recoveries
         self._brokers = _Overlay(image.brokers)
         self._members = _Overlay(image.members)
         self._configs = _Overlay(image.broker_configs)
@@ -134,6 +135,8 @@ class _Draft:
             self._controller = (broker_id, entry.create_revision, incarnation)
         elif key == keys.REMOVALS:
             self._removals_revision = entry.mod_revision
+        elif key == keys.RECOVERIES:
+            self._recoveries = keys.decode_recoveries(entry)
         elif key == keys.CLUSTER:
             self._cluster_id = keys.decode_cluster(entry)
 
@@ -167,6 +170,7 @@ class _Draft:
             controller_revision=controller_revision,
             controller_incarnation=controller_incarnation,
             removals_revision=self._removals_revision,
+            recoveries=self._recoveries,
             brokers=self._brokers.result,
             members=self._members.result,
             broker_configs=self._configs.result,

@@ -10,6 +10,7 @@
     config/groups/<group id>      {"v":1,"config":{…}}
     removals                      {"v":1,"broker":2,"by":1}                       the last broker found dead
     ids/producer-block            {"v":1,"next":1000}                             the first id not given out
+    recoveries                    {"v":1,"number":1}                              how often history was lost for good
 
 Ids are UUIDs in Kafka's spelling (base64url, 22 characters), as its tools print them.
 
@@ -52,6 +53,7 @@ BROKER_CONFIGS = "config/broker/"
 GROUP_CONFIGS = "config/groups/"
 REMOVALS = "removals"
 PRODUCER_BLOCK = "ids/producer-block"
+RECOVERIES = "recoveries"
 
 #: How `config/broker/<…>` spells "all brokers"; the image's key for it is "".
 _ALL_BROKERS = "default"
@@ -395,5 +397,17 @@ def decode_producer_block(entry: Entry) -> int:
     try:
         fields = _fields(entry.value)
         return _int(fields, "next")
+    except _MISTAKES as error:
+        raise _misread(entry, error) from None
+
+
+def encode_recoveries(number: int) -> bytes:
+    return _value({"number": number})
+
+
+def decode_recoveries(entry: Entry) -> int:
+    try:
+        fields = _fields(entry.value)
+        return _int(fields, "number")
     except _MISTAKES as error:
         raise _misread(entry, error) from None

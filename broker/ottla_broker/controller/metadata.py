@@ -5,7 +5,8 @@ compacted, silent or broken watch is not resumed but read again and compared (de
 read shows whether the store went back to an older backup. If it did, or belongs to another cluster, the
 image stays as it is, `refusal` says why, and `on_refusal` is told; it is for the broker to stop changing
 anything. It stays so for the life of the process: that the store's numbers grow past ours later, because
-somebody who had seen less goes on from the backup, makes what it holds no less wrong.
+somebody who had seen less goes on from the backup, makes what it holds no less wrong. A store that was made
+usable again (`recovery.py`) is taken over by a process that starts, never by one that has led in the lost history.
 
 Subscribers are called on the loop, in order, with the old and the new image; what did not change is the
 same object in both. It must never write to the store.
@@ -27,7 +28,7 @@ from ottla_broker.controller.image_update import difference, updated
 from ottla_broker.controller.waiting import wait_for_sign
 from ottla_core.ports.chance import Chance
 from ottla_core.ports.clock import Clock
-from ottla_core.ports.store import MetadataStore, Revision, Snapshot, StoreError
+from ottla_core.ports.store import Changed, MetadataStore, Revision, Snapshot, StoreError
 
 _log = structlog.get_logger("ottla.metadata")
 
@@ -155,19 +156,21 @@ class Metadata:
             async for revision in revisions:
                 self._failures = 0
                 self._following.set()
+                if any(isinstance(c, Changed) and c.entry.key == keys.RECOVERIES for c in revision.changes):
+                    raise StoreError("the store was recovered")
                 # `refresh` may have been faster than the watch.
                 if revision.changes and revision.revision > self._image.revision:
                     self._take_over(revision)
 
     def _check_history(self, before: ClusterImage, snapshot: Snapshot) -> None:
         """Refuse a store that is behind the disk's record, or behind the image from before the read."""
-        seen = Seen(before.cluster_id or self._seen.cluster_id, max(before.revision, self._seen.revision))
-        found = next((e for e in snapshot.entries if e.key == keys.CLUSTER), None)
-        try:
-            cluster_id = "" if found is None else keys.decode_cluster(found)
-        except keys.BadValue as error:
-            raise StoreError(str(error)) from None
-        refusal = lost_history(seen, cluster_id, snapshot.revision)
+        kept = self._seen
+        recoveries, revision = max((before.recoveries, before.revision), (kept.recoveries, kept.revision))
+        seen = Seen(before.cluster_id or kept.cluster_id, revision, recoveries)
+        found = _found(snapshot)
+        refusal = lost_history(seen, found)
+        if refusal is None and self._loaded and found.recoveries != before.recoveries:
+            refusal = "The metadata store was recovered while this broker ran. Nothing is changed until its restart."
         if refusal is not None:
             self.refusal = refusal
             if self._on_refusal is not None:
@@ -184,3 +187,17 @@ class Metadata:
         if revision.changes:
             for subscriber in tuple(self._subscribers):
                 subscriber(old, self._image)
+
+
+def _found(snapshot: Snapshot) -> Seen:
+    """What the store says of itself."""
+    entries = {e.key: e for e in snapshot.entries if e.key in (keys.CLUSTER, keys.RECOVERIES)}
+    cluster, recoveries = entries.get(keys.CLUSTER), entries.get(keys.RECOVERIES)
+    try:
+        return Seen(
+            "" if cluster is None else keys.decode_cluster(cluster),
+            snapshot.revision,
+            0 if recoveries is None else keys.decode_recoveries(recoveries),
+        )
+    except keys.BadValue as error:
+        raise StoreError(str(error)) from None

@@ -42,8 +42,8 @@ class LogDirs:
         probe: LogProbe | None = None,
     ) -> None:
         self.dirs = [LogDir(disk, path.rstrip("/") or "/") for path in paths]
-        #: The greatest revision of the metadata store that this broker has acted on (design rule 18).
-        self.revision = 0
+        #: How far this broker has followed the metadata store (design rule 18): its recoveries, and the revision.
+        self.history = (0, 0)
         #: How far each compacted log has been cleaned; kept in a checkpoint like the other marks.
         self.cleaner_offsets: Offsets = {}
         self._disk = disk
@@ -115,7 +115,8 @@ class LogDirs:
     def _read_marks(self, log_dir: LogDir) -> None:
         self.cleaner_offsets |= log_dir.read_offsets(CLEANER_OFFSETS)
         try:
-            self.revision = max(self.revision, int(self._disk.read_file(f"{log_dir.path}/{_REVISION}")))
+            revision, *recoveries = map(int, self._disk.read_file(f"{log_dir.path}/{_REVISION}").split())
+            self.history = max(self.history, (recoveries[0] if recoveries else 0, revision))
         except (FileNotFoundError, ValueError):
             pass  # Never written, or torn: the next checkpoint writes it again.
 
@@ -341,7 +342,8 @@ class LogDirs:
                 if high_watermarks is not None and tp in high_watermarks:
                     log_dir.high_watermarks[tp] = high_watermarks[tp]
         jobs = [(log_dir, self._checkpoints(log_dir), log_dir.topic_ids()) for log_dir in self.online]
-        revision = str(self.revision).encode()
+        recoveries, revision = self.history
+        history = f"{revision} {recoveries}".encode()
 
         def work() -> None:
             for log_dir, files, ids in jobs:
@@ -349,7 +351,7 @@ class LogDirs:
                     for name, offsets in files:
                         log_dir.write_offsets(name, offsets)
                     log_dir.write_ids(ids)
-                    self._disk.write_file(f"{log_dir.path}/{_REVISION}", revision)
+                    self._disk.write_file(f"{log_dir.path}/{_REVISION}", history)
                 except OSError as error:
                     self.fail(log_dir, error)
 

@@ -159,7 +159,7 @@ class PartitionHost:
     def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
         """Make what is hosted here match `new`. Costs the topics that changed, not all of them."""
         self._image = new
-        self._dirs.revision = max(self._dirs.revision, new.revision)
+        self._dirs.history = max(self._dirs.history, (new.recoveries, new.revision))
         if not self._admitted:
             return
         if old.brokers is not new.brokers or old.members is not new.members:

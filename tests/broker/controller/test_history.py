@@ -8,10 +8,18 @@ from ottla_broker.controller.history import HistoryWindow, Seen, lost_history
 
 
 def test_a_store_that_has_gone_on_is_fine() -> None:
-    assert lost_history(Seen("A", 10), "A", 10) is None
-    assert lost_history(Seen("A", 10), "A", 99) is None
-    assert lost_history(Seen(), "", 1) is None
-    assert lost_history(Seen(), "A", 1) is None
+    assert lost_history(Seen("A", 10), Seen("A", 10)) is None
+    assert lost_history(Seen("A", 10), Seen("A", 99)) is None
+    assert lost_history(Seen(), Seen("", 1)) is None
+    assert lost_history(Seen(), Seen("A", 1)) is None
+
+
+def test_a_recovered_store_is_ahead_of_all_that_came_before() -> None:
+    assert lost_history(Seen("A", 10), Seen("A", 3, 1)) is None
+    assert lost_history(Seen("A", 10, 1), Seen("A", 3, 2)) is None
+    assert lost_history(Seen("A", 10, 1), Seen("A", 99)) is not None
+    refusal = lost_history(Seen("A", 10, 1), Seen("A", 9, 1))
+    assert refusal is not None and "revision 9 of recovery 1" in refusal
 
 
 @pytest.mark.parametrize(
@@ -19,7 +27,7 @@ def test_a_store_that_has_gone_on_is_fine() -> None:
     [("A", 9, "revision 9"), ("B", 99, "another cluster"), ("", 99, "emptied or replaced")],
 )
 def test_a_store_that_is_behind_gets_a_sentence(cluster_id: str, revision: int, says: str) -> None:
-    refusal = lost_history(Seen("A", 10), cluster_id, revision)
+    refusal = lost_history(Seen("A", 10), Seen(cluster_id, revision))
     assert refusal is not None and says in refusal and refusal.endswith(".")
 
 

@@ -94,7 +94,7 @@ def test_a_clean_stop_is_remembered(place: Place) -> None:
     log.append(BATCH, leader_epoch=4, now_ms=NOW_MS)
     log.advance_start(2)
     dirs.cleaner_offsets[TP] = 1
-    dirs.revision = 77
+    dirs.history = (2, 77)
     dirs.close({TP: 3})
     assert (
         place.disk.read_file(f"{place.path}/a/recovery-point-offset-checkpoint")
@@ -106,16 +106,22 @@ def test_a_clean_stop_is_remembered(place: Place) -> None:
     )
     again = start(place.disk, *two(place))
     assert not place.disk.exists(f"{place.path}/a/.kafka_cleanshutdown"), "the marker is for one start only"
-    assert (again.high_watermark(TP), again.cleaner_offsets, again.revision, again.torn) == (
+    assert (again.high_watermark(TP), again.cleaner_offsets, again.history, again.torn) == (
         3,
         {TP: 1},
-        77,
+        (2, 77),
         (),
     )
     log = again.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
     assert (log.start_offset, log.end_offset, log.recovery_point) == (2, 3, 3)
     assert log.append(BATCH, leader_epoch=5, now_ms=NOW_MS).duplicate
     assert not log.active.is_loaded, "nothing but the checkpoint was needed"
+
+
+def test_a_revision_without_recoveries_is_that_of_an_older_version(place: Place) -> None:
+    start(place.disk, *two(place)).close()
+    place.disk.write_file(f"{place.path}/a/metadata-revision", b"41")
+    assert start(place.disk, *two(place)).history == (0, 41)
 
 
 def test_a_dirty_stop_is_scanned() -> None:

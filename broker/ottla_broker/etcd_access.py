@@ -1,0 +1,42 @@
+"""The metadata store that a broker's settings name, with its certificates and login. [A]
+
+Made by a broker's process, and by the commands that look after a cluster without one.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.config import BrokerConfig
+from ottla_broker.controller.etcd import EtcdLogin, EtcdStore, EtcdTls
+from ottla_broker.setting import ConfigError
+
+
+def etcd_store(config: BrokerConfig) -> EtcdStore:
+    """ConfigError if a file that a setting names cannot be read. Nothing is connected to yet."""
+    etcd = config.etcd
+    tls = login = None
+    if etcd.tls:
+        tls = EtcdTls(
+            _read("etcd.tls.ca.file", etcd.tls_ca_file),
+            _read("etcd.tls.certificate.file", etcd.tls_certificate_file),
+            _read("etcd.tls.key.file", etcd.tls_key_file),
+        )
+    password = _read("etcd.password.file", etcd.password_file)
+    if etcd.user is not None and password is not None:
+        login = EtcdLogin(etcd.user, password.decode("utf-8", "replace").rstrip("\r\n"))
+    return EtcdStore(
+        [str(address) for address in etcd.endpoints],
+        f"/ottla/{config.process.cluster_name}",
+        tls=tls,
+        login=login,
+        timeout_s=etcd.request_timeout_ms / 1000,
+    )
+
+
+def _read(name: str, path: str | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as failed:
+        raise ConfigError(f"{name} = {path} cannot be read: {failed.strerror or failed}.") from None

@@ -1,0 +1,114 @@
+"""`ottla cluster recover`: etcd came back from an old backup, and nobody has a newer one. [A]
+
+Talks to etcd itself, because no broker starts on a store that is behind; what is changed there is
+`ottla_broker/controller/recovery.py`'s to know.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ottla_cli.connecting import run
+from ottla_cli.failure import Failure
+from ottla_cli.quantities import plural
+from ottla_cli.screen import confirm, note, print_json, say
+
+if TYPE_CHECKING:
+    from ottla_broker.config import BrokerConfig
+    from ottla_broker.controller.recovery import Recovered
+    from ottla_core.ports.store import MetadataStore
+
+_QUESTION = "Give up what was decided since the backup, and go on from it? All brokers must be stopped."
+
+
+def recover(data: str | None, config: str | None, pairs: Sequence[str], *, yes: bool, as_json: bool) -> None:
+    if data is not None and not os.path.isdir(os.path.join(data, "etcd")):
+        raise Failure(f"There is no etcd of a local cluster in {data}; it was made by: ottla up --data DIR")
+    settings = dict(pair.partition("=")[::2] for pair in pairs)
+    confirm(_QUESTION, yes=yes)
+    with _endpoint(data) as endpoint:
+        if endpoint is not None:
+            settings["etcd.endpoints"] = endpoint
+        done = run(_recover(_broker_config(config, settings)))
+    if as_json:
+        print_json(done._asdict())
+        return
+    say(
+        f"Cluster {done.cluster_id} goes on from the backup: {plural(done.topics, 'topic')}, "
+        f"{plural(done.partitions, 'partition')}."
+    )
+    note("Start all brokers now: a partition has no leader before all its replicas are there.")
+
+
+@contextmanager
+def _endpoint(data: str | None) -> Iterator[str | None]:
+    """Where the etcd of a local cluster listens that runs for as long as this lasts; None if none is wanted."""
+    if data is None:
+        yield None
+        return
+    from ottla_cli.local_cluster import LocalCluster
+
+    cluster = LocalCluster(data, say=note)
+    cluster.begin_etcd()
+    try:
+        yield cluster.etcd_endpoint
+    finally:
+        cluster.stop()
+
+
+def _broker_config(path: str | None, settings: dict[str, str]) -> BrokerConfig:
+    try:
+        from ottla_broker.__main__ import read_settings
+        from ottla_broker.setting import ConfigError
+    except ImportError as missing:
+        raise Failure(
+            f"This speaks to etcd with the broker's code, which is not installed ({missing.name} is missing): "
+            "pip install 'ottla[broker]'."
+        ) from None
+    try:
+        return read_settings(path, settings, os.environ).config
+    except ConfigError as refused:
+        raise Failure(str(refused), exit_code=2) from None
+
+
+async def _recover(config: BrokerConfig) -> Recovered:
+    from ottla_broker.controller.keys import BadValue
+    from ottla_broker.controller.recovery import CannotRecover, recover
+    from ottla_broker.etcd_access import etcd_store
+    from ottla_broker.setting import ConfigError
+    from ottla_core.ports.store import StoreError
+
+    try:
+        store = etcd_store(config)
+    except ConfigError as refused:
+        raise Failure(str(refused), exit_code=2) from None
+    try:
+        await _answers(store, config.etcd.connect_timeout_ms / 1000)
+        return await recover(store)
+    except (CannotRecover, BadValue) as refused:
+        raise Failure(str(refused)) from None
+    except StoreError as failed:
+        where = ", ".join(str(address) for address in config.etcd.endpoints)
+        raise Failure(f"etcd at {where} failed: {failed} Mend that, and run this again.") from None
+    finally:
+        await store.close()
+
+
+async def _answers(store: MetadataStore, timeout_s: float) -> None:
+    """Wait for an etcd that is just starting; StoreError if it does not answer in time."""
+    from ottla_core.ports.store import StoreError
+    from ottla_core.real.clock import RealClock
+
+    clock = RealClock()
+    deadline = clock.monotonic() + timeout_s
+    while True:
+        try:
+            await store.get("cluster")
+            return
+        except StoreError:
+            if clock.monotonic() > deadline:
+                raise
+            await clock.sleep(0.2)

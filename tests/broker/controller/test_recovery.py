@@ -1,0 +1,133 @@
+"""A store that lost history for good: what `ottla cluster recover` writes, and when it refuses to."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from ottla_broker.controller import keys
+from ottla_broker.controller.history import Seen
+from ottla_broker.controller.image import PartitionImage
+from ottla_broker.controller.metadata import LostHistory, Metadata
+from ottla_broker.controller.recovery import EPOCH_LEAP, PRODUCER_ID_LEAP, CannotRecover, Recovered, recover
+from ottla_core.ids import NO_BROKER
+from ottla_core.ports.store import BRANCHES_MAX, Branch, Put
+from ottla_core.real.chance import RealChance
+from sim.clock import ManualClock
+from sim.store import SimEtcd, SimStore
+
+CLUSTER = keys.uuid_text(RealChance(5).uuid())
+TOPIC = UUID(int=77, version=4)
+#: More than one transaction takes.
+PARTITIONS = BRANCHES_MAX + 3
+
+
+class Fixture:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.etcd = SimEtcd(self.clock)
+        self.store = SimStore(self.etcd)
+
+    def put(self, key: str, value: bytes) -> None:
+        self.etcd.transact((), [Branch((), (Put(key, value),))])
+
+    def fill(self) -> None:
+        self.put(keys.CLUSTER, keys.encode_cluster(CLUSTER))
+        self.put(keys.topic("t"), keys.encode_topic(TOPIC, PARTITIONS, {}))
+        state = PartitionImage((1, 2, 3), 2, 7, (2, 3), dropped=(1,))
+        for index in range(PARTITIONS):
+            self.put(keys.partition(TOPIC, index), keys.encode_partition(state))
+        self.put(keys.PRODUCER_BLOCK, keys.encode_producer_block(5000))
+
+    def partition(self, index: int) -> PartitionImage:
+        return keys.decode_partition(self.etcd.entries[keys.partition(TOPIC, index)])
+
+
+@pytest.fixture
+async def f() -> Fixture:
+    made = Fixture()
+    made.fill()
+    return made
+
+
+async def test_every_partition_waits_for_all_its_replicas_at_an_epoch_above_all_disks(f: Fixture) -> None:
+    assert await recover(f.store) == Recovered(CLUSTER, 1, PARTITIONS, 1)
+    for index in range(PARTITIONS):
+        state = f.partition(index)
+        assert (state.leader, state.leader_epoch) == (NO_BROKER, 7 + EPOCH_LEAP)
+        assert state.isr == state.torn == (1, 2, 3) and state.elr == state.dropped == ()
+    assert keys.decode_producer_block(f.etcd.entries[keys.PRODUCER_BLOCK]) == 5000 + PRODUCER_ID_LEAP
+    assert (await recover(f.store)).number == 2
+
+
+async def test_brokers_that_were_refused_take_over_what_was_recovered(f: Fixture) -> None:
+    seen = Seen(CLUSTER, f.etcd.revision + 1000)
+
+    def started(seen: Seen) -> Metadata:
+        return Metadata(f.store, f.clock, RealChance(1), seen=seen)
+
+    with pytest.raises(LostHistory, match="ottla cluster recover"):
+        await started(seen).load()
+    await recover(f.store)
+    image = await started(seen).load()
+    assert image.recoveries == 1 and image.topics["t"].partitions[0].leader_epoch > EPOCH_LEAP
+    with pytest.raises(LostHistory, match="of recovery 2"):
+        await started(Seen(CLUSTER, 1, 2)).load()
+
+
+async def test_a_broker_that_runs_does_not(f: Fixture) -> None:
+    """It may have led since the backup, and has not seen that this is over."""
+    metadata = Metadata(f.store, f.clock, RealChance(1))
+    running = asyncio.ensure_future(metadata.run())
+    await f.clock.settle()
+    before = metadata.image
+    await recover(f.store)
+    await f.clock.advance(5)
+    assert metadata.refusal is not None and "restart" in metadata.refusal
+    assert metadata.image.recoveries == 0 == before.recoveries
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        (keys.CONTROLLER, keys.encode_controller(1, TOPIC), "the controller"),
+        (keys.broker(4), b"{}", r"registered \(4\)"),
+    ],
+)
+async def test_it_is_refused_while_somebody_is_there(f: Fixture, key: str, value: bytes, says: str) -> None:
+    f.put(key, value)
+    revision = f.etcd.revision
+    with pytest.raises(CannotRecover, match=says):
+        await recover(f.store)
+    assert f.etcd.revision == revision
+
+
+async def test_an_empty_store_is_refused() -> None:
+    f = Fixture()
+    with pytest.raises(CannotRecover, match="no cluster in this store"):
+        await recover(f.store)
+    assert not f.etcd.entries
+
+
+async def test_who_comes_in_between_ends_it_before_it_counts(f: Fixture) -> None:
+    """R3 and R4: some partitions are rewritten, but no broker believes them."""
+    shipped = f.store.transact
+    calls = 0
+
+    async def transact(*arguments):  # type: ignore[no-untyped-def]
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            f.put(keys.CONTROLLER, keys.encode_controller(1, TOPIC))
+        return await shipped(*arguments)
+
+    f.store.transact = transact  # type: ignore[method-assign]
+    with pytest.raises(CannotRecover, match="run this again"):
+        await recover(f.store)
+    assert keys.RECOVERIES not in f.etcd.entries
+    assert sum(f.partition(index).leader_epoch > EPOCH_LEAP for index in range(PARTITIONS)) == BRANCHES_MAX
