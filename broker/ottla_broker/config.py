@@ -322,9 +322,19 @@ class GrpcEdgeConfig:
     message_max_bytes: int = setting(
         "grpc.message.max.bytes", str(2 * MIB), whole(64 * KIB), "A longer message ends its stream."
     )
+    # Our client has some five. Each may fill its window without being read from.
     streams_max: int = setting(
-        "grpc.streams.max", "1000", whole(1, 1_000_000), "Concurrent calls of one connection."
+        "grpc.streams.max", "100", whole(1, 1_000_000), "Concurrent calls of one connection."
     )
+    # Each may be as long as grpc.message.max.bytes. Our client has one Fetch stream per connection.
+    reads_max: int = setting(
+        "grpc.connection.reads.max",
+        "8",
+        whole(1, 1_000_000),
+        "Messages of one connection that are read at once, apart from Produce; and streams that it may have.",
+    )
+    # As many as Kafka's clients may have; see docs/kubernetes.md for what each can cost.
+    connections_max: int = setting("grpc.connections.max", "10000", whole(1), "More are refused at once.")
     # Produce requests of one stream that are appended but not yet answered.
     stream_requests_max: int = setting(
         "grpc.stream.requests.max",

@@ -10,6 +10,7 @@ import grpc
 import psutil
 import pytest
 
+from hostile.half_calls import HalfCalls
 from ottla_cli.local_cluster import LocalCluster
 from ottla_client.sync import Admin
 from ottla_core.pb import broker_pb2 as pb
@@ -30,6 +31,11 @@ WRITERS = 64
 #: The messages of all writers are 256 MiB, and without turns cost 380. Four at a time have their copies on the way
 #: (gRPC's slices, bytes, the parsed message), and each stream its window of 256 KiB.
 WRITERS_GROWTH_MAX = 140 * MIB
+#: Calls of one connection that each send all of the longest message but its end: 256 MiB, if they were let.
+HALF_CALLS = 64
+#: Eight of them are read, and all have their windows of 256 KiB.
+HALF_CALLS_BYTES_MAX = 8 * LONGEST + HALF_CALLS * MIB // 4
+HALF_CALLS_GROWTH_MAX = 100 * MIB
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +134,19 @@ async def test_writers_that_all_wake_up_at_once(cluster: LocalCluster) -> None:
         await channel.close()
     assert cluster.dead == []
     assert watched.growth < WRITERS_GROWTH_MAX, f"{watched.growth >> 20} MB more than before"
+
+
+@pytest.mark.parametrize("method", ["Admin/Metadata", "Log/Fetch", "Groups/Join"])
+async def test_calls_whose_messages_never_come_whole(cluster: LocalCluster, method: str) -> None:
+    watched = Watched(cluster.pids[0])
+    calls = HalfCalls(cluster.grpc_bootstrap, f"/ottla.v1.{method}", HALF_CALLS, LONGEST)
+    looking = asyncio.create_task(watched.look(60.0))
+    await calls.send(quiet_s=1.0)
+    looking.cancel()
+    assert 8 * (LONGEST - MIB) < calls.sent <= HALF_CALLS_BYTES_MAX, f"{calls.sent >> 20} MB were taken in"
+    assert watched.growth < HALF_CALLS_GROWTH_MAX, f"{watched.growth >> 20} MB more than before"
+    with Admin(cluster.grpc_bootstrap) as admin:
+        assert admin.list_topics() == ["t"]
 
 
 async def test_a_message_above_the_limit_is_refused_before_it_is_taken_in(cluster: LocalCluster) -> None:

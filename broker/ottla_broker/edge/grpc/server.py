@@ -24,6 +24,7 @@ from ottla_broker.edge.grpc.bounds import bounded
 from ottla_broker.edge.grpc.groups_service import GROUPS_CALLS, GROUPS_SERVICE, GroupsService
 from ottla_broker.edge.grpc.log_service import LogService, Records
 from ottla_broker.edge.grpc.probe import GrpcProbe
+from ottla_broker.edge.grpc.reads import Reads
 from ottla_broker.edge.grpc.refusal import Refusals
 from ottla_broker.edge.grpc.replication_service import REPLICATION_SERVICE, Neighbour, ReplicationService
 from ottla_broker.edge.memory import Memory
@@ -114,7 +115,9 @@ class GrpcEdge:
 
     async def bind(self, host: str, port: int) -> int:
         """Take the port, serve nobody yet; gives the port, a free one for 0. OSError if it is taken."""
-        server = aio.server(options=_options(self._config))
+        # Produce is read in turns with the Produce streams of all other connections.
+        reads = Reads(self._config.reads_max, without=(f"/{LOG_SERVICE}/Produce",))
+        server = aio.server(interceptors=(reads,), options=_options(self._config))
         server.add_generic_rpc_handlers(
             (
                 grpc.method_handlers_generic_handler(LOG_SERVICE, self._log_handlers()),
@@ -204,6 +207,7 @@ def _options(config: GrpcEdgeConfig) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", config.message_max_bytes),
         ("grpc.max_send_message_length", -1),  # our own answers are bounded where they are made
         ("grpc.max_concurrent_streams", config.streams_max),
+        ("grpc.max_allowed_incoming_connections", config.connections_max),
         ("grpc.max_metadata_size", _METADATA_BYTES_MAX),
         ("grpc.http2.bdp_probe", 0),  # it would raise the window below to many megabytes, for every stream
         ("grpc.http2.lookahead_bytes", config.stream_window_bytes),
