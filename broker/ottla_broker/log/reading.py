@@ -28,6 +28,8 @@ class Extent(NamedTuple):
     size: int
     #: Base offset of the first batch, which may be before the offset asked for.
     first_offset: int
+    #: Bytes from there to the end of the segment, or to what may be read of it: `size` if nothing was cut off.
+    available: int
 
 
 class NotLoaded(Exception):
@@ -74,10 +76,10 @@ class ExtentFinder:
             size = self._limit(segments, segment, limit_offset)
         elif segment is segments[-1]:
             self._remember(end_offset, segment, size)
-        room = size - position
+        room = available = size - position
         if room > max_bytes:
             room = self._cut(segment, position, header, max_bytes, min_one)
-        return Extent(segment.file, position, room, header.base_offset) if room > 0 else None
+        return Extent(segment.file, position, room, header.base_offset, available) if room > 0 else None
 
     def _place(
         self, segments: list[Segment], offset: int, wait: bool

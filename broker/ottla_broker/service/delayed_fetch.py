@@ -157,11 +157,14 @@ class DelayedFetch:
     def _locate(self, *, wait: bool = True) -> tuple[list[_Located], bool]:
         """Where each wanted range lies; satisfied if enough bytes are there or an error has to be told.
 
+        What counts is what could be read within the limits. An answer has whole batches and ends with a segment, and
+        who waited until it is longer would wait in vain.
+
         Without `wait`, `NotLoaded` when indexes have to be read for it. Who has waited for more reads at the end of
         the log, where they are at hand.
         """
         located: list[_Located] = []
-        room, total, failed = self._limits.max_bytes, 0, False
+        room, total, readable, failed, behind = self._limits.max_bytes, 0, 0, False, False
         for want in self._wants:
             partition: Partition | None = None
             try:
@@ -170,14 +173,19 @@ class DelayedFetch:
                 limit = self._limit_of(partition)
                 # The first batch found is given whole even if it is over the limits, so that nobody is stuck.
                 extent = self._find(partition.log, want, min(want.max_bytes, room), limit, total == 0, wait)
+                offered = min(want.max_bytes, room)
                 if extent is not None:
                     total += extent.size
+                    readable += max(extent.size, min(extent.available, offered))
+                    behind = behind or extent.first_offset < partition.log.segments[-1].base_offset < limit
                     room = max(0, room - extent.size)
+                elif total and want.offset < limit:
+                    readable += offered  # The next batch does not fit.
                 located.append(_Located(want.tp, partition, extent, None, limit))
             except RequestError as error:
                 failed = True
                 located.append(_Located(want.tp, partition, None, error, -1))
-        return located, failed or total >= self._limits.min_bytes
+        return located, failed or behind or readable >= self._limits.min_bytes
 
     def _find(
         self, log: Log, want: FetchWant, room: int, limit: int, min_one: bool, wait: bool

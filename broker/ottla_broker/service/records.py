@@ -73,7 +73,8 @@ class RecordService:
         read_committed: bool = False,
     ) -> Maybe[list[Fetched]]:
         """Batches from each wanted partition, waiting up to `max_wait_s` until `min_bytes` are there."""
-        limits = FetchLimits(max_wait_s, min_bytes, max_bytes, read_committed)
+        # Nobody waits for more than one answer can hold.
+        limits = FetchLimits(max_wait_s, min(min_bytes, max_bytes), max_bytes, read_committed)
         return DelayedFetch(self._host, self._offload, self._metrics, wants, limits).start()
 
     def list_offset(
