@@ -1,4 +1,4 @@
-"""Offsets for times, as the service tells them: never of records that nobody may read yet."""
+"""Offsets for times: never of records that nobody may read yet; and which records nobody may delete."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ import pytest
 from ottla_broker.metrics import Metrics
 from ottla_broker.requests import MAX_TIMESTAMP, FoundOffset
 from ottla_broker.service.records import RecordService
+from ottla_broker.topic_config import TopicConfig
+from ottla_core.errors import InvalidTopicException, PolicyViolation
 from ottla_core.ids import NO_EPOCH, TopicPartition
 from ottla_core.real.clock import RealClock
 
 T0 = TopicPartition("t", 0)
+OFFSETS = TopicPartition("__consumer_offsets", 0)
 
 
 class AtOnce:
@@ -48,3 +51,29 @@ async def test_the_newest_record_is_told_once_it_is_committed(high_watermark: in
     found = service(high_watermark=high_watermark, newest=7).list_offset(T0, MAX_TIMESTAMP)
     assert inspect.isawaitable(found)
     assert await found == told
+
+
+def with_policy(policy: str) -> RecordService:
+    async def delete_records(offset: int) -> int:
+        return offset
+
+    config = TopicConfig.resolve({"cleanup.policy": policy}, {})
+    partition = SimpleNamespace(delete_records=delete_records, log=SimpleNamespace(config=config))
+    host = SimpleNamespace(find=lambda tp: partition)
+    return RecordService(cast(Any, host), cast(Any, None), RealClock(), AtOnce(), Metrics(topics_max=1))
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+async def test_records_are_deleted_where_records_go_by_age(policy: str) -> None:
+    deleted = with_policy(policy).delete_records(T0, 3, 1.0)
+    assert inspect.isawaitable(deleted) and await deleted == 3
+
+
+def test_records_of_a_compacted_topic_are_not_deleted() -> None:
+    with pytest.raises(PolicyViolation):
+        with_policy("compact").delete_records(T0, 3, 1.0)
+
+
+def test_what_groups_have_committed_is_not_deleted_by_clients() -> None:
+    with pytest.raises(InvalidTopicException):
+        with_policy("compact,delete").delete_records(OFFSETS, -1, 1.0)

@@ -25,7 +25,13 @@ from ottla_broker.requests import (
 )
 from ottla_broker.service.delayed_fetch import DelayedFetch, FetchLimits
 from ottla_broker.service.producer_ids import ProducerIds
-from ottla_core.errors import CorruptMessage, InvalidRequest, InvalidRequiredAcks, InvalidTopicException
+from ottla_core.errors import (
+    CorruptMessage,
+    InvalidRequest,
+    InvalidRequiredAcks,
+    InvalidTopicException,
+    PolicyViolation,
+)
 from ottla_core.ids import NO_EPOCH, TopicPartition
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.disk import Buffer
@@ -119,7 +125,17 @@ class RecordService:
             raise
 
     def delete_records(self, tp: TopicPartition, offset: int, timeout_s: float) -> Maybe[int]:
-        return self._host.find(tp).delete_records(offset)
+        """Gives the new start offset. Refused, as in Kafka, where records stand for state that must not go."""
+        if tp.topic in INTERNAL_TOPICS:
+            raise InvalidTopicException(f"{tp.topic} belongs to the cluster; its records are not deleted.")
+        partition = self._host.find(tp)
+        config = partition.log.config
+        if config.compacts and not config.deletes:
+            raise PolicyViolation(
+                f"{tp.topic} is compacted: records go when a newer one of their key comes. Write tombstones, or add "
+                "'delete' to cleanup.policy."
+            )
+        return partition.delete_records(offset)
 
     def epoch_end(self, tp: TopicPartition, epoch: int, current_leader_epoch: int) -> EpochEnd:
         return self._host.find(tp).epoch_end(epoch, current_leader_epoch)
