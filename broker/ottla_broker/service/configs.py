@@ -64,7 +64,11 @@ class ConfigService:
         topic = self._metadata.image.topics.get(name)
         if topic is None:
             raise UnknownTopicOrPartition(f"There is no topic {name!r}.")
-        return [self._topic_value(d, topic.config) for d in definitions()]
+        return self.describe_new_topic(topic.config)
+
+    def describe_new_topic(self, own: Mapping[str, str]) -> list[ConfigValue]:
+        """All settings of a topic for which these are set, whether it exists or not."""
+        return [self._topic_value(d, own) for d in definitions()]
 
     def _topic_value(self, setting: Definition, own: Mapping[str, str]) -> ConfigValue:
         levels: list[tuple[str, str | None, str]] = []

@@ -58,6 +58,7 @@ async def _main() -> None:
     services.topics.grow = _result  # type: ignore[attr-defined]
     services.configs = SimpleNamespace(
         describe_topic=lambda name: [],
+        describe_new_topic=lambda own: [],
         describe_broker=lambda broker_id: [],
         alter_topic=_nothing,
         alter_broker=_nothing,

@@ -91,9 +91,12 @@ class Notes:
         return TopicResult(name)
 
     def describe_topic(self, name: str) -> list[ConfigValue]:
-        if name not in (*IMAGE.topics, "fresh"):
+        if name not in IMAGE.topics:
             raise UnknownTopicOrPartition()
         return [SETTING]
+
+    def describe_new_topic(self, own: Mapping[str, str]) -> list[ConfigValue]:
+        return [replace(SETTING, value=own.get("retention.ms", "default"))]
 
     def describe_broker(self, broker_id: int | None) -> list[ConfigValue]:
         self.asked.append(broker_id)
@@ -219,6 +222,14 @@ async def test_create_topics_with_an_assignment() -> None:
     assert validate_only
     codes = {topic["name"]: topic["error_code"] for topic in answer["topics"]}
     assert codes == {"fresh": 0, "gap": 39, "both": 42, "twice": 42}
+
+
+async def test_create_topics_tells_the_settings_of_a_topic_that_is_only_checked() -> None:
+    """Java's client falls over an answer without them."""
+    topics = [new_topic("fresh", configs=[{"name": "retention.ms", "value": "6"}])]
+    answer = await ask(19, 7, topics=topics, timeout=1000, validate_only=True)
+    (fresh,) = answer["topics"]
+    assert [(c["name"], c["value"]) for c in fresh["configs"]] == [("retention.ms", "6")]
 
 
 @versions(20)

@@ -190,6 +190,9 @@ async def test_list_offsets(broker: FakeBroker, peer: Peer, version: int) -> Non
 
     assert await offsets((0, -1), (0, -2), (0, 1500), (5, -1)) == [(0, 3), (0, 0), (0, 2), (3, -1)]
     assert await offsets((0, -4), (0, -5), (0, -6)) == [(0, 0), (0, -1), (0, -1)]
+    assert await offsets((5, -4), (5, -5), (5, -6)) == [(3, -1)] * 3, (
+        "no such partition, whatever is asked of it"
+    )
 
 
 @pytest.mark.parametrize("version", versions(3))

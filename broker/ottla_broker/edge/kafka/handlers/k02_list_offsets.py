@@ -20,8 +20,8 @@ from ottla_core.errors import RequestError
 from ottla_core.ids import TopicPartition
 
 _EARLIEST_LOCAL = -4
-_LATEST_TIERED = -5
-_EARLIEST_PENDING_UPLOAD = -6
+#: The last that is tiered, and the first to be tiered.
+_TIERED = (-5, -6)
 _NOTHING = FoundOffset(-1, -1, -1)
 
 #: An answer whose offset is still being searched, and what to await for it.
@@ -57,14 +57,14 @@ def _find(
     context: Context, tp: TopicPartition, wanted: dict[str, Any], read_committed: bool
 ) -> Maybe[FoundOffset]:
     timestamp = wanted["timestamp"]
-    if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
-        return _NOTHING
-    return context.services.records.list_offset(
+    found = context.services.records.list_offset(
         tp,
-        EARLIEST_TIMESTAMP if timestamp == _EARLIEST_LOCAL else timestamp,
+        EARLIEST_TIMESTAMP if timestamp in (_EARLIEST_LOCAL, *_TIERED) else timestamp,
         leader_epoch=wanted.get("current_leader_epoch", -1),
         read_committed=read_committed,
     )
+    # Of a partition that is not here nothing is said, not even that nothing of it is tiered.
+    return _NOTHING if timestamp in _TIERED else found
 
 
 async def _search_on(context: Context, reply: Reply, still_open: list[Open]) -> Reply:

@@ -9,7 +9,7 @@ Versions: 4 allows -1 for count and factor (ours allows it always); 5 answers wi
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from ottla_broker.edge.kafka import admin
@@ -38,7 +38,8 @@ async def _create(context: Context, fields: dict[str, Any]) -> Reply:
     results = [TopicResult(name, error) for name, error in refused.items()]
     if wanted:
         results += await _created(context, wanted, fields)
-    return {"topics": [_topic_fields(context, result) for result in results]}
+    settings = {topic.name: topic.config or {} for topic in wanted}
+    return {"topics": [_topic_fields(context, result, settings) for result in results]}
 
 
 async def _created(context: Context, wanted: Sequence[NewTopic], fields: dict[str, Any]) -> list[TopicResult]:
@@ -70,7 +71,9 @@ def _assignments(given: Sequence[dict[str, Any]]) -> tuple[tuple[int, ...], ...]
     return tuple(by_partition[partition] for partition in range(len(given)))
 
 
-def _topic_fields(context: Context, result: TopicResult) -> dict[str, Any]:
+def _topic_fields(
+    context: Context, result: TopicResult, settings: Mapping[str, Mapping[str, str | None]]
+) -> dict[str, Any]:
     fields: dict[str, Any] = {"name": result.name} | admin.outcome(context, result.error)
     if result.error is not None:
         return fields | _NOTHING_MADE
@@ -79,14 +82,12 @@ def _topic_fields(context: Context, result: TopicResult) -> dict[str, Any]:
     return fields | {
         "num_partitions": result.partitions,
         "replication_factor": result.replication_factor,
-        "configs": _configs(context, result),
+        "configs": _configs(context, settings[result.name]),
     }
 
 
-def _configs(context: Context, result: TopicResult) -> list[dict[str, Any]] | None:
-    """The settings in force, defaults included; null for a topic that was only checked and does not exist."""
-    try:
-        values = context.services.configs.describe_topic(result.name)
-    except RequestError:
-        return None
+def _configs(context: Context, own: Mapping[str, str | None]) -> list[dict[str, Any]]:
+    """The settings in force, defaults included, also of a topic that was only checked: Java's client wants them."""
+    given = {name: value for name, value in own.items() if value is not None}
+    values = context.services.configs.describe_new_topic(given)
     return [admin.config_fields(value, synonyms=False, documentation=False) for value in values]
