@@ -217,9 +217,14 @@ class ConsumerMachine:
         """Offsets to look up now; each counts as being looked up."""
         found: list[Lookup] = []
         for tp, state in self._states.items():
-            if state.reset is not None and not state.looking_up and state.not_before <= now:
-                state.looking_up = True
-                found.append(Lookup(tp, state.reset, state.generation))
+            if state.reset is None or state.looking_up or state.not_before > now:
+                continue
+            if state.leader == NO_BROKER and state.reset != COMMITTED:
+                # Nobody could say; and those that others lead are not to wait for it.
+                self.stale_topics[tp.topic] = None
+                continue
+            state.looking_up = True
+            found.append(Lookup(tp, state.reset, state.generation))
         return found
 
     def plan(self, now: float, outstanding: Callable[[int], int]) -> dict[int, list[Want]]:
@@ -313,7 +318,7 @@ class ConsumerMachine:
         state.fetching = False
         if error is not None:
             if isinstance(error, OffsetOutOfRange):
-                self._out_of_range(state, error)
+                self._out_of_range(state, error, now)
             else:
                 self._troubled(state, error, now)
             return
@@ -349,11 +354,11 @@ class ConsumerMachine:
         state = self._states.get(tp)
         return state if state is not None and state.generation == generation else None
 
-    def _out_of_range(self, state: PartitionState, error: RequestError) -> None:
+    def _out_of_range(self, state: PartitionState, error: RequestError, now: float) -> None:
         """The log was cut at either end. What is buffered is still good, so it is handed out first."""
         if state.chunks:
-            state.fetch_offset = state.chunks[-1].next_offset
-            state.not_before = 0.0
+            # The user may take long with it, and the broker would refuse as often as it is asked.
+            self._back_off(state, now)
             return
         asked = state.fetch_offset
         self._start_over(state)
@@ -374,25 +379,32 @@ class ConsumerMachine:
     # ------------------------------------------------------------------ handing out
 
     def take(self, limit: int) -> list[ConsumerRecord]:
-        """Up to `limit` records. Raises a partition's error, once, if there is nothing else to give."""
+        """Up to `limit` records. Raises a partition's error when its turn comes, before there is any to give."""
         taken: list[ConsumerRecord] = []
         for tp in list(self._states):
             if len(taken) >= limit:
                 break
             state = self._states[tp]
-            if state.paused or not state.chunks:
+            if state.paused or not (state.chunks or state.error):
                 continue
             try:
-                self._take_from(state, taken, limit)
+                if state.chunks:
+                    self._take_from(state, taken, limit)
+                elif not taken:
+                    self._raise_error(state)
+                else:
+                    break
             except Exception:
-                if not taken:
-                    raise
-                break  # what was taken goes first; the next call meets the error again
-            # To the end of the line: a busy partition must not starve the others.
-            self._states[tp] = self._states.pop(tp)
-        if not taken:
-            self._raise_error()
+                if taken:
+                    break  # what was taken goes first; the next call meets the error again
+                self._to_the_end(tp)
+                raise
+            self._to_the_end(tp)
         return taken
+
+    def _to_the_end(self, tp: TopicPartition) -> None:
+        """Of the line: neither a busy partition nor a troubled one must starve the others."""
+        self._states[tp] = self._states.pop(tp)
 
     def _take_from(self, state: PartitionState, taken: list[ConsumerRecord], limit: int) -> None:
         while state.chunks and len(taken) < limit:
@@ -406,10 +418,10 @@ class ConsumerMachine:
                 state.buffered_bytes -= chunk.size_bytes
                 self._buffered_bytes -= chunk.size_bytes
 
-    def _raise_error(self) -> None:
-        for state in self._states.values():
-            if state.error is not None and not state.paused:
-                error, state.error = state.error, None
-                if isinstance(error, NoOffset):
-                    state.error = error  # stays true until somebody seeks
-                raise error
+    def _raise_error(self, state: PartitionState) -> None:
+        error = state.error
+        if error is None:
+            return
+        if not isinstance(error, NoOffset):  # that stays true until somebody seeks
+            state.error = None
+        raise error

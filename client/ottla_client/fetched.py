@@ -114,18 +114,24 @@ class Chunk:
                 self.position = max(self.position, header.next_offset)
                 continue
             try:
-                self._ready = self._records(at, header)
+                made = self._records(at, header)
+                self._ready, self._ready_at = self._deserialized(made), 0
             except Exception:
-                # The same batch again for the next call: the position has not moved past it.
-                self._upcoming = iter(
-                    [batch for batch in self._batches if batch[1].base_offset >= header.base_offset]
-                )
+                self._stay_at(header)
                 self._ready, self._ready_at = [], 0
                 raise
-            self._ready_at = 0
             self._after_ready = header.next_offset
+            if len(self._ready) < len(made):
+                self._after_ready = made[len(self._ready)].offset
+                self._stay_at(header)
             return True
         return False
+
+    def _stay_at(self, header: BatchHeader) -> None:
+        """The same batch again for the next call: the position has not moved past it."""
+        self._upcoming = iter(
+            [batch for batch in self._batches if batch[1].base_offset >= header.base_offset]
+        )
 
     def _is_hidden(self, at: int, header: BatchHeader) -> bool:
         """Control batches, and those of aborted transactions when only committed ones are wanted."""
@@ -150,12 +156,24 @@ class Chunk:
         if records and records[0].offset < self.position:
             records = [record for record in records if record.offset >= self.position]
         before, after = (tp.topic, tp.partition), (1 if header.is_log_append_time else 0,)
-        made = [_consumer_record(before + record + after) for record in records]
-        if decoding.key_deserializer is not None or decoding.value_deserializer is not None:
-            return [self._deserialized(record) for record in made]
+        return [_consumer_record(before + record + after) for record in records]
+
+    def _deserialized(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        """Those up to one that cannot be read: they are handed out before the next call meets it."""
+        decoding = self._decoding
+        if decoding.key_deserializer is None and decoding.value_deserializer is None:
+            return records
+        made: list[ConsumerRecord] = []
+        for record in records:
+            try:
+                made.append(self._deserialized_one(record))
+            except Exception:
+                if not made:
+                    raise
+                break
         return made
 
-    def _deserialized(self, record: ConsumerRecord) -> ConsumerRecord:
+    def _deserialized_one(self, record: ConsumerRecord) -> ConsumerRecord:
         decoding = self._decoding
         try:
             key, value = record.key, record.value

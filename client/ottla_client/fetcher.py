@@ -98,11 +98,7 @@ class Fetcher:
 
     def _do_all(self, now: float) -> list[float | None]:
         self._streams.break_overdue(now)
-        if self._machine.stale_topics and not self._refreshing:
-            self._refreshing = True
-            self._cluster.background.spawn(self._refresh_stale(), "metadata")
-        lookups = self._machine.lookups(now)
-        if lookups:
+        for lookups in self._by_whom_to_ask(self._machine.lookups(now)):
             self._cluster.background.spawn(self._look_up(lookups), "offset lookup")
         for leader, wants in self._machine.plan(now, self._streams.outstanding).items():
             stream = self._streams.to(leader)
@@ -111,6 +107,10 @@ class Fetcher:
                     self._machine.lost(want, now)
             else:
                 stream.send(wants)
+        # Last: a partition without a leader is found out above.
+        if self._machine.stale_topics and not self._refreshing:
+            self._refreshing = True
+            self._cluster.background.spawn(self._refresh_stale(), "metadata")
         return [self._machine.wakes_at(now), *self._streams.overdue_at()]
 
     def _new_stream(self, broker: Broker) -> FetchStream:
@@ -146,18 +146,23 @@ class Fetcher:
                 self._machine.lost(want, now)
         self.schedule()
 
+    def _by_whom_to_ask(self, lookups: Iterable[Lookup]) -> Iterable[list[Lookup]]:
+        """One question to the coordinator, and one to each leader: who is slow or gone holds up only its own."""
+        asked: dict[int | None, list[Lookup]] = {}
+        for lookup in lookups:
+            whom = None if lookup.timestamp_ms == COMMITTED else self._cluster.leader(lookup.tp)
+            asked.setdefault(whom, []).append(lookup)
+        return asked.values()
+
     async def _look_up(self, lookups: list[Lookup]) -> None:
-        by_group = [lookup for lookup in lookups if lookup.timestamp_ms == COMMITTED]
-        by_time = [lookup for lookup in lookups if lookup.timestamp_ms != COMMITTED]
-        for some, ask in ((by_group, self._look_up_committed), (by_time, self._look_up_times)):
-            if not some:
-                continue
-            try:
-                await ask({lookup.tp: lookup for lookup in some})
-            except (ClientError, RequestError) as error:
-                now = self._clock.monotonic()
-                for lookup in some:
-                    self._machine.lookup_failed(lookup, error, now)
+        committed = lookups[0].timestamp_ms == COMMITTED
+        ask = self._look_up_committed if committed else self._look_up_times
+        try:
+            await ask({lookup.tp: lookup for lookup in lookups})
+        except (ClientError, RequestError) as error:
+            now = self._clock.monotonic()
+            for lookup in lookups:
+                self._machine.lookup_failed(lookup, error, now)
         self._fetch_done()
 
     async def _look_up_committed(self, lookups: dict[TopicPartition, Lookup]) -> None:

@@ -159,6 +159,21 @@ def test_out_of_range_starts_over_by_policy() -> None:
     assert [w.offset for w in bench.plan()] == [12]
 
 
+def test_out_of_range_behind_what_is_buffered_is_not_asked_again_and_again() -> None:
+    bench = Bench(A, reset="latest")
+    bench.found()
+    (want,) = bench.plan()
+    bench.answer(want, data(0))
+    (want,) = bench.plan()
+    bench.answer(want, error=OffsetOutOfRange())
+    assert bench.plan() == [], "the user is slow: no reason to hurry the broker"
+    assert bench.taken() == [0, 1, 2, 3, 4], "what is buffered is still good"
+    bench.now = 2.0
+    (want,) = bench.plan()
+    bench.answer(want, error=OffsetOutOfRange())
+    assert [lookup.timestamp_ms for lookup in bench.machine.lookups(bench.now)] == [LATEST]
+
+
 def test_without_a_policy_the_user_is_told_until_there_is_a_seek() -> None:
     bench = Bench(A, reset="none")
     for _ in range(2):
@@ -201,6 +216,48 @@ def test_what_cannot_be_retried_is_raised_once_by_poll() -> None:
     with pytest.raises(TopicAuthorizationFailed):
         bench.taken()
     assert bench.taken() == []
+
+
+def test_the_trouble_of_one_partition_is_told_though_another_always_has_records() -> None:
+    bench = Bench(A, B)
+    bench.found()
+    wants = {want.tp: want for want in bench.plan()}
+    bench.answer(wants[A], error=TopicAuthorizationFailed())
+    bench.answer(wants[B], data(0))
+    told, got = 0, []
+    for turn in range(1, 5):
+        try:
+            got.extend(bench.taken())
+        except TopicAuthorizationFailed:
+            told += 1
+        bench.answer(Want(B, turn * 5, bench.machine.generation_of(B), 500), data(turn * 5))
+    assert told == 1 and got == list(range(20))
+
+
+def test_a_record_that_cannot_be_read_does_not_keep_the_other_partitions_waiting() -> None:
+    bench = Bench(A, B, partition_bytes=5000)
+    bench.found()
+    damaged = bytearray(data(0))
+    damaged[-1] ^= 1
+    wants = {want.tp: want for want in bench.plan()}
+    bench.answer(wants[A], bytes(damaged))
+    bench.answer(wants[B], data(0))
+    heard: list[object] = []
+    for _ in range(4):
+        try:
+            heard.append(bench.taken())
+        except CorruptMessage:
+            heard.append("told")
+    assert [0, 1, 2, 3, 4] in heard and heard.count("told") >= 2
+
+
+def test_a_partition_without_a_leader_is_not_looked_up_but_asked_for() -> None:
+    bench = Bench(A, B)
+    bench.machine.leaders_changed("t", [-1, 0])
+    assert [lookup.tp for lookup in bench.machine.lookups(0.0)] == [B]
+    assert list(bench.machine.stale_topics) == ["t"]
+    bench.machine.leaders_changed("t", [0, 0])
+    assert [lookup.tp for lookup in bench.machine.lookups(0.0)] == [A]
 
 
 def test_a_missing_topic_is_told_only_after_a_while() -> None:

@@ -149,6 +149,22 @@ def test_what_cannot_be_deserialized_names_its_offset() -> None:
     assert [(r.key, r.value) for r in fine.take(1)] == [("k0", b"0")]
 
 
+def test_records_before_one_that_cannot_be_deserialized_are_not_lost_with_it() -> None:
+    def picky(data: bytes) -> bytes:
+        if data == b"v3":
+            raise ValueError("not mine")
+        return data
+
+    made = chunk(batch(0, 6) + batch(6, 2), value_deserializer=picky)
+    assert [r.offset for r in made.take(99)] == [0, 1, 2]
+    for _ in range(2):
+        with pytest.raises(SerializationFailed, match=r"offset 3 of t-3.*Seek to 4"):
+            made.take(99)
+        assert made.position == 3
+    after = chunk(batch(0, 6) + batch(6, 2), position=4, value_deserializer=picky)
+    assert [r.offset for r in after.take(99)] == [4, 5, 6, 7]
+
+
 def test_garbage_is_refused_at_once() -> None:
     with pytest.raises(CorruptMessage):
         chunk(b"\xff" * 200)

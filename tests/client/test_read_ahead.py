@@ -52,6 +52,7 @@ def test_what_is_paused_stays_in_its_place_and_is_still_dropped_when_it_moves() 
 def machine(reset: str) -> ConsumerMachine:
     made = ConsumerMachine(ConsumerPolicy(), Decoding(), reset, lambda: 0.5)
     made.assign([A, B], committed=True)
+    made.leaders_changed("t", [0, 0])
     return made
 
 
