@@ -152,10 +152,19 @@ class Cluster:
         self, topics: Sequence[str], *, timeout_s: float, auto_create: bool = False, patient: bool = True
     ) -> dict[str, RequestError]:
         """Ask for brokers and these topics; the refusals by topic. One at a time: others wait for the answer."""
-        async with self._refreshing:
-            request = pb.MetadataRequest(topics=topics, no_topics=not topics, auto_create=auto_create)
-            answer = await self.call("Metadata", request, timeout_s=timeout_s, patient=patient)
+        deadline = self._clock.monotonic() + timeout_s
+        request = pb.MetadataRequest(topics=topics, no_topics=not topics, auto_create=auto_create)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._refreshing.acquire()
+        except TimeoutError:
+            raise RequestTimedOut(f"No broker answered Metadata within {timeout_s:g} s.") from None
+        try:
+            left_s = max(0.001, deadline - self._clock.monotonic())
+            answer = await self.call("Metadata", request, timeout_s=left_s, patient=patient)
             return await self._learn(answer)
+        finally:
+            self._refreshing.release()
 
     async def _learn(self, answer: pb.MetadataResponse) -> dict[str, RequestError]:
         self.cluster_id = answer.cluster_id

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from ottla_client.cluster import Cluster
 from ottla_client.connection import told
 from ottla_client.coordinator import Coordinator, passes, refusal
-from ottla_client.errors import BufferExhausted, CannotConnect, ClientError, CommitFailed
+from ottla_client.errors import BufferExhausted, CannotConnect, ClientClosed, ClientError, CommitFailed
 from ottla_client.group_effects import Identity
 from ottla_client.record import CommittedOffset, OffsetAndMetadata
 from ottla_core.errors import (
@@ -168,6 +168,8 @@ class Committer:
             await asyncio.wait((self._draining,), timeout=timeout_s)
 
     async def _drain(self) -> None:
+        offsets: Offsets = {}
+        callbacks: list[OnCommit] = []
         try:
             while self._waiting or self._callbacks:
                 offsets, self._waiting = self._waiting, {}
@@ -179,13 +181,14 @@ class Committer:
                     failed = error
                     if not callbacks:
                         log.warning("Offsets were not committed: %s", error)
-                for callback in callbacks:
-                    try:
-                        callback(dict(offsets), failed)
-                    except Exception:
-                        log.exception("The callback of a commit failed")
+                told, callbacks = callbacks, []
+                _tell(told, offsets, failed)
         finally:
             self._draining = None
+            # Only if the consumer was closed while the coordinator did not answer.
+            closed = ClientClosed("The consumer was closed before the offsets were committed.")
+            _tell([*callbacks, *self._callbacks], {**offsets, **self._waiting}, closed)
+            self._callbacks = []
 
     # ------------------------------------------------------------------ reading
 
@@ -201,6 +204,14 @@ class Committer:
         )
         self.known.update((tp, each.offset) for tp, each in found.items())
         return {tp: found.get(tp) for tp in wanted}
+
+
+def _tell(callbacks: Iterable[OnCommit], offsets: Offsets, failed: Exception | None) -> None:
+    for callback in callbacks:
+        try:
+            callback(dict(offsets), failed)
+        except Exception:
+            log.exception("The callback of a commit failed")
 
 
 async def fetch_offsets(

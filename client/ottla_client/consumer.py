@@ -374,7 +374,13 @@ class Consumer(Connected):
         while self._fetcher.running:
             while (record := self._ahead.pop()) is not None:
                 yield record
-            self._ahead.put(await self.poll(timeout_ms=_ITERATION_POLL_MS))
+            try:
+                records = await self.poll(timeout_ms=_ITERATION_POLL_MS)
+            except ClientClosed:
+                if self._fetcher.running:
+                    raise
+                return  # stopped by another task, which is how this ends
+            self._ahead.put(records)
 
     # ------------------------------------------------------------------ committing
 

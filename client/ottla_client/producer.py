@@ -192,7 +192,11 @@ class Producer(Connected):
             topic, value, key, headers, partition, timestamp_ms = self._intercepted(
                 topic, value, key, headers, partition, timestamp_ms
             )
-        delivery = self._put(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        try:
+            delivery = self._put(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        except UnknownTopicOrPartition:
+            await self._look_for(topic, partition)
+            delivery = self._put(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if delivery is None:
             delivery = await self._put_when_possible(
                 topic, value, key, headers, partition, timestamp_ms, on_delivery
@@ -264,6 +268,7 @@ class Producer(Connected):
             for value, key in pairs:
                 deliveries.append(await self.send(topic, value, key, partition=partition))
             return deliveries
+        await self._look_for(topic, partition)
         put, keep = self._put, deliveries.append
         for value, key in pairs:
             delivery = put(topic, value, key, (), partition, None, None)
@@ -324,6 +329,12 @@ class Producer(Connected):
         if on_delivery is not None or self._interceptors:
             self._promise(delivery, on_delivery)
         return delivery
+
+    async def _look_for(self, topic: str, partition: int | None) -> None:
+        """A partition that is not known may have been added since its topic was last looked at."""
+        known = self._topics.get(topic)
+        if known is not None and partition is not None and partition >= len(known.lanes):
+            await self._cluster.refresh([topic], timeout_s=self._max_block_s)
 
     async def _put_when_possible(self, topic: str, *record: Any) -> Delivery:
         """As `_put`, waiting for what it lacks, up to `max_block_ms`."""

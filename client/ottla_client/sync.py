@@ -38,8 +38,9 @@ from ottla_client.record import (
 
 log = logging.getLogger(__name__)
 
-#: Records that wait to be moved over, beside those in `buffer_memory`; then `send` waits.
+#: Records that wait to be moved over, and what they hold, beside those in `buffer_memory`; then `send` waits.
 _QUEUED_MAX = 10_000
+_QUEUED_BYTES_MAX = 8 * 1024 * 1024
 _CLOSED_BEFORE_SENT = "The producer was closed before the record could be sent."
 
 
@@ -75,6 +76,11 @@ class Delivery:
             await settled.wait()
 
 
+def _size_of(data: Any) -> int:
+    """Of what is not serialized yet nobody knows it; the number of records bounds those."""
+    return len(data) if isinstance(data, bytes | str | bytearray) else 0
+
+
 #: A promise, the record, and what goes with it.
 _Queued: TypeAlias = tuple[Delivery, tuple[Any, ...], dict[str, Any]]
 
@@ -104,6 +110,7 @@ class Producer(Blocking[producer.Producer]):
         #: Records on their way to the loop's thread, and those the mover has taken and not put into batches yet.
         self._queue: deque[_Queued] = deque()
         self._taken: deque[_Queued] = deque()
+        self._queued_bytes = 0
         self._moving = False
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
@@ -145,12 +152,13 @@ class Producer(Blocking[producer.Producer]):
             "on_delivery": on_delivery,
         }
         with self._lock:
-            while self._open and len(self._queue) >= _QUEUED_MAX:
+            while self._open and (len(self._queue) >= _QUEUED_MAX or self._queued_bytes >= _QUEUED_BYTES_MAX):
                 # The mover itself is bounded by max_block_ms, so this ends.
                 self._room.wait(1.0)
             if not self._open:
                 raise ClientClosed("The producer is not running; use `with Producer(...)`, or call start().")
             self._queue.append((delivery, (topic, value, key), extra))
+            self._queued_bytes += _size_of(value) + _size_of(key)
             wake, self._moving = not self._moving, True
         if wake:
             self._thread.loop.call_soon_threadsafe(self._start_moving)
@@ -196,7 +204,7 @@ class Producer(Blocking[producer.Producer]):
         """Put queued records into batches until none are left; waits as the async `send` does."""
         while True:
             with self._lock:
-                taken, self._queue = self._queue, deque()
+                taken, self._queue, self._queued_bytes = self._queue, deque(), 0
                 self._moving = bool(taken)
                 self._room.notify_all()
             if not taken:
@@ -327,7 +335,13 @@ class Consumer(Blocking[consumer.Consumer]):
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """All records, as they come, until the consumer is stopped. What is left over is polled first next time."""
         while self._open:
-            yield from self._drained_one_by_one(self.poll(timeout_ms=1000))
+            try:
+                records = self.poll(timeout_ms=1000)
+            except ClientClosed:
+                if self._open:
+                    raise
+                return  # stopped by another thread, which is how this ends
+            yield from self._drained_one_by_one(records)
 
     def _drained_one_by_one(self, records: list[ConsumerRecord]) -> Iterator[ConsumerRecord]:
         """Only what was given out counts as consumed: the rest goes back if the loop is left, and before a commit."""

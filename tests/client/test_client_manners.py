@@ -12,7 +12,7 @@ import pytest
 from client.fake_services import FakeCluster
 from ottla_client import Admin, Consumer, Producer, TopicPartition, sync
 from ottla_client.committer import Committer
-from ottla_client.errors import BufferExhausted, UnknownTopicOrPartition
+from ottla_client.errors import BufferExhausted, ClientClosed, UnknownTopicOrPartition
 from ottla_client.group_effects import Identity
 from ottla_client.record import OffsetAndMetadata
 from ottla_core.pb import groups_pb2 as pb
@@ -156,19 +156,20 @@ class SlowCoordinator:
 async def committing(cluster: FakeCluster) -> AsyncIterator[tuple[Committer, SlowCoordinator]]:
     coordinator = SlowCoordinator()
     async with Admin(cluster.address) as admin:
-        yield (
-            Committer(
-                admin._cluster,
-                RealClock(),
-                coordinator,  # type: ignore[arg-type]
-                instance_id="",
-                timeout_s=5,
-                identity=Identity,
-                held=lambda: (),
-                on_refused=lambda *_: None,
-            ),
-            coordinator,
-        )
+        yield _committer(admin, coordinator), coordinator
+
+
+def _committer(admin: Admin, coordinator: SlowCoordinator) -> Committer:
+    return Committer(
+        admin._cluster,
+        RealClock(),
+        coordinator,  # type: ignore[arg-type]
+        instance_id="",
+        timeout_s=5,
+        identity=Identity,
+        held=lambda: (),
+        on_refused=lambda *_: None,
+    )
 
 
 async def test_a_commit_does_not_overtake_one_that_nobody_waits_for(
@@ -189,6 +190,28 @@ async def test_commits_under_way_are_waited_for_at_the_end(
     committer.commit_nowait({T0: OffsetAndMetadata(5)}, lambda _offsets, error: heard.append(error))
     await committer.settled(5)
     assert coordinator.committed == [5] and heard == [None]
+
+
+async def test_whoever_waits_for_a_commit_hears_of_it_though_the_client_is_closed_before(
+    cluster: FakeCluster,
+) -> None:
+    class Silent(SlowCoordinator):
+        async def call(self, method: str, request: Any, timeout_s: float) -> pb.CommitOffsetsResponse:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    heard: list[tuple[int, Exception | None]] = []
+    async with Admin(cluster.address) as admin:
+        committer = _committer(admin, Silent())
+        for number in (5, 6):
+            committer.commit_nowait(
+                {T0: OffsetAndMetadata(number)},
+                lambda offsets, error: heard.append((offsets[T0].offset, error)),
+            )
+            await asyncio.sleep(0)
+        await committer.settled(0.05)
+        assert heard == []
+    assert [type(error) for _, error in heard] == [ClientClosed] * 2
 
 
 def public(kind: type) -> dict[str, Callable[..., Any]]:

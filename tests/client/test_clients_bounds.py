@@ -1,0 +1,103 @@
+"""Trouble in one place is no trouble elsewhere, and everything that waits has its bound."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from client.fake_services import FakeCluster
+from ottla_client import Admin, Consumer, Producer, TopicPartition, sync
+from ottla_client.errors import CannotConnect, ClientClosed, RequestTimedOut
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[FakeCluster]:
+    async with FakeCluster() as made:
+        made.add_topic("t", 2)
+        yield made
+
+
+async def test_a_partition_without_a_leader_does_not_keep_the_others_from_being_read(
+    cluster: FakeCluster,
+) -> None:
+    async with Producer(cluster.address) as producer:
+        await producer.send_and_wait("t", b"x", partition=0)
+        await producer.send_and_wait("t", b"y", partition=1)
+    cluster.move_leader(T1, -1)
+    async with Consumer(cluster.address, auto_offset_reset="earliest", fetch_max_wait_ms=50) as consumer:
+        consumer.assign([T1, T0])
+        async with asyncio.timeout(10):  # far below request_timeout_ms
+            assert (await consumer.getone()).value == b"x"
+        cluster.move_leader(T1, 0)
+        async with asyncio.timeout(10):
+            assert (await consumer.getone()).value == b"y"
+
+
+async def test_an_iteration_ends_when_the_consumer_is_stopped(cluster: FakeCluster) -> None:
+    consumer = Consumer(cluster.address, auto_offset_reset="earliest", fetch_max_wait_ms=50)
+    await consumer.start()
+    consumer.assign([T0])
+    first = asyncio.Event()
+
+    async def read() -> list[bytes]:
+        seen = []
+        async for record in consumer:
+            seen.append(record.value)
+            first.set()
+        return seen
+
+    reading = asyncio.ensure_future(read())
+    async with Producer(cluster.address) as producer:
+        await producer.send_and_wait("t", b"x", partition=0)
+    async with asyncio.timeout(10):
+        await first.wait()
+        await consumer.stop()
+        assert await reading == [b"x"]
+
+
+async def test_those_who_wait_for_the_same_silent_broker_wait_side_by_side(cluster: FakeCluster) -> None:
+    """Not one after the other, each for all of its time."""
+    async with Producer(cluster.address, max_block_ms=400, retry_backoff_ms=10) as producer:
+        await cluster.brokers[0].stop(0)
+        began = time.monotonic()
+        outcomes = await asyncio.gather(
+            *(producer.send(f"unknown-{number}", b"x") for number in range(20)), return_exceptions=True
+        )
+        assert time.monotonic() - began < 4
+    assert {type(each) for each in outcomes} <= {CannotConnect, RequestTimedOut}
+
+
+async def test_partitions_that_were_added_can_be_written_to_at_once(cluster: FakeCluster) -> None:
+    async with Producer(cluster.address) as producer, Admin(cluster.address) as admin:
+        await producer.send_and_wait("t", b"x", partition=1)
+        await admin.create_partitions("t", 5)
+        assert (await producer.send_and_wait("t", b"y", partition=4)).partition == 4
+
+
+def test_what_a_blocking_producer_queues_is_bounded_in_bytes() -> None:
+    """Ten thousand records of a megabyte are more than most machines have."""
+    producer = sync.Producer("127.0.0.1:1")
+    producer._open, producer._moving = True, True  # as if the loop's thread were busy for long
+    sent = 0
+
+    def send() -> None:
+        nonlocal sent
+        with contextlib.suppress(ClientClosed):
+            for _ in range(1000):
+                producer.send("t", bytes(1 << 20))
+                sent += 1
+
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    thread.join(2)
+    assert thread.is_alive() and 0 < sent < 100
+    producer._open = False
+    thread.join(10)
+    assert not thread.is_alive(), "and a stop lets it go"
