@@ -136,7 +136,10 @@ class ClusterFolder:
 
     def _write(self, name: str, value: dict[str, Any]) -> None:
         scratch = self.file(f"{name}.new")
-        with open(scratch, "w", encoding="utf-8") as file:
-            json.dump(value, file, indent=2)
-            file.write("\n")
-        os.replace(scratch, self.file(name))
+        try:
+            with open(scratch, "w", encoding="utf-8") as file:
+                json.dump(value, file, indent=2)
+                file.write("\n")
+            os.replace(scratch, self.file(name))
+        except OSError as failed:
+            raise Failure(f"The data folder {self.path} cannot be used: {failed.strerror}.") from None

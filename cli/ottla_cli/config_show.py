@@ -15,7 +15,10 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def _group() -> None:
-    """Show a broker's settings."""
+    """Show a broker's settings before it starts; `ottla configs` is about running ones.
+
+    $ ottla config show
+    """
 
 
 @app.command("show")
@@ -32,7 +35,14 @@ def show(
     changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False,
 ) -> None:
-    """Every setting with its value, its source (flag, variable, file, default) and its meaning."""
+    """Every setting with its value, its source (flag, variable, file, default) and its meaning.
+
+    A flag wins over a variable, that over the file, and the file over the default.
+
+    $ ottla config show retention
+    $ ottla config show --config broker.properties --changed
+    $ OTTLA_NUM_PARTITIONS=3 ottla config show num.partitions
+    """
     try:
         from ottla_broker.__main__ import read_settings
         from ottla_broker.config import SETTINGS
@@ -55,6 +65,8 @@ def show(
     ]
     if as_json:
         screen.print_json(rows)
+    elif not rows:
+        screen.note("No setting is called so." if names else "Everything is at its default.")
     else:
         _print(rows, resolved.warnings)
 

@@ -51,6 +51,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         raise Failure(str(failed)) from None
     except TimeoutError as late:
         raise Failure(str(late) or "No answer came in time; is the cluster healthy?") from None
+    except UnicodeEncodeError as wrong:
+        raise Failure(f"{wrong.object!r} is not UTF-8, and names are.", exit_code=2) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
 

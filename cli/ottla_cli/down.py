@@ -18,7 +18,10 @@ from ottla_cli.local_cluster import STOP_TIMEOUT_S
 def down(
     data: Annotated[str, typer.Option(help="The data folder of the cluster.", envvar="OTTLA_DATA")],
 ) -> None:
-    """Stop the local cluster of a data folder. Fine if none runs."""
+    """Stop the local cluster of a data folder. Fine if none runs.
+
+    $ ottla down --data ./data
+    """
     console = Console(stderr=True, highlight=False)
     folder = ClusterFolder(data)
     running = folder.running()
@@ -30,8 +33,13 @@ def down(
     with console.status("Stopping …"):
         # The owner stops its children in order; if it is gone, they are on their way out by themselves.
         asked = running.processes[:1] if running.owner.alive else running.processes[1:]
-        for process in asked:
-            process.send(signal.SIGTERM)
+        try:
+            for process in asked:
+                process.send(signal.SIGTERM)
+        except PermissionError:
+            raise Failure(
+                f"The cluster in {folder.path} is another user's; stop it as that one, or as root."
+            ) from None
         for process in running.processes:
             if not process.wait(STOP_TIMEOUT_S + 15):
                 process.send(signal.SIGKILL)

@@ -28,13 +28,18 @@ def unescape(text: str) -> bytes:
     r"""Bytes for an argument with `\n`, `\t`, `\r`, `\0`, `\xFF` in it; ValueError for another escape."""
     made, position = b"", 0
     for found in _ESCAPE.finditer(text):
-        made += text[position : found.start()].encode()
+        made += as_given(text[position : found.start()])
         code = found[1]
         if code not in _ESCAPES and len(code) != 3:
             raise ValueError(f"\\{code} in {text!r} is no escape; there are \\n \\r \\t \\0 \\\\ and \\xFF.")
         made += bytes([int(code[1:], 16)]) if len(code) == 3 else _ESCAPES[code]
         position = found.end()
-    return made + text[position:].encode()
+    return made + as_given(text[position:])
+
+
+def as_given(argument: str) -> bytes:
+    """The bytes of a command line's argument, also where they are no UTF-8."""
+    return argument.encode(errors="surrogateescape")
 
 
 def formatter(name: str, *, key_separator: bytes = b"\t", null: bytes = b"") -> Formatter:

@@ -147,7 +147,7 @@ def parse_headers(pairs: list[str]) -> list[tuple[str, bytes | None]]:
     found: list[tuple[str, bytes | None]] = []
     for pair in pairs:
         name, separator, value = pair.partition("=")
-        if not name:
+        if not name or not name.isprintable():
             raise ValueError(f"-H takes name=value, not {pair!r}.")
-        found.append((name, value.encode() if separator else None))
+        found.append((name, value.encode(errors="surrogateescape") if separator else None))
     return found

@@ -33,6 +33,7 @@ from ottla_cli.free_ports import free_ports, port_is_free
 
 #: Each is a process of some 60 MB, and three ports.
 BROKERS_MAX = 99
+PORT_MAX = 65_535
 #: Start of a healthy broker takes under a second; ten thousand partitions after a crash take longer.
 START_TIMEOUT_S = 60.0
 #: For trying out: whoever starts one consumer by hand does not start nine more within three seconds.
@@ -295,6 +296,10 @@ class LocalCluster:
         for number in range(self._count):
             own = (("kafka", first.kafka), ("grpc", first.grpc), ("http", first.http))
             for name, port in own:
+                if port + number > PORT_MAX:
+                    raise Failure(
+                        f"There is no port {port + number} for broker {number}; choose a lower --{name}-port."
+                    )
                 if port and not port_is_free(port + number):
                     raise Failure(
                         f"Port {port + number} on 127.0.0.1 (broker {number}, {name}) is taken; "

@@ -7,6 +7,7 @@ its work raises `Failure`.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -71,18 +72,53 @@ def _never_called() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
+    _open_missing_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     completing = any(name.startswith("_OTTLA_COMPLETE") for name in os.environ)
     wanted = None if completing else next((word for word in arguments if not word.startswith("-")), "")
+    out = sys.stdout
     try:
         build(wanted)(args=arguments, prog_name="ottla")
+    except SystemExit:
+        if sys.stdout is out:
+            raise
+        # `ottla … | head`: the reader has seen enough. typer has noticed, and would call it a failure.
+        sys.stdout = out
+        _drop_output()
+        sys.exit(141)
     except Failure as failed:
         sys.stderr.write(f"ottla: {failed}\n")
         sys.exit(failed.exit_code)
     except KeyboardInterrupt:
         # While modules were loading; commands have their own answer.
         sys.exit(130)
-    except BrokenPipeError:
-        # `ottla … | head`: the reader has seen enough. Point stdout elsewhere so that the exit is quiet.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+    except OSError as failed:
+        # A full disk, a file that is not ours: nothing that a traceback would explain.
+        sys.stderr.write(f"ottla: {_sentence(failed)}\n")
+        _drop_output()
+        sys.exit(1)
+
+
+def _drop_output() -> None:
+    """What is still buffered for standard output goes nowhere, so that the exit is quiet."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _sentence(failed: OSError) -> str:
+    why = failed.strerror or str(failed)
+    if failed.filename is not None:
+        return f"{os.fsdecode(failed.filename)}: {why}."
+    if failed.errno == errno.ENOSPC:
+        return f"Not all could be written: {why}. Make room, and run it again."
+    return f"{why}."
+
+
+def _open_missing_streams() -> None:
+    """`<&-` and some services close them; then the next file that is opened would be taken for one."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            if descriptor != number:
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))

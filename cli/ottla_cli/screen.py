@@ -7,6 +7,7 @@ markup. Tables are not cut off when they are piped: a script that greps them see
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -114,5 +115,14 @@ def confirm(question: str, *, yes: bool) -> None:
     """Ask a person at a terminal; scripts know what they do."""
     if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
-    if not typer.confirm(question, err=True):
+    # While a loop runs, asyncio would only make a note of Ctrl-C, and the question would stand there as before.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort:
+        typer.echo(err=True)
+        agreed = False
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if not agreed:
         raise Failure("Nothing was changed.")

@@ -19,7 +19,11 @@ def status(
     data: Annotated[str, typer.Option(help="The data folder of the cluster.", envvar="OTTLA_DATA")],
     as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False,
 ) -> None:
-    """Show the local cluster of a data folder. Exit code 1 if it does not run."""
+    """Show the local cluster of a data folder. Exit code 1 if it does not run.
+
+    $ ottla status --data ./data
+    $ ottla status --data ./data --json | jq '.brokers[].kafka'
+    """
     folder = ClusterFolder(data)
     running = folder.running() if os.path.isdir(folder.path) else None
     report = describe(folder, running)

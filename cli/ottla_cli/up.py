@@ -24,7 +24,14 @@ import typer
 from ottla_cli.child import Child
 from ottla_cli.cluster_state import ClusterFolder, Running
 from ottla_cli.failure import Failure
-from ottla_cli.local_cluster import QUICK_GROUPS, START_TIMEOUT_S, LocalCluster, Ports
+from ottla_cli.local_cluster import (
+    PORT_MAX,
+    QUICK_GROUPS,
+    START_TIMEOUT_S,
+    STOP_TIMEOUT_S,
+    LocalCluster,
+    Ports,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,10 +50,15 @@ def up(
     detach: Annotated[
         bool, typer.Option("--detach", help="Return when ready; stop with `ottla down`.")
     ] = False,
-    kafka_port: Annotated[int, typer.Option(help="Kafka port of broker 0; 0 takes a free one.")] = 9092,
-    grpc_port: Annotated[int, typer.Option(help="gRPC port of broker 0; 0 takes a free one.")] = 9192,
+    kafka_port: Annotated[
+        int, typer.Option(help="Kafka port of broker 0; 0 takes a free one.", min=0, max=PORT_MAX)
+    ] = 9092,
+    grpc_port: Annotated[
+        int, typer.Option(help="gRPC port of broker 0; 0 takes a free one.", min=0, max=PORT_MAX)
+    ] = 9192,
     http_port: Annotated[
-        int, typer.Option(help="Metrics and health port of broker 0; 0 takes a free one.")
+        int,
+        typer.Option(help="Metrics and health port of broker 0; 0 takes a free one.", min=0, max=PORT_MAX),
     ] = 9292,
     set_: Annotated[
         list[str] | None,
@@ -55,7 +67,16 @@ def up(
     config: Annotated[str | None, typer.Option(help="A broker configuration file.")] = None,
     temporary: Annotated[bool, typer.Option(hidden=True, help="Remove the folder at the end.")] = False,
 ) -> None:
-    """Run a local cluster (etcd and brokers on 127.0.0.1) until Ctrl-C."""
+    """Run a local cluster (etcd and brokers on 127.0.0.1) until Ctrl-C.
+
+    $ ottla up                                # one broker, in a temporary folder
+    $ ottla up --brokers 3 --data ./data      # three, and the data stays
+    $ ottla up --detach --data ./data         # in the background
+    $ ottla up --set num.partitions=3         # `ottla config show` has all settings
+
+    Broker i has the ports given plus i. A process that ends by itself is
+    started again.
+    """
     if importlib.util.find_spec("uvloop") is None:  # of all a broker needs, the one nothing else brings
         raise Failure("A local cluster needs the broker: pip install 'ottla[broker]'.")
     # A flag would win over the file, so what is in there is left alone.
@@ -77,7 +98,7 @@ def up(
     again = ["--brokers", str(brokers), "--kafka-port", str(kafka_port), "--grpc-port", str(grpc_port)]
     again += ["--http-port", str(http_port), *(part for pair in set_ or [] for part in ("--set", pair))]
     again += ["--config", config] if config else []
-    _detach(cluster, again)
+    _detach(cluster, again, stop)
 
 
 def _brokers(count: int) -> str:
@@ -100,9 +121,13 @@ def _console() -> Console:
     return Console(stderr=True, highlight=False)
 
 
-def _run(cluster: LocalCluster, stop: threading.Event) -> None:
+def _listen(stop: threading.Event) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
+
+
+def _run(cluster: LocalCluster, stop: threading.Event) -> None:
+    _listen(stop)
     began = time.monotonic()
     cluster.begin()
     console = _console()
@@ -146,30 +171,40 @@ def _restart(cluster: LocalCluster, child: Child) -> None:
     cluster.restart_etcd()
 
 
-def _detach(cluster: LocalCluster, again: list[str]) -> None:
+def _detach(cluster: LocalCluster, again: list[str], stop: threading.Event) -> None:
     """Run the command `again` without --detach, in the background, and wait until it is ready."""
     folder = cluster.folder
     folder.lock()  # fails if somebody has it, and says who
     folder.unlock()
     again += ["--data", folder.path, *(["--temporary"] if cluster.temporary else [])]
     owner = Child("the local cluster", folder.file("up.log"))
+    _listen(stop)
     owner.start_detached([sys.executable, "-P", "-m", "ottla_cli", "up", *again])
-    deadline = time.monotonic() + START_TIMEOUT_S
     console = _console()
     with console.status("Starting etcd and brokers …"):
-        while True:
-            running = folder.running()
-            if running is not None and running.ready and running.owner.pid == owner.pid:
-                break
-            if not owner.running or time.monotonic() > deadline:
-                owner.ask_to_stop()
-                lines = [line.removeprefix("ottla: ") for line in owner.log_lines()]
-                if cluster.temporary:
-                    shutil.rmtree(folder.path, ignore_errors=True)
-                raise Failure("\n".join(lines) or "The cluster did not start.")
-            time.sleep(0.02)
+        running = _wait_for_owner(cluster, owner, stop)
     _show(console, folder, running, "Running in the background.")
     console.print("[dim]Stop it with:[/dim]", f"ottla down --data {folder.path}", soft_wrap=True)
+
+
+def _wait_for_owner(cluster: LocalCluster, owner: Child, stop: threading.Event) -> Running:
+    """Until it is ready. Otherwise it is stopped: nobody would know of it afterwards."""
+    folder = cluster.folder
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        running = folder.running()
+        if running is not None and running.ready and running.owner.pid == owner.pid:
+            return running
+        if stop.is_set() or not owner.running or time.monotonic() > deadline:
+            # In a session of its own it has not heard Ctrl-C; what it runs ends with it.
+            owner.stop(2 * STOP_TIMEOUT_S)
+            lines = [line.removeprefix("ottla: ") for line in owner.log_lines()]
+            if cluster.temporary:
+                shutil.rmtree(folder.path, ignore_errors=True)
+            if stop.is_set():
+                raise Failure("Stopped before the cluster was ready; nothing is left running.", exit_code=130)
+            raise Failure("\n".join(lines) or "The cluster did not start.")
+        time.sleep(0.02)
 
 
 def _show(console: Console, folder: ClusterFolder, running: Running, headline: str) -> None:

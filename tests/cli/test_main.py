@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import typer
@@ -78,3 +79,27 @@ def test_config_show_refuses_like_the_broker(capsys: pytest.CaptureFixture[str])
 def test_config_show_is_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert _call(["config", "show", "num.part"]) == 0
     assert "num.partitions" in capsys.readouterr().out
+
+
+def test_what_is_wrong_with_the_streams_is_no_traceback() -> None:
+    script = (
+        '"$@" config show --json | true; echo "${PIPESTATUS[0]}"\n'
+        '"$@" config show >/dev/full; echo $?\n'
+        '"$@" config show num.partitions <&- 2>&- | grep -c "^num.partitions "\n'
+        '"$@" config show >&-; echo $?\n'
+        '"$@" down --data /dev/null; echo $?\n'
+    )
+    command = ["bash", "-c", script, "-", sys.executable, "-m", "ottla_cli"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["141", "1", "1", "0", "1"]
+    assert done.stderr.splitlines() == [
+        "ottla: Not all could be written: No space left on device. Make room, and run it again.",
+        "ottla: /dev/null/running.json: Not a directory.",
+    ]
+
+
+def test_every_command_has_examples() -> None:
+    group: Any = typer.main.get_command(entry.build(None))
+    for name, command in group.commands.items():
+        for each in (command, *getattr(command, "commands", {}).values()):
+            assert f"ottla {name}" in (each.help or ""), f"ottla {name}: {each.name}"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import signal
 import sys
 
 import pytest
+import typer
 
 from ottla_cli.connecting import sentence
-from ottla_cli.screen import show, table
+from ottla_cli.failure import Failure
+from ottla_cli.screen import confirm, show, table
 from ottla_core.errors import InvalidConfig
 
 ADDRESS, NAME = "broker-0.ottla.example:19192", "group.initial.rebalance.delay.ms"
@@ -37,6 +40,25 @@ def test_a_narrow_window_breaks_sentences_only(monkeypatch: pytest.MonkeyPatch) 
 def test_a_pipe_gets_one_line_per_row(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = shown(io.StringIO(), monkeypatch, 40)
     assert lines[1].startswith(f"{NAME}  {ADDRESS}") and lines[1].endswith(PROSE) and len(lines) == 2
+
+
+def test_ctrl_c_answers_a_question_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Window())
+    monkeypatch.setattr(sys, "stderr", Window())
+    before = signal.getsignal(signal.SIGINT)
+
+    def ask(question: str, *, err: bool) -> bool:
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "a loop only notes it"
+        raise typer.Abort
+
+    monkeypatch.setattr(typer, "confirm", ask)
+    signal.signal(signal.SIGINT, lambda *_: None)  # as asyncio does
+    try:
+        with pytest.raises(Failure, match="Nothing was changed"):
+            confirm("Delete all?", yes=False)
+        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_question_keeps_its_mark() -> None:

@@ -114,6 +114,20 @@ def test_ctrl_c_stops_everything_and_a_temporary_folder_goes(tmp_path: Path) -> 
     assert "temporary" in said
 
 
+def test_ctrl_c_before_it_is_ready_leaves_nothing_in_the_background(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [*OTTLA, "up", "--detach", *_ports()], stderr=subprocess.PIPE, text=True, env=environment
+    ) as up:
+        _until(lambda: any(tmp_path.glob("ottla-*/up.log")))
+        up.send_signal(signal.SIGINT)
+        assert up.stderr is not None
+        said = up.stderr.read()
+        assert up.wait(60) == 130, said
+    assert "nothing is left running" in said
+    _until(lambda: list(tmp_path.iterdir()) == [])
+
+
 def test_a_crashed_broker_is_started_again(data: Path) -> None:
     _run("up", "--detach", "--data", str(data), *_ports())
     before = _status(data)["brokers"][0]["pid"]
@@ -130,6 +144,12 @@ def test_a_taken_port_is_named(data: Path) -> None:
             assert done.returncode == 1
             assert f"Port {ports[1]} on 127.0.0.1 (broker 0, kafka) is taken" in done.stderr
     assert not _status(data)["running"]
+    for wrong, sentence in (
+        (["--kafka-port", "70000"], "--kafka-port"),
+        (["--kafka-port", "65535", "--brokers", "2"], "no port 65536 for broker 1"),
+    ):
+        done = _run("up", "--data", str(data), *ports[2:], *wrong, check=False)
+        assert sentence in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_wrong_setting_is_told_in_the_brokers_words(data: Path) -> None:
