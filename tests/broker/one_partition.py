@@ -22,7 +22,7 @@ TP = TopicPartition("t", 0)
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, **config: str) -> None:
         self.disk, self.metrics, self.clock = SimDisk(), Metrics(), ManualClock(NOW_MS)
         self.disk.make_dirs("/data")
         self.dirs = LogDirs(
@@ -32,8 +32,9 @@ class World:
         self.dirs.join_cluster("c")
         self.host = PartitionHost(1, self.dirs, self.clock, InlineOffload(), self.metrics, lambda image: {})
         state = PartitionImage((1,), leader=1, isr=(1,), revision=2)
-        config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
-        topics = {"t": TopicImage("t", UUID(int=1), config, (state,), 2)}
+        settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+        settings |= {name.replace("_", "."): value for name, value in config.items()}
+        topics = {"t": TopicImage("t", UUID(int=1), settings, (state,), 2)}
         self.image = ClusterImage("c", 2, topics=MappingProxyType(topics))
         self.host.admit(self.image)
 
@@ -41,8 +42,8 @@ class World:
     def partition(self) -> Partition:
         return self.host.find(TP)
 
-    def fill(self) -> None:
-        """Two records in a segment that is sealed then."""
-        for value in (b"1", b"2"):
-            self.partition.append(make_batch([Rec(b"k", value, NOW_MS)]), ACKS_ALL, NOW_MS)
+    def fill(self, count: int = 2) -> None:
+        """Some records in a segment that is sealed then."""
+        for number in range(1, count + 1):
+            self.partition.append(make_batch([Rec(b"k", b"%d" % number, NOW_MS)]), ACKS_ALL, NOW_MS)
         self.partition.log.roll(NOW_MS)

@@ -1,19 +1,24 @@
-"""A fetch where nobody has read lately: its indexes are loaded, or made anew, by a thread and not on the loop."""
+"""Where nobody has read lately: indexes are loaded, read or made anew by a thread and not on the loop."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import pytest
 
 from broker.one_partition import TP, World
-from ottla_broker.log.segment import Segment
+from ottla_broker.config import LogDirsConfig
+from ottla_broker.log.segment import Rescan, Segment
+from ottla_broker.partition.housekeeping import Housekeeping
 from ottla_broker.requests import Fetched, FetchWant, Maybe
 from ottla_broker.service.producer_ids import ProducerIds
 from ottla_broker.service.records import RecordService
 from ottla_core.errors import CorruptMessage
+from ottla_core.records.batch import header_at
+from sim.disk import SimFile
 
 T = TypeVar("T")
 
@@ -99,3 +104,112 @@ async def test_a_reader_of_a_segment_that_was_sealed_meanwhile(
     world.fill()
     assert (await reader.fetch(2)).error is None and (await reader.fetch(3)).records
     assert all(reader.loads)
+
+
+class ColdMachine:
+    """A page cache that holds what was read since it was dropped, and who it was that waited for the disk."""
+
+    def __init__(self, thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.waits_on_loop: list[str] = []
+        pages: set[tuple[str, int]] = set()
+        shipped = SimFile.read
+
+        def touched(file: SimFile, position: int, size: int) -> set[tuple[str, int]]:
+            end = min(position + size, file.size())
+            return {(file.path, page) for page in range(position // 4096, -(-end // 4096))}
+
+        def read(file: SimFile, position: int, size: int) -> bytes:
+            cold = touched(file, position, size) - pages
+            if cold and not thread.busy:
+                self.waits_on_loop.append(file.path)
+            pages.update(cold)
+            return shipped(file, position, size)
+
+        def read_cached(file: SimFile, position: int, size: int) -> bytes | None:
+            return None if touched(file, position, size) - pages else shipped(file, position, size)
+
+        monkeypatch.setattr(SimFile, "read", read)
+        monkeypatch.setattr(SimFile, "read_cached", read_cached)
+
+
+@pytest.fixture
+async def large() -> World:
+    """Three pages of index, of which nothing is in memory."""
+    made = World(index_interval_bytes="100")
+    made.fill(3000)
+    made.fill(10)
+    for segment in made.partition.log.segments[:-1]:
+        segment.close()
+    return made
+
+
+async def test_no_page_of_an_index_and_no_header_is_waited_for_on_the_loop(
+    large: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread = Thread()
+    machine = ColdMachine(thread, monkeypatch)
+    producer_ids = ProducerIds(lambda: asyncio.sleep(0, range(0)))
+    records = RecordService(large.host, producer_ids, large.clock, thread, large.metrics)
+    for offset in (1500, 1, 2990, 3005):
+        wants = [FetchWant(TP, offset, 5000)]
+        answer = records.fetch(wants, max_wait_s=0, min_bytes=1, max_bytes=5000)
+        (found,) = await answer if isinstance(answer, Awaitable) else answer
+        assert found.error is None
+        assert header_at(found.records).base_offset == offset
+    assert machine.waits_on_loop == []
+
+
+async def test_a_cache_that_keeps_nothing_is_not_asked_for_ever(large: World) -> None:
+    large.disk.cold = True
+    reader = RecordService(
+        large.host, ProducerIds(lambda: asyncio.sleep(0, range(0))), large.clock, Thread(), large.metrics
+    )
+    answer = reader.fetch([FetchWant(TP, 1500, 5000)], max_wait_s=0, min_bytes=1, max_bytes=5000)
+    assert isinstance(answer, Awaitable)
+    (found,) = await answer
+    assert header_at(found.records).base_offset == 1500
+
+
+async def test_retention_and_compaction_ask_the_disk_on_a_thread(
+    large: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread = Thread()
+    machine = ColdMachine(thread, monkeypatch)
+    config = replace(LogDirsConfig(), cleaner_backoff_ms=1000, retention_check_interval_ms=500)
+    keeper = Housekeeping(large.host, large.dirs, config, large.clock, thread, large.metrics.log)
+    running = asyncio.create_task(keeper.run())
+    await large.clock.advance(0.7)
+    assert all(segment.is_known for segment in large.partition.log.segments[:-1])
+    for segment in large.partition.log.segments[:-1]:
+        segment.close()
+    await large.clock.advance(0.5)
+    assert large.metrics.log.compactions == 1
+    assert machine.waits_on_loop == []
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_what_lies_behind_damage_is_served_and_the_damage_looked_for_once(
+    large: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Reader(large, monkeypatch)
+    segment = large.partition.log.segments[0]
+    found = segment.locate(1500)
+    assert found is not None
+    large.disk.rot(segment.file.path, found[0] + 16, 0x40)  # its magic
+    scans: list[bool] = []
+    shipped = Segment.rescan
+
+    def rescan(segment: Segment, **options: Any) -> Rescan:
+        scans.append(True)
+        return shipped(segment, **options)
+
+    monkeypatch.setattr(Segment, "rescan", rescan)
+    for _ in range(3):
+        assert isinstance((await reader.fetch(1500)).error, CorruptMessage)
+        for offset in (1400, 1600, 3005):
+            answer = await reader.fetch(offset)
+            assert answer.error is None and header_at(answer.records).base_offset == offset
+    assert scans == [True]
+    large.partition.log.truncate_to(1400)
+    assert segment.damage is None

@@ -9,12 +9,12 @@ from __future__ import annotations
 import structlog
 
 from ottla_broker.coordination.shard import Shard, StateRecord
-from ottla_broker.log.reading import Extent
+from ottla_broker.log.reading import COLD_LOOKS_MAX, Extent, NotLoaded, warm
 from ottla_broker.partition.partition import Partition
-from ottla_core.errors import OffsetOutOfRange
+from ottla_core.errors import CorruptMessage, OffsetOutOfRange
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.offload import Offload
-from ottla_core.records.batch import complete_batches
+from ottla_core.records.batch import complete_batches, verify
 from ottla_core.records.codec import records_of
 
 _log = structlog.get_logger("ottla.coordinators")
@@ -29,16 +29,21 @@ async def replay_log(
     partition: Partition, epoch: int, end_offset: int, shard: Shard, clock: Clock, offload: Offload
 ) -> int:
     """Replay everything below `end_offset`; gives the number of records. RequestError if it cannot be read."""
-    offset, count = partition.log.start_offset, 0
+    offset, count, looks = partition.log.start_offset, 0, 0
     while offset < end_offset:
         partition.check_leader(epoch)
         try:
-            extent = partition.log.read(offset, _PIECE_BYTES, limit_offset=end_offset)
+            wait = looks >= COLD_LOOKS_MAX
+            extent = partition.log.read(offset, _PIECE_BYTES, limit_offset=end_offset, wait=wait)
+        except NotLoaded as cold:
+            looks = looks + 1 if await warm(offload, cold) else COLD_LOOKS_MAX
+            continue
         except OffsetOutOfRange:
             offset = max(offset, partition.log.start_offset)
             if offset >= end_offset:
                 break
             continue
+        looks = 0
         if extent is None:
             break
         data = await _read(extent, offload)
@@ -59,6 +64,8 @@ def _replay_piece(data: bytes, offset: int, shard: Shard) -> tuple[int, int]:
     for position, header in complete_batches(data):
         if header.next_offset <= offset:
             continue
+        if not verify(data, position, header):
+            raise CorruptMessage(f"The CRC of the batch at offset {header.base_offset} is wrong.")
         if not header.is_control:
             for record in records_of(data, position, header, limit_bytes=_BATCH_BYTES_MAX):
                 if record.offset >= offset and record.key is not None:
@@ -74,5 +81,5 @@ async def _read(extent: Extent, offload: Offload) -> bytes:
         return data
     try:
         return await offload.run(lambda: extent.file.read(extent.position, extent.size))
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):
         return b""  # The cleaner replaced the segment between locating and reading.

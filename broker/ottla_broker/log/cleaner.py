@@ -115,12 +115,14 @@ class Cleaning:
 
         `stable_offset`: nothing at or above it is touched (C2).
         """
-        if not log.config.compacts or len(log.segments) < 2 or log.broken is not None:
+        if not log.config.compacts or len(log.segments) < 2 or log.broken is not None or log.is_closed:
             return None
         if log.start_offset <= log.active.base_offset <= first_dirty_offset <= log.end_offset:
             return None  # Nothing was sealed since the last round.
         ends = [segment.base_offset for segment in log.segments[1:]] + [log.end_offset]
-        facts = [_facts(segment, end) for segment, end in zip(log.segments, ends, strict=True)]
+        facts = [_facts(segment, end) for segment, end in zip(log.segments[:-1], ends[:-1], strict=True)]
+        # Of the active one nothing is taken, and it need not be asked for its timestamps.
+        facts.append(CleanableSegment(ends[-2], ends[-1], 0, NO_TIMESTAMP, NO_TIMESTAMP))
         due = plan(
             facts,
             now_ms=now_ms,

@@ -25,6 +25,7 @@ from ottla_broker.log import recovery
 from ottla_broker.log.aborted import AbortedTransaction
 from ottla_broker.log.epochs import EpochCache
 from ottla_broker.log.flushing import Flushing
+from ottla_broker.log.offset_index import BadIndex
 from ottla_broker.log.producers import ProducerStates
 from ottla_broker.log.reading import Extent, ExtentFinder, NotLoaded
 from ottla_broker.log.recovery import CleanStop
@@ -316,7 +317,7 @@ class Log:
         """Where the batches are from the one that holds `offset` on, below `limit_offset`; None if none are.
 
         At most `max_bytes`, but at least the first batch if `min_one`; never beyond the end of one segment.
-        The last batch may be cut off. Without `wait`, `NotLoaded` if the indexes of a segment have to be read first.
+        The last batch may be cut off. Without `wait`, `NotLoaded` where the disk has to be waited for.
         """
         if self.broken is not None:
             raise self._storage_error()
@@ -475,6 +476,24 @@ class Log:
         self._doomed.add(segment, now_ms + self.config.file_delete_delay_ms)
 
     # ------------------------------------------------------------------ keeping house
+
+    def learn_work(self) -> Callable[[], list[str]] | None:
+        """What asks the disk for all that `housekeeping` and a cleaning look at, if that is not known: run it on a
+        thread before them. Gives the damage that it has found."""
+        unknown = [segment for segment in self.segments[:-1] if not segment.is_known]
+
+        def learn() -> list[str]:
+            damage: list[str] = []
+            for segment in unknown:
+                try:
+                    segment.learn()
+                except CorruptMessage as error:
+                    damage.append(str(error))
+                except (OSError, ValueError, BadIndex):
+                    continue  # Retired meanwhile, or its disk fails: then those who ask next find out.
+            return damage
+
+        return learn if unknown else None
 
     def housekeeping(self, now_ms: int, committed_offset: int) -> int:
         """Remove what retention lets go, below the committed offset. Gives the number of segments removed."""

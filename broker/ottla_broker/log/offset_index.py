@@ -23,6 +23,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ottla_broker.log.scan import CachedOnly, Readable
 from ottla_core.ports.disk import File
 
 ENTRY_BYTES = 8
@@ -141,25 +142,26 @@ class SealedOffsetIndex:
     def last(self) -> IndexEntry | None:
         if not self._count:
             return None
-        relative, position = self._read(self._count - 1, 1)
+        relative, position = _entries(self._file, self._count - 1, 1)
         return IndexEntry(self.base_offset + relative, position)
 
-    def floor(self, offset: int) -> int:
-        entry = self._search(_BY_OFFSET, offset - self.base_offset)
+    def floor(self, offset: int, *, cached: bool = False) -> int:
+        """`cached`: `ColdRead` where the disk would have to be waited for."""
+        entry = self._search(_BY_OFFSET, offset - self.base_offset, cached)
         return entry.position if entry else 0
 
-    def at_or_before(self, position: int) -> IndexEntry | None:
-        return self._search(_BY_POSITION, position)
+    def at_or_before(self, position: int, *, cached: bool = False) -> IndexEntry | None:
+        return self._search(_BY_POSITION, position, cached)
 
     def close(self) -> None:
         self._file.close()
 
-    def _search(self, column: int, value: int) -> IndexEntry | None:
+    def _search(self, column: int, value: int, cached: bool) -> IndexEntry | None:
         if not self._count:
             return None
         page = self._page
         if page is None or not self._covers(page, column, value):
-            page = self._page = self._load(column, value)
+            page = self._page = self._load(CachedOnly(self._file) if cached else self._file, column, value)
         _, offsets, positions = page
         found = bisect_right(positions if column else offsets, value) - 1
         if found < 0:
@@ -174,23 +176,24 @@ class SealedOffsetIndex:
         # Each page carries the first entry of the next, which says where it ends.
         return is_last or value < entries[-1]
 
-    def _load(self, column: int, value: int) -> tuple[int, array[int], array[int]]:
+    def _load(self, file: Readable, column: int, value: int) -> tuple[int, array[int], array[int]]:
         pages = -(-self._count // _PAGE_ENTRIES)
 
         def first_of(page: int) -> int:
-            return self._read(page * _PAGE_ENTRIES, 1)[column]
+            return _entries(file, page * _PAGE_ENTRIES, 1)[column]
 
         key: Callable[[int], int] = first_of
         number = max(0, bisect_right(range(pages), value, key=key) - 1)
         first = number * _PAGE_ENTRIES
-        numbers = self._read(first, min(_PAGE_ENTRIES + 1, self._count - first))
+        numbers = _entries(file, first, min(_PAGE_ENTRIES + 1, self._count - first))
         offsets, positions = numbers[0::2], numbers[1::2]
         if offsets[0] < 0 or positions[0] < 0 or not (_is_rising(offsets) and _is_rising(positions)):
             raise BadIndex("entries do not rise")
         return number, offsets, positions
 
-    def _read(self, first: int, count: int) -> array[int]:
-        data = self._file.read(first * ENTRY_BYTES, count * ENTRY_BYTES)
-        if len(data) != count * ENTRY_BYTES:
-            raise BadIndex("the file is shorter than it was")
-        return _numbers(data)
+
+def _entries(file: Readable, first: int, count: int) -> array[int]:
+    data = file.read(first * ENTRY_BYTES, count * ENTRY_BYTES)
+    if len(data) != count * ENTRY_BYTES:
+        raise BadIndex("the file is shorter than it was")
+    return _numbers(data)

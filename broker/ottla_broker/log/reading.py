@@ -10,11 +10,19 @@ for it again, so bytes of half a batch are sent for nothing.
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, TypeVar
 
+from ottla_broker.log.offset_index import BadIndex
+from ottla_broker.log.scan import ColdRead
 from ottla_broker.log.segment import Segment
+from ottla_core.errors import CorruptMessage
 from ottla_core.ports.disk import File
+from ottla_core.ports.offload import Offload
 from ottla_core.records.batch import BatchHeader
+
+T = TypeVar("T")
 
 #: Readers that follow a partition at different places at the same time; more of them fall back to the index.
 _REMEMBERED = 64
@@ -33,11 +41,40 @@ class Extent(NamedTuple):
 
 
 class NotLoaded(Exception):
-    """The indexes of a segment have to be read first, or even made anew: `segment.load()` does it, on any thread."""
+    """The disk has to be waited for first: to load the indexes of a segment, to make them anew, or to read a page of
+    them or a header. `work` does it, on any thread."""
 
-    def __init__(self, segment: Segment) -> None:
-        super().__init__(f"{segment!r} is not loaded")
-        self.segment = segment
+    def __init__(self, segment: Segment, work: Callable[[], object]) -> None:
+        super().__init__(f"{segment!r} is not in memory")
+        self.work = work
+
+
+#: Looks that may find something else cold before the disk is waited for on the loop: one needs four, and what a thread
+#: has read may be gone again.
+COLD_LOOKS_MAX = 20
+
+
+async def warm(offload: Offload, cold: NotLoaded) -> bool:
+    """Have a thread do it; False if it failed in a way that only a look that waits can tell."""
+    try:
+        await offload.run(cold.work)
+    except CorruptMessage:
+        return True  # The segment remembers.
+    except (OSError, ValueError, BadIndex):
+        return False  # Retired meanwhile, or its disk fails: the log will know which.
+    return True
+
+
+def _look(wait: bool, segment: Segment, look: Callable[..., T], *args: int) -> T:
+    """What a method of a segment says; without `wait`, `NotLoaded` if it has to wait."""
+    if wait:
+        return look(*args)
+    if not segment.is_loaded:
+        raise NotLoaded(segment, segment.load)
+    try:
+        return look(*args, cached=True)
+    except ColdRead:
+        raise NotLoaded(segment, partial(look, *args)) from None
 
 
 class ExtentFinder:
@@ -67,18 +104,16 @@ class ExtentFinder:
         if place is None:
             return None
         segment, position, header = place
-        if not (wait or segment.is_loaded):
-            raise NotLoaded(segment)  # It was sealed since this reader was here.
         if header.base_offset >= limit_offset:
             return None
         size = segment.size
         if limit_offset < end_offset:
-            size = self._limit(segments, segment, limit_offset)
+            size = self._limit(segments, segment, limit_offset, wait)
         elif segment is segments[-1]:
             self._remember(end_offset, segment, size)
         room = available = size - position
         if room > max_bytes:
-            room = self._cut(segment, position, header, max_bytes, min_one)
+            room = self._cut(segment, position, header, max_bytes, min_one, wait)
         return Extent(segment.file, position, room, header.base_offset, available) if room > 0 else None
 
     def _place(
@@ -88,20 +123,18 @@ class ExtentFinder:
         if known is not None:
             segment, position, read = known
             if position < segment.size:
-                header = read or segment.header_at(position)
+                header = read or _look(wait, segment, segment.header_at, position)
                 if header.base_offset <= offset <= header.last_offset:
                     return segment, position, header
         at = bisect_right(segments, offset, key=_base_of) - 1
         # A batch may be missing where compaction left a gap; then the next one that is there counts.
         for segment in segments[max(at, 0) :]:
-            if not (wait or segment.is_loaded):
-                raise NotLoaded(segment)
-            found = segment.locate(offset)
+            found = _look(wait, segment, segment.locate, offset)
             if found is not None:
                 return segment, *found
         return None
 
-    def _limit(self, segments: list[Segment], segment: Segment, limit_offset: int) -> int:
+    def _limit(self, segments: list[Segment], segment: Segment, limit_offset: int, wait: bool) -> int:
         """Where in `segment` the batches end that lie wholly below `limit_offset`."""
         known = self._next.get(limit_offset)
         if known is not None and known[0] is segment:
@@ -109,7 +142,7 @@ class ExtentFinder:
         at = segments.index(segment) + 1
         if at < len(segments) and segments[at].base_offset <= limit_offset:
             return segment.size
-        found = segment.locate(limit_offset)
+        found = _look(wait, segment, segment.locate, limit_offset)
         if found is None:
             return segment.size
         position, header = found
@@ -118,15 +151,15 @@ class ExtentFinder:
         return position
 
     def _cut(
-        self, segment: Segment, position: int, header: BatchHeader, max_bytes: int, min_one: bool
+        self, segment: Segment, position: int, header: BatchHeader, max_bytes: int, min_one: bool, wait: bool
     ) -> int:
         """How many bytes to give when not all fit: up to a batch boundary, at least the first batch."""
         if header.size >= max_bytes:
             return header.size if min_one or header.size == max_bytes else 0
-        entry = segment.boundary_before(position + max_bytes)
+        entry = _look(wait, segment, segment.boundary_before, position + max_bytes)
         if entry is None or entry.position <= position:
             return max_bytes
-        following = segment.header_at(entry.position)
+        following = _look(wait, segment, segment.header_at, entry.position)
         self._remember(following.base_offset, segment, entry.position, following)
         return entry.position - position
 

@@ -8,6 +8,7 @@ piece.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 from crc32c import crc32c
 
@@ -37,6 +38,35 @@ class BadBatch(Exception):
         self.reason = reason
 
 
+class ColdRead(Exception):
+    """What is asked for is on the disk, and the caller does not wait for the disk."""
+
+
+class Readable(Protocol):
+    """As much of a `File` as looking something up needs."""
+
+    def read(self, position: int, size: int) -> bytes: ...
+
+
+class CachedOnly:
+    """A file of which only what is in memory is read; `ColdRead` for the rest, and for what cannot be read: who waits
+    for the disk finds out why."""
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+
+    def read(self, position: int, size: int) -> bytes:
+        try:
+            data = self._file.read_cached(position, size)
+        except OSError as error:
+            raise ColdRead from error
+        if data is None:
+            raise ColdRead
+        return data
+
+
 def complaint(header: BatchHeader, room_bytes: int) -> str | None:
     """Why a header cannot be one, as far as the header alone can tell."""
     if header.magic != MAGIC:
@@ -51,7 +81,7 @@ def complaint(header: BatchHeader, room_bytes: int) -> str | None:
 
 
 def walk(
-    file: File, position: int, end: int, *, check_crc: bool = False, chunk_bytes: int = NEAR_BYTES
+    file: Readable, position: int, end: int, *, check_crc: bool = False, chunk_bytes: int = NEAR_BYTES
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of each batch in [position, end). Raises `BadBatch` at the first that is none."""
     chunk, chunk_at = b"", position
@@ -74,7 +104,7 @@ def walk(
         position += header.size
 
 
-def _crc_from_file(file: File, position: int, size: int) -> int:
+def _crc_from_file(file: Readable, position: int, size: int) -> int:
     """For a batch that does not end in the chunk at hand."""
     crc, at, end = 0, position + CRC_START, position + size
     while at < end:

@@ -9,7 +9,9 @@ segments. Loading may happen on the loop or on an offload thread (searches by ti
 lock around it; the active segment is appended to and cut only on the loop.
 
 S1: an index is never trusted. It is checked against the log when it is loaded and rebuilt if it is missing,
-    short or wrong. `CorruptMessage` means that the log file itself is damaged.
+    short or wrong. `CorruptMessage` means that the log file itself is damaged. That is remembered: reading the whole
+    file again for everyone who asks for what is damaged would find the same.
+S2: a look that is `cached` never waits for the disk: `ColdRead` means that the same look has to be taken on a thread.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from zlib import crc32
 from ottla_broker.log.aborted_file import AbortedFile
 from ottla_broker.log.files import INDEX, KINDS, LOG, TIME_INDEX, TXN_INDEX, file_name
 from ottla_broker.log.offset_index import ENTRY_BYTES, BadIndex, IndexEntry, OffsetIndex, SealedOffsetIndex
-from ottla_broker.log.scan import SCAN_BYTES, BadBatch, complaint, walk
+from ottla_broker.log.scan import SCAN_BYTES, BadBatch, CachedOnly, ColdRead, complaint, walk
 from ottla_broker.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from ottla_broker.log.time_index import SealedTimeIndex, TimeEntry, TimeIndex
 from ottla_broker.topic_config import TopicConfig
@@ -69,6 +71,7 @@ class Segment:
         "base_offset",
         "created_ms",
         "cuts",
+        "damage",
         "disk",
         "folder",
         "interval_bytes",
@@ -97,6 +100,8 @@ class Segment:
         self.is_retired = False
         #: How often batches were cut off: what was made from it before that is not of it any more.
         self.cuts = 0
+        #: What is wrong with the log file, once that is known.
+        self.damage: str | None = None
         self.suffix = suffix
         #: When the segment was made or opened; the age of one that has no timestamps yet.
         self.created_ms = created_ms
@@ -184,6 +189,22 @@ class Segment:
     def is_loaded(self) -> bool:
         """Whether the indexes are at hand, and may know more than their files."""
         return self._index is not None and self._times is not None and self._max_timestamp is not None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether size and timestamps can be told without asking the disk."""
+        file = self._file
+        return (
+            file is not None
+            and self._max_timestamp is not None
+            and (self._first_timestamp is not None or not file.size())
+        )
+
+    def learn(self) -> None:
+        """Make it so. Blocks; runs anywhere."""
+        self.load()
+        if self._first_timestamp is None and self.size:
+            self._first_timestamp = self.header_at(0).max_timestamp
 
     def next_offset(self) -> int:
         """The offset after the last batch, found from the last index entry."""
@@ -282,10 +303,10 @@ class Segment:
 
     # ------------------------------------------------------------------ finding
 
-    def header_at(self, position: int) -> BatchHeader:
+    def header_at(self, position: int, *, cached: bool = False) -> BatchHeader:
         """The header at a position that is believed to be a batch's; CorruptMessage if it cannot be one."""
         file = self.file
-        data = file.read(position, HEADER_BYTES)
+        data = CachedOnly(file).read(position, HEADER_BYTES) if cached else file.read(position, HEADER_BYTES)
         if len(data) < HEADER_BYTES:
             raise CorruptMessage(f"{self.path(LOG)} has no batch at byte {position}.")
         header = header_at(data)
@@ -294,35 +315,51 @@ class Segment:
             raise CorruptMessage(f"{self.path(LOG)} has {problem} at byte {position}.")
         return header
 
-    def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
+    def locate(self, offset: int, *, cached: bool = False) -> tuple[int, BatchHeader] | None:
         """The first batch that ends at or after `offset`; None if all end before it."""
         try:
-            return self._locate(offset)
-        except (BadIndex, BadBatch):
+            return self._locate(offset, cached)
+        except (BadIndex, BadBatch) as error:
             # S1. The index may point into the middle of a batch; if a fresh one fails too, the log is
             # damaged.
-            self.rebuild()
+            if self.damage is not None:
+                raise CorruptMessage(self.damage) from error
+            if cached:
+                raise ColdRead from error
+            self.rebuild(keep=isinstance(error, BadBatch))
         try:
-            return self._locate(offset)
+            return self._locate(offset, cached)
         except (BadIndex, BadBatch) as error:
-            raise CorruptMessage(f"{self.path(LOG)} has {error}.") from error
+            self.damage = f"{self.path(LOG)} has {error}."
+            raise CorruptMessage(self.damage) from error
 
-    def _locate(self, offset: int) -> tuple[int, BatchHeader] | None:
+    def _locate(self, offset: int, cached: bool) -> tuple[int, BatchHeader] | None:
         self.load()
-        start = self._index.floor(offset) if self._index is not None else 0
-        for position, header in walk(self.file, start, self.size):
+        index, start = self._index, 0
+        if isinstance(index, SealedOffsetIndex):
+            start = index.floor(offset, cached=cached)
+        elif index is not None:
+            start = index.floor(offset)
+        for position, header in walk(CachedOnly(self.file) if cached else self.file, start, self.size):
             if position == start and start and header.base_offset > offset:
                 raise BadIndex("an entry points behind its offset")
             if header.base_offset + header.last_offset_delta >= offset:
                 return position, header
         return None
 
-    def boundary_before(self, position: int) -> IndexEntry | None:
+    def boundary_before(self, position: int, *, cached: bool = False) -> IndexEntry | None:
         """The last batch start at or before `position` that the index knows."""
         self.load()
+        index = self._index
         try:
-            return self._index.at_or_before(position) if self._index is not None else None
-        except BadIndex:
+            if isinstance(index, SealedOffsetIndex):
+                return index.at_or_before(position, cached=cached)
+            return index.at_or_before(position) if index is not None else None
+        except BadIndex as error:
+            if self.damage is not None:
+                return None
+            if cached:
+                raise ColdRead from error
             self.rebuild()
             return self.boundary_before(position)
 
@@ -399,29 +436,36 @@ class Segment:
                 break
         raise BadIndex("the last time entry is not a batch's")
 
-    def rebuild(self) -> None:
-        """Make both indexes anew from the log."""
+    def rebuild(self, *, keep: bool = False) -> None:
+        """Make both indexes anew from the log; `keep` the old ones if that is damaged, since they know what lies
+        behind the damage."""
+        if self.damage is not None:
+            raise CorruptMessage(self.damage)
         with self._lock:
-            self._rebuild()
+            self._rebuild(keep=keep)
 
-    def _rebuild(self) -> None:
-        found = self.rescan(check_crc=False)
+    def _rebuild(self, *, keep: bool = False) -> None:
+        found = self.rescan(check_crc=False, keep=keep)
         if found.problem is not None:
-            raise CorruptMessage(f"{self.path(LOG)} has {found.problem} at byte {found.end_position}.")
+            self.damage = f"{self.path(LOG)} has {found.problem} at byte {found.end_position}."
+            raise CorruptMessage(self.damage)
         if not self.is_active:
             self.write_indexes(final=True)
             self._index = self._times = None
             self._load_checked()
 
     def rescan(
-        self, *, check_crc: bool, on_batch: Callable[[int, BatchHeader], object] | None = None
+        self,
+        *,
+        check_crc: bool,
+        on_batch: Callable[[int, BatchHeader], object] | None = None,
+        keep: bool = False,
     ) -> Rescan:
         """Read the whole log file, building both indexes in memory, up to its end or the first bad batch.
 
         A batch is bad also if its offsets do not continue those before it, or if `on_batch` says so by
-        `BadBatch`.
+        `BadBatch`. `keep`: then the indexes stay as they were.
         """
-        self._become_empty()
         index, times = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
         newest, since, end, next_offset = TimeEntry(NO_TIMESTAMP, self.base_offset), 0, 0, self.base_offset
         problem: str | None = None
@@ -447,8 +491,10 @@ class Segment:
                 end, next_offset = position + header.size, header.next_offset
         except BadBatch as error:
             problem = error.reason
-        self._index, self._times, self._max_timestamp = index, times, newest
-        self._since_index_bytes = since
+        if problem is None or not keep:
+            self._become_empty()
+            self._index, self._times, self._max_timestamp = index, times, newest
+            self._since_index_bytes = since
         return Rescan(end, next_offset, problem)
 
     # ------------------------------------------------------------------ cutting and going
@@ -462,6 +508,7 @@ class Segment:
         position, header = found
         index, times = self._index, self._times
         self.cuts += 1
+        self.damage = None
         self.file.truncate(position)
         self.file.sync()
         self.aborted.truncate_to(offset)
@@ -510,7 +557,7 @@ class Segment:
         if self._file is not None:
             self._file.close()
             self._file = None
-        self._max_timestamp = self._first_timestamp = None
+        self._max_timestamp = self._first_timestamp = self.damage = None
 
     def remove(self) -> None:
         """Remove all files of this segment, the log file first: what is left then belongs to nothing."""

@@ -78,16 +78,26 @@ class Housekeeping:
             await chore.work()
             chore.due = self._clock.monotonic() + chore.interval_s
 
-    async def _each(self, work: Callable[[Partition], object]) -> None:
+    async def _each(self, work: Callable[[Partition], object], *, learn: bool = False) -> None:
         for number, partition in enumerate(self._host):
             if number % _HANDFUL == _HANDFUL - 1:
                 await self._clock.sleep(0)
+            if learn:
+                await self._learn(partition)
             try:
-                if partition.log.broken is None:
+                if partition.log.broken is None and not partition.log.is_closed:
                     work(partition)
             except RequestError as error:
                 # The log has marked itself broken; its directory is told, the others go on.
                 _log.error("housekeeping failed", partition=str(partition.tp), error=str(error))
+
+    async def _learn(self, partition: Partition) -> None:
+        """After a start nothing is known of sealed segments, and all of them are looked at."""
+        log = partition.log
+        work = None if log.broken is not None or log.is_closed else log.learn_work()
+        for damage in () if work is None else await self._offload.run(work):
+            self._probe.corruptions += 1
+            _log.error("a segment is damaged", partition=str(partition.tp), error=damage)
 
     # ------------------------------------------------------------------ the chores
 
@@ -98,7 +108,7 @@ class Housekeeping:
             removed = partition.log.housekeeping(now_ms, partition.stable_offset())
             self._probe.segments_deleted += removed
 
-        await self._each(remove_old)
+        await self._each(remove_old, learn=True)
 
     async def _purge(self) -> None:
         now_ms = self._clock.wall_ms()
@@ -123,6 +133,7 @@ class Housekeeping:
         for partition in self._host:
             if not partition.log.config.compacts:
                 continue
+            await self._learn(partition)
             try:
                 cleaning = Cleaning.begin(
                     partition.log,

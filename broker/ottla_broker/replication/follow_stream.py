@@ -10,7 +10,8 @@ the next one; so frames are small when there is little to do and large under loa
   follower's memory, and makes frames grow with the load: a small message costs gRPC as much as a large one.
 * S3 (rule 12): followers outside the ISR take turns in what is left of a frame after those inside it, and have
   their own, smaller bound of bytes under way. So what the in-sync wait behind is at most that, never a window full.
-* S4: batches are read from the page cache; what is not there is read by a thread while the others go on. A read that
+* S4: batches, and indexes to find them, are read from the page cache; what is not there is read by a thread while the
+  others go on. A read that
   fails is tried again after a pause: it holds up its own partition, and nobody else's.
 * S5: a new high watermark is sent within `_WATERMARK_S`, with batches if there are any, else by itself.
 
@@ -21,13 +22,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
 import structlog
 
-from ottla_broker.log.log import Extent, Log
+from ottla_broker.log.log import Extent, Log, NotLoaded
+from ottla_broker.log.reading import COLD_LOOKS_MAX, warm
 from ottla_broker.metrics import ReplicationProbe
 from ottla_broker.replication import follow_wire as wire
 from ottla_broker.replication.effects import LeaderEffect, SendFrom, TellDivergence, TellStart
@@ -84,6 +86,7 @@ class Sending:
 
     __slots__ = (
         "cold",
+        "cold_looks",
         "epoch",
         "flying",
         "flying_bytes",
@@ -117,6 +120,8 @@ class Sending:
         self.flying_bytes = 0
         #: Bytes that a thread has read, from `next_offset` on.
         self.cold: Buffer | None = None
+        #: How often in a row it could not be told where they are without waiting for the disk.
+        self.cold_looks = 0
 
     @property
     def heard_at(self) -> float:
@@ -468,20 +473,24 @@ class FollowStream:
         try:
             records = sending.cold
             if records is None:
-                extent = log.read(offset, room, limit_offset=log.end_offset)
+                wait = sending.cold_looks >= COLD_LOOKS_MAX
+                extent = log.read(offset, room, limit_offset=log.end_offset, wait=wait)
                 if extent is None:
                     return None
                 records = _cached(extent)
                 if records is None:
-                    self._read_cold(sending, extent)
+                    self._begin_read(sending, self._wait_for_disk(sending, extent))
                     return None
                 active = log.segments[-1]
                 if extent.file is active.file and extent.position + extent.size == active.size:
                     sending.next_offset = log.end_offset  # The common case: all there is.
+                    sending.cold_looks = 0
                     return records
-            sending.cold = None
+            sending.cold, sending.cold_looks = None, 0
             records, sending.next_offset = whole_batches_in(records)
             return records
+        except NotLoaded as cold:
+            self._begin_read(sending, self._warm(sending, cold))
         except OffsetOutOfRange:
             self._tell(sending, Tells.START, NO_EPOCH, log.start_offset)
         except (KafkaStorageError, CorruptMessage, ValueError) as error:
@@ -490,12 +499,20 @@ class FollowStream:
             self._leave(sending)
         return None
 
-    def _read_cold(self, sending: Sending, extent: Extent) -> None:
+    def _begin_read(self, sending: Sending, read: Coroutine[None, None, None]) -> None:
         """S4."""
         sending.is_reading = True
-        task = asyncio.get_running_loop().create_task(self._wait_for_disk(sending, extent))
+        task = asyncio.get_running_loop().create_task(read)
         self._reads[task] = None
         task.add_done_callback(self._reads.pop)
+
+    async def _warm(self, sending: Sending, cold: NotLoaded) -> None:
+        """Indexes that have to be loaded, made anew, or are not in memory."""
+        worked = await warm(self._around.offload, cold)
+        sending.cold_looks = sending.cold_looks + 1 if worked else COLD_LOOKS_MAX
+        sending.is_reading = False
+        if not sending.is_ended:
+            sending.mark()
 
     async def _wait_for_disk(self, sending: Sending, extent: Extent) -> None:
         wanted, data = sending.next_offset, b""

@@ -2,7 +2,7 @@
 
 Located first, read later: a fetch that has to wait for more data has not copied any. Waiting costs one callback per
 partition and one timer, and no task; a partition calls back when its high watermark moves. Who reads where nobody has
-lately finds indexes that are still on the disk: a thread loads them, and perhaps makes them anew from the log.
+lately finds indexes that are still on the disk: a thread reads them, and perhaps makes them anew from the log.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from ottla_broker.log.log import Extent, Log, NotLoaded
-from ottla_broker.log.offset_index import BadIndex
-from ottla_broker.log.segment import Segment
+from ottla_broker.log.log import Extent, NotLoaded
+from ottla_broker.log.reading import COLD_LOOKS_MAX, warm
 from ottla_broker.metrics import Metrics
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.partition import Partition
 from ottla_broker.requests import Fetched, FetchWant, Maybe
-from ottla_core.errors import CorruptMessage, KafkaStorageError, RequestError
+from ottla_core.errors import KafkaStorageError, RequestError
 from ottla_core.ids import TopicPartition
 from ottla_core.ports.offload import Offload
 
@@ -39,6 +38,14 @@ class _Located(NamedTuple):
     read_limit: int
 
 
+class _Cold(Exception):
+    """Some of what is wanted cannot be located without waiting for the disk."""
+
+    def __init__(self, looks: list[NotLoaded]) -> None:
+        super().__init__(f"{len(looks)} are not in memory")
+        self.looks = looks
+
+
 class DelayedFetch:
     __slots__ = (
         "_future",
@@ -48,7 +55,6 @@ class DelayedFetch:
         "_metrics",
         "_offload",
         "_timer",
-        "_unloadable",
         "_wake_scheduled",
         "_wants",
     )
@@ -67,32 +73,27 @@ class DelayedFetch:
         self._wants = wants
         self._limits = limits
         self._wake_scheduled = False
-        #: Segments that a thread failed to load, and why.
-        self._unloadable: dict[Segment, RequestError | None] = {}
 
     def start(self) -> Maybe[list[Fetched]]:
         try:
             located, satisfied = self._locate(wait=False)
-        except NotLoaded as cold:
-            return self._start_cold(cold.segment)
+        except _Cold as cold:
+            return self._start_cold(cold)
         return self._go_on(located, satisfied)
 
-    async def _start_cold(self, segment: Segment) -> list[Fetched]:
-        while True:
+    async def _start_cold(self, cold: _Cold) -> list[Fetched]:
+        answer = self._go_on(*await self._locate_cold(cold))
+        return answer if isinstance(answer, list) else await answer
+
+    async def _locate_cold(self, cold: _Cold) -> tuple[list[_Located], bool]:
+        for _ in range(COLD_LOOKS_MAX):
+            if not all([await warm(self._offload, each) for each in cold.looks]):
+                break
             try:
-                await self._offload.run(segment.load)
-            except CorruptMessage as damage:
-                self._unloadable[segment] = damage
-            except (OSError, ValueError, BadIndex):
-                # Retired meanwhile, or its disk fails: the log will know which.
-                self._unloadable[segment] = None
-            try:
-                located, satisfied = self._locate(wait=False)
-            except NotLoaded as cold:
-                segment = cold.segment
-                continue
-            answer = self._go_on(located, satisfied)
-            return answer if isinstance(answer, list) else await answer
+                return self._locate(wait=False)
+            except _Cold as more:
+                cold = more
+        return self._locate()
 
     def _go_on(self, located: list[_Located], satisfied: bool) -> Maybe[list[Fetched]]:
         if satisfied or self._limits.max_wait_s <= 0 or not self._wants:
@@ -160,10 +161,11 @@ class DelayedFetch:
         What counts is what could be read within the limits. An answer has whole batches and ends with a segment, and
         who waited until it is longer would wait in vain.
 
-        Without `wait`, `NotLoaded` when indexes have to be read for it. Who has waited for more reads at the end of
+        Without `wait`, `_Cold` when indexes have to be read for it. Who has waited for more reads at the end of
         the log, where they are at hand.
         """
         located: list[_Located] = []
+        cold: list[NotLoaded] = []
         room, total, readable, failed, behind = self._limits.max_bytes, 0, 0, False, False
         for want in self._wants:
             partition: Partition | None = None
@@ -172,8 +174,10 @@ class DelayedFetch:
                 partition.check_leader(want.leader_epoch)
                 limit = self._limit_of(partition)
                 # The first batch found is given whole even if it is over the limits, so that nobody is stuck.
-                extent = self._find(partition.log, want, min(want.max_bytes, room), limit, total == 0, wait)
                 offered = min(want.max_bytes, room)
+                extent = partition.log.read(
+                    want.offset, offered, limit_offset=limit, min_one=total == 0, wait=wait
+                )
                 if extent is not None:
                     total += extent.size
                     readable += max(extent.size, min(extent.available, offered))
@@ -182,24 +186,14 @@ class DelayedFetch:
                 elif total and want.offset < limit:
                     readable += offered  # The next batch does not fit.
                 located.append(_Located(want.tp, partition, extent, None, limit))
+            except NotLoaded as look:
+                cold.append(look)
             except RequestError as error:
                 failed = True
                 located.append(_Located(want.tp, partition, None, error, -1))
+        if cold:
+            raise _Cold(cold)
         return located, failed or behind or readable >= self._limits.min_bytes
-
-    def _find(
-        self, log: Log, want: FetchWant, room: int, limit: int, min_one: bool, wait: bool
-    ) -> Extent | None:
-        try:
-            return log.read(want.offset, room, limit_offset=limit, min_one=min_one, wait=wait)
-        except NotLoaded as cold:
-            if cold.segment not in self._unloadable:
-                raise
-            damage = self._unloadable[cold.segment]
-            if damage is not None:
-                self._metrics.log.corruptions += 1
-                raise damage from None
-            return log.read(want.offset, room, limit_offset=limit, min_one=min_one)
 
     def _limit_of(self, partition: Partition) -> int:
         return partition.stable_offset() if self._limits.read_committed else partition.high_watermark

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from broker.replication.cluster import TOPIC_ID, Cluster, cluster
+from broker.replication.cluster import NOW_MS, TOPIC_ID, Cluster, cluster
 from ottla_broker.replication import follow_stream
 from ottla_broker.replication import follow_wire as wire
 from ottla_broker.replication.follow_wire import PositionEntry, Says
@@ -137,3 +137,40 @@ async def test_a_read_that_fails_is_tried_again_after_a_pause(
         assert 1 <= thread.attempts <= 3
         thread.is_mended = True
         assert await follower.lengths() == [1]
+
+
+class Thread:
+    """Work that blocks, done at once; knows whether it is being done."""
+
+    busy = False
+
+    async def run(self, work: Callable[[], T]) -> T:
+        self.busy = True
+        try:
+            return work()
+        finally:
+            self.busy = False
+
+
+async def test_indexes_of_what_is_copied_late_are_read_by_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster() as world:
+        leader, thread = world.nodes[1], Thread()
+        leader.server._around = leader.server._around._replace(offload=thread)
+        for text in ("a", "b"):
+            leader.append(text)
+            leader.partition.log.roll(NOW_MS)
+        on_loop: list[str] = []
+        shipped = SimFile.read
+
+        def read(file: SimFile, position: int, size: int) -> bytes:
+            if not thread.busy:
+                on_loop.append(file.path)
+            return shipped(file, position, size)
+
+        monkeypatch.setattr(SimFile, "read", read)
+        monkeypatch.setattr(SimFile, "read_cached", shipped)
+        follower = await followed_by_hand(world)
+        assert await follower.lengths() == [1]
+        await follower.report(Says.HAVE, 1)
+        assert await follower.lengths() == [1]
+        assert on_loop == []
