@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ottla_core.errors import InvalidTopicException
+from ottla_core.errors import InvalidTopicException, RequestError, UnknownTopicOrPartition
 
 #: Folder names are `<topic>-<partition>` with suffixes like `.<32 characters>-delete`: 255 bytes in all.
 NAME_LENGTH_MAX = 249
@@ -27,6 +27,15 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopicException(
             f"The topic name {name!r} has characters other than ASCII letters, digits, '.', '_' and '-'."
         )
+
+
+def no_such_topic(name: str) -> RequestError:
+    """What to say of a topic that does not exist: that it could not, if its name is not a legal one."""
+    try:
+        check_topic_name(name)
+    except InvalidTopicException as never:
+        return never
+    return UnknownTopicOrPartition(f"There is no topic {name!r}.")
 
 
 def collision_key(name: str) -> str:

@@ -15,6 +15,7 @@ from ottla_broker.config import SETTINGS, BrokerConfig
 from ottla_broker.controller.caretaker import CareConfig
 from ottla_broker.controller.image import ClusterImage
 from ottla_broker.controller.metadata import Metadata
+from ottla_broker.controller.names import no_such_topic
 from ottla_broker.requests import ConfigChange, ConfigValue
 from ottla_broker.service.config_edits import (
     SERVER_NAMES,
@@ -26,7 +27,7 @@ from ottla_broker.service.config_edits import (
 )
 from ottla_broker.service.controller_calls import ControllerCalls
 from ottla_broker.topic_config import Definition, TopicConfig, definitions
-from ottla_core.errors import InvalidGroupId, InvalidRequest, UnknownTopicOrPartition
+from ottla_core.errors import InvalidGroupId, InvalidRequest
 
 #: What was set at run time for every broker is kept under this name.
 ALL_BROKERS = ""
@@ -63,7 +64,7 @@ class ConfigService:
     def describe_topic(self, name: str) -> list[ConfigValue]:
         topic = self._metadata.image.topics.get(name)
         if topic is None:
-            raise UnknownTopicOrPartition(f"There is no topic {name!r}.")
+            raise no_such_topic(name)
         return self.describe_new_topic(topic.config)
 
     def describe_new_topic(self, own: Mapping[str, str]) -> list[ConfigValue]:
@@ -108,7 +109,7 @@ class ConfigService:
         """Refuse here what the controller would refuse, by what this broker knows."""
         topic = self._metadata.image.topics.get(name)
         if topic is None:
-            raise UnknownTopicOrPartition(f"There is no topic {name!r}.")
+            raise no_such_topic(name)
         TopicConfig.validate(edit(topic.config), broker_defaults(self._config, self._metadata.image))
 
     # ------------------------------------------------------------------ brokers

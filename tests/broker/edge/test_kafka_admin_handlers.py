@@ -415,6 +415,8 @@ async def test_describe_topic_partitions_of_an_unknown_topic() -> None:
     letters, nobody = (await ask(75, 0, topics=asked, response_partition_limit=100))["topics"]
     assert (letters["name"], letters["error_code"], len(letters["partitions"])) == ("letters", 0, 3)
     assert (nobody["name"], nobody["error_code"]) == ("nobody", 3)
+    (impossible,) = (await ask(75, 0, topics=[{"name": "no body"}], response_partition_limit=1))["topics"]
+    assert impossible["error_code"] == 17
     # A page holds one partition at least, or nobody would ever see the next one.
     assert answer["next_cursor"] == {"topic_name": "letters", "partition_index": 1}
 

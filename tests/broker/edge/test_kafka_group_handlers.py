@@ -269,15 +269,15 @@ async def test_delete_offsets() -> None:
     await commit(edge, 9)
     topics = [
         {"name": "nowhere", "partitions": [{"partition_index": 0}]},
-        {"name": "t", "partitions": [{"partition_index": 0}]},
+        {"name": "t", "partitions": [{"partition_index": 99}, {"partition_index": 0}]},
     ]
     answer = await edge.ask(47, 0, group_id="g", topics=topics)
     assert answer["error_code"] == 0
-    assert [p["error_code"] for t in answer["topics"] for p in t["partitions"]] == [3, 0]
+    assert [p["error_code"] for t in answer["topics"] for p in t["partitions"]] == [3, 3, 0]
     assert (await edge.ask(47, 0, group_id="nobody", topics=topics))["error_code"] == NOT_FOUND
     await edge.member()
     answer = await edge.ask(47, 0, group_id="g", topics=topics)
-    assert [p["error_code"] for t in answer["topics"] for p in t["partitions"]] == [3, 86]
+    assert [p["error_code"] for t in answer["topics"] for p in t["partitions"]] == [3, 3, 86]
 
 
 @versions(10)

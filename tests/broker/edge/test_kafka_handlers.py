@@ -13,6 +13,7 @@ import pytest
 from broker.edge.fakes import FakeBroker
 from broker.edge.kafka_batches import batch
 from broker.edge.kafka_peer import Peer
+from ottla_broker.edge.kafka import admin
 from ottla_broker.edge.kafka.versions import APIS
 from ottla_core.ids import TopicPartition
 
@@ -229,6 +230,18 @@ async def test_metadata(broker: FakeBroker, peer: Peer, version: int) -> None:
     if version >= 12:
         by_id = await peer.ask(3, version, topics=(asked(None, topic_id), asked(None, UUID(int=5))), **more)
         assert [(t.name, t.error_code.value) for t in by_id.topics] == [("t", 0), (None, 100)]
+        # As Java's client asks.
+        by_id = await peer.ask(3, version, topics=(asked("", topic_id), asked("", UUID(int=5))), **more)
+        assert [(t.name, t.error_code.value) for t in by_id.topics] == [("t", 0), (None, 100)]
+    if version >= 8:
+        told = {t.topic_authorized_operations for t in (*everything.topics, named.topics[0])}
+        assert told == {admin.TOPIC_OPERATIONS}
+        plain = await peer.ask(3, version, topics=None, **dict.fromkeys(more, False))
+        assert {t.topic_authorized_operations for t in plain.topics} == {admin.NO_OPERATIONS}
+        assert [t.partitions for t in plain.topics] == [t.partitions for t in everything.topics]
+    if 8 <= version <= 10:
+        assert everything.cluster_authorized_operations == admin.CLUSTER_OPERATIONS
+        assert plain.cluster_authorized_operations == admin.NO_OPERATIONS
 
 
 async def test_metadata_creates_topics_when_it_may(broker: FakeBroker, peer: Peer) -> None:

@@ -27,7 +27,6 @@ NO_OPERATIONS = -2147483648
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _PARTITION = Struct(">hii")
-_NO_OPERATIONS = _INT32.pack(NO_OPERATIONS)
 #: Beyond this many entries per topic of the image, something is left over from topics that are gone.
 _STALE_FACTOR = 4
 #: Clients ask several times in the first second after a loss; after that nobody is bound to the lost one.
@@ -121,11 +120,11 @@ class MetadataCache:
         return bytes(out)
 
 
-def tail(version: int) -> bytes:
+def tail(version: int, operations: int = NO_OPERATIONS) -> bytes:
     """All that follows the topics."""
     out = b""
     if 8 <= version <= 10:
-        out += _NO_OPERATIONS
+        out += _INT32.pack(operations)
     if version >= 13:
         out += bytes(2)  # no error
     return out + b"\x00" if version >= FLEXIBLE_FROM else out
@@ -165,9 +164,15 @@ def topic_start(version: int, code: int, name: str | None, topic_id: bytes, is_i
     return out
 
 
-def topic_end(version: int) -> bytes:
-    out = _NO_OPERATIONS if version >= 8 else b""
+def topic_end(version: int, operations: int = NO_OPERATIONS) -> bytes:
+    out = _INT32.pack(operations) if version >= 8 else b""
     return out + b"\x00" if version >= FLEXIBLE_FROM else out
+
+
+def with_operations(version: int, topic: bytes, operations: int) -> bytes:
+    """A topic that is encoded already, but for what one may do with it: that is its end."""
+    end = topic_end(version, operations)
+    return topic[: len(topic) - len(end)] + end
 
 
 def _encode_partition(

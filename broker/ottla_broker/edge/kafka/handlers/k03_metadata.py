@@ -4,11 +4,12 @@ Brokers are told by their addresses on the listener that was asked.
 
 Which topics: version 0 takes an empty list for all; from version 1 on null means all and an empty list
 none. Topics that are asked for by name and do not exist are created first, if the broker is set so and the
-client agrees (from version 4 on it can decline). From version 10 on topics can be asked for by id.
+client agrees (from version 4 on it can decline). From version 10 on topics can be asked for by id; then a
+name that comes with it means nothing, and Java's client sends an empty one.
 
 Versions: 1 adds the controller, racks and internal topics; 2 the cluster id; 5 offline replicas; 7 leader
-epochs; 9 is flexible; 10 topic ids; 13 an error for the whole answer. Left out: allowed operations are
-never told (there are no ACLs yet): -2147483648, "not asked for".
+epochs; 8 allowed operations, which are all of them as long as there are no ACLs; 9 is flexible; 10 topic ids;
+13 an error for the whole answer.
 """
 
 from __future__ import annotations
@@ -17,37 +18,45 @@ from collections.abc import Awaitable
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ottla_broker.controller.names import check_topic_name
+from ottla_broker.controller.names import check_topic_name, no_such_topic
+from ottla_broker.edge.kafka import admin
 from ottla_broker.edge.kafka import metadata_cache as wire
 from ottla_broker.edge.kafka.request import Context, Encoded, Reply, Request
 from ottla_broker.requests import Maybe
-from ottla_core.errors import (
-    InvalidRequest,
-    InvalidTopicException,
-    RequestError,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
-)
+from ottla_core.errors import InvalidRequest, InvalidTopicException, UnknownTopicId
 from ottla_core.ids import NO_TOPIC_ID
 
 
 class _Wanted(NamedTuple):
+    #: None if it is asked for by its id.
     name: str | None
     id: UUID = NO_TOPIC_ID
 
 
+class _Asked(NamedTuple):
+    version: int
+    #: None for all topics.
+    topics: list[_Wanted] | None
+    topic_operations: bool
+    cluster_operations: bool
+
+
 def handle(context: Context, request: Request) -> Maybe[Reply]:
     fields = request.fields()
-    version = request.version
-    wanted = _wanted(fields, version)
+    asked = _Asked(
+        request.version,
+        _wanted(fields, request.version),
+        fields.get("include_topic_authorized_operations", False),
+        fields.get("include_cluster_authorized_operations", False),
+    )
     topics, missing = context.services.image.topics, list[str]()
-    if wanted is not None and fields.get("allow_auto_topic_creation", True):
-        names = [w.name for w in wanted if w.name is not None]
+    if asked.topics is not None and fields.get("allow_auto_topic_creation", True):
+        names = [w.name for w in asked.topics if w.name is not None]
         missing = [name for name in names if name not in topics and _is_legal(name)]
     settling = context.services.topics.settling(context.opened_at)
     if missing or settling is not None:
-        return _answer_later(context, version, wanted, missing, settling)
-    return _answer(context, version, wanted)
+        return _answer_later(context, asked, missing, settling)
+    return _answer(context, asked)
 
 
 def _wanted(fields: dict[str, Any], version: int) -> list[_Wanted] | None:
@@ -55,9 +64,12 @@ def _wanted(fields: dict[str, Any], version: int) -> list[_Wanted] | None:
     topics = fields["topics"]
     if topics is None or (version == 0 and not topics):
         return None
-    wanted = [_Wanted(topic["name"], topic.get("topic_id", NO_TOPIC_ID)) for topic in topics]
-    if any(w.name is None and (w.id == NO_TOPIC_ID or version < wire.TOPIC_IDS_FROM) for w in wanted):
-        raise InvalidRequest("A topic is asked for with neither a name nor an id.")
+    wanted = []
+    for topic in topics:
+        topic_id = topic.get("topic_id", NO_TOPIC_ID)
+        if topic["name"] is None and topic_id == NO_TOPIC_ID:
+            raise InvalidRequest("A topic is asked for with neither a name nor an id.")
+        wanted.append(_Wanted(topic["name"] if topic_id == NO_TOPIC_ID else None, topic_id))
     return list(dict.fromkeys(wanted))
 
 
@@ -70,37 +82,40 @@ def _is_legal(name: str) -> bool:
 
 
 async def _answer_later(
-    context: Context,
-    version: int,
-    wanted: list[_Wanted] | None,
-    missing: list[str],
-    settling: Awaitable[None] | None,
+    context: Context, asked: _Asked, missing: list[str], settling: Awaitable[None] | None
 ) -> Reply:
     """Create what is missing; when a broker was just lost, wait until it is known who leads instead."""
     if settling is not None:
         await settling
     if missing:
         await context.services.topics.ensure(missing)
-    return _answer(context, version, wanted)
+    return _answer(context, asked)
 
 
-def _answer(context: Context, version: int, wanted: list[_Wanted] | None) -> Reply:
-    image, cache = context.services.image, context.metadata_cache
-    if wanted is None:
+def _answer(context: Context, asked: _Asked) -> Reply:
+    image, cache, version = context.services.image, context.metadata_cache, asked.version
+    if asked.topics is None and not asked.topic_operations:
         topics = cache.all_topics(image, version)
     else:
-        made = [_topic(context, version, each) for each in wanted]
+        wanted = asked.topics
+        if wanted is None:
+            wanted = [_Wanted(name) for name in image.topics]
+        made = [_topic(context, asked, each) for each in wanted]
         topics = wire.count(version, len(made)) + b"".join(made)
-    return Encoded((cache.head(image, version), topics, wire.tail(version)))
+    operations = admin.CLUSTER_OPERATIONS if asked.cluster_operations else admin.NO_OPERATIONS
+    return Encoded((cache.head(image, version), topics, wire.tail(version, operations)))
 
 
-def _topic(context: Context, version: int, wanted: _Wanted) -> bytes:
+def _topic(context: Context, asked: _Asked, wanted: _Wanted) -> bytes:
     image = context.services.image
     by_id = wanted.name is None
     topic = image.topic_by_id(wanted.id) if by_id else image.topics.get(wanted.name or "")
     if topic is not None:
-        return context.metadata_cache.topic(image, topic, version)
-    error: RequestError = UnknownTopicId() if by_id else UnknownTopicOrPartition()
-    if not by_id and not _is_legal(wanted.name or ""):
-        error = InvalidTopicException()
-    return wire.encode_missing(version, context.failed(error), wanted.name, wanted.id.bytes)
+        made = context.metadata_cache.topic(image, topic, asked.version)
+        return (
+            wire.with_operations(asked.version, made, admin.TOPIC_OPERATIONS)
+            if asked.topic_operations
+            else made
+        )
+    error = UnknownTopicId() if by_id else no_such_topic(wanted.name or "")
+    return wire.encode_missing(asked.version, context.failed(error), wanted.name, wanted.id.bytes)

@@ -13,15 +13,15 @@ from ottla_core.ids import TopicPartition
 
 
 def handle(context: Context, request: Request) -> Maybe[Reply]:
-    fields, known = request.fields(), context.services.image.topics
+    fields, image = request.fields(), context.services.image
     topics: list[dict[str, Any]] = fields["topics"]
-    wanted = [
+    asked = [
         TopicPartition(topic["name"], each["partition_index"])
         for topic in topics
-        if topic["name"] in known
         for each in topic["partitions"]
     ]
-    existing = {tp.topic for tp in wanted}
+    wanted = [tp for tp in asked if image.partition(tp) is not None]
+    existing = frozenset(wanted)
 
     def shape(reply: DeleteOffsetsReply) -> Reply:
         errors = iter(reply.errors)
@@ -30,8 +30,8 @@ def handle(context: Context, request: Request) -> Maybe[Reply]:
             partitions = []
             for each in topic["partitions"]:
                 missing: RequestError | None = UnknownTopicOrPartition()
-                error = next(errors) if topic["name"] in existing else missing
-                code = groups.code(context, error)
+                tp = TopicPartition(topic["name"], each["partition_index"])
+                code = groups.code(context, next(errors) if tp in existing else missing)
                 partitions.append({"partition_index": each["partition_index"], "error_code": code})
             answer.append({"name": topic["name"], "partitions": partitions})
         return {"error_code": 0, "topics": answer}

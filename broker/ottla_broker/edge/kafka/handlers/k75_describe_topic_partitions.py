@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from ottla_broker.controller.image import ClusterImage, PartitionImage, TopicImage
+from ottla_broker.controller.names import no_such_topic
 from ottla_broker.edge.kafka import admin
 from ottla_broker.edge.kafka.request import Context, Reply, Request
-from ottla_core.errors import InvalidRequest, LeaderNotAvailable, UnknownTopicOrPartition
+from ottla_core.errors import InvalidRequest, LeaderNotAvailable
 
 #: Kafka's `max.request.partition.size.limit`: no page is longer, whatever the client asks for.
 _PARTITIONS_MAX = 2000
@@ -34,7 +35,8 @@ def handle(context: Context, request: Request) -> Reply:
         start = first_partition if name == first_topic else 0
         topic = image.topics.get(name)
         if topic is None:
-            topics.append({"name": name, "error_code": context.failed(UnknownTopicOrPartition())})
+            missing = no_such_topic(name)
+            topics.append({"name": name, "error_code": context.failed(missing)})
             continue
         shown = _topic(image, topic, start, left)
         topics.append(shown)
