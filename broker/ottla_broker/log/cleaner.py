@@ -33,7 +33,6 @@ from ottla_broker.log.compaction import (
     plan,
 )
 from ottla_broker.log.contents import records
-from ottla_broker.log.files import LOG
 from ottla_broker.log.log import Log
 from ottla_broker.log.markers import marker_in
 from ottla_broker.log.replacing import complete
@@ -310,7 +309,7 @@ class Cleaning:
                 # One batch larger than a chunk: read it whole.
                 whole = header_at(data).size if len(data) >= HEADER_BYTES else 0
                 if whole <= wanted or whole > end - position:
-                    raise CorruptMessage(f"{source.segment.path(LOG)} has no whole batch at byte {position}.")
+                    raise source.segment.damaged(f"no whole batch at byte {position}")
                 wanted = whole
                 continue
             for batch, header in batches:
@@ -318,9 +317,7 @@ class Cleaning:
                 rises = next_offset <= header.base_offset <= header.last_offset < source.facts.end_offset
                 next_offset = header.next_offset
                 if not rises or not verify(batch, 0, header):
-                    raise CorruptMessage(
-                        f"{source.segment.path(LOG)} is damaged at the batch of offset {header.base_offset}."
-                    )
+                    raise source.segment.damaged(f"a damaged batch at offset {header.base_offset}")
             size = sum(len(batch) for batch, _ in batches)
             position, wanted = position + size, CHUNK_BYTES
             self.read_bytes += size

@@ -216,6 +216,13 @@ class LogDirs:
         del self._dir_of[tp]
         self._guard(log_dir, partial(log_dir.set_aside, tp, self._chance.uuid()))
 
+    def set_aside_damaged(self, tp: TopicPartition) -> bool:
+        """Take a log out of the way that is too damaged to be opened; its files stay. False if it is not that."""
+        if not isinstance(self._recovered.get(tp), CorruptMessage):
+            return False
+        self._set_aside(self._dir_of[tp], tp)
+        return True
+
     def _refuse_if_blind(self, tp: TopicPartition) -> None:
         for log_dir in self.dirs:
             if not log_dir.is_known:

@@ -18,6 +18,7 @@ Theory of operation. Offsets are given out in order and never again: `end_offset
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple
 
@@ -393,7 +394,29 @@ class Log:
             except BadBatch as error:
                 raise CorruptMessage(f"{segment!r} has {error}.") from error
 
+    def note_damage(self, offset: int, what: str) -> None:
+        """Who read from `offset` on has found that it is not as it was written."""
+        self.probe.corruptions += 1
+        at = bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1
+        self.segments[max(at, 0)].damaged(what)
+
+    @property
+    def damage(self) -> str | None:
+        """What is known to be wrong with some file of it."""
+        return next((segment.damage for segment in self.segments if segment.damage is not None), None)
+
     # ------------------------------------------------------------------ cutting
+
+    def drop_damaged(self, now_ms: int) -> None:
+        """Drop the first segment that is damaged, and all behind it. Only for a copy that nobody counts on."""
+        base = next((s.base_offset for s in self.segments if s.damage is not None), self.end_offset)
+        try:
+            if base > self.start_offset:
+                self.truncate_to(base, now_ms=now_ms)
+                return
+        except CorruptMessage:
+            pass  # What is before it is no better.
+        self.restart_at(self.start_offset, now_ms=now_ms)
 
     def truncate_to(self, offset: int, *, now_ms: int = 0) -> None:
         """Drop every batch that reaches to `offset` or beyond. Afterwards `end_offset` is at most `offset`."""
@@ -406,6 +429,9 @@ class Log:
             return
         try:
             self._truncate(offset, now_ms)
+        except CorruptMessage:
+            self.probe.corruptions += 1
+            raise
         except OSError as error:
             raise self._break(error) from error
 

@@ -308,11 +308,11 @@ class Segment:
         file = self.file
         data = CachedOnly(file).read(position, HEADER_BYTES) if cached else file.read(position, HEADER_BYTES)
         if len(data) < HEADER_BYTES:
-            raise CorruptMessage(f"{self.path(LOG)} has no batch at byte {position}.")
+            raise self.damaged(f"no batch at byte {position}")
         header = header_at(data)
         problem = complaint(header, file.size() - position)
         if problem is not None:
-            raise CorruptMessage(f"{self.path(LOG)} has {problem} at byte {position}.")
+            raise self.damaged(f"{problem} at byte {position}")
         return header
 
     def locate(self, offset: int, *, cached: bool = False) -> tuple[int, BatchHeader] | None:
@@ -330,8 +330,7 @@ class Segment:
         try:
             return self._locate(offset, cached)
         except (BadIndex, BadBatch) as error:
-            self.damage = f"{self.path(LOG)} has {error}."
-            raise CorruptMessage(self.damage) from error
+            raise self.damaged(str(error)) from error
 
     def _locate(self, offset: int, cached: bool) -> tuple[int, BatchHeader] | None:
         self.load()
@@ -377,8 +376,13 @@ class Segment:
             self.rebuild()
             return self.find_time(timestamp_ms, from_offset)
         except BadBatch as error:
-            raise CorruptMessage(f"{self.path(LOG)} has {error}.") from error
+            raise self.damaged(str(error)) from error
         return None
+
+    def damaged(self, what: str) -> CorruptMessage:
+        """Remember that the log file has something that it must not have; gives what to raise."""
+        self.damage = f"{self.path(LOG)} has {what}."
+        return CorruptMessage(self.damage)
 
     # ------------------------------------------------------------------ loading and rebuilding
 
@@ -447,8 +451,7 @@ class Segment:
     def _rebuild(self, *, keep: bool = False) -> None:
         found = self.rescan(check_crc=False, keep=keep)
         if found.problem is not None:
-            self.damage = f"{self.path(LOG)} has {found.problem} at byte {found.end_position}."
-            raise CorruptMessage(self.damage)
+            raise self.damaged(f"{found.problem} at byte {found.end_position}")
         if not self.is_active:
             self.write_indexes(final=True)
             self._index = self._times = None

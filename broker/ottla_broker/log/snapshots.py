@@ -15,7 +15,6 @@ from ottla_broker.log.markers import marker_in
 from ottla_broker.log.producers import CorruptSnapshot, ProducerStates
 from ottla_broker.log.scan import BadBatch, walk
 from ottla_broker.log.segment import Segment
-from ottla_core.errors import CorruptMessage
 from ottla_core.ports.disk import Disk
 from ottla_core.records.batch import BatchHeader
 
@@ -78,4 +77,4 @@ def replay(producers: ProducerStates, segments: list[Segment], from_offset: int,
             for position, header in walk(segment.file, found[0], segment.size):
                 replay_batch(producers, segment, position, header, now_ms)
         except BadBatch as error:
-            raise CorruptMessage(f"{segment!r} has {error}.") from error
+            raise segment.damaged(str(error)) from error

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from ottla_broker.log.contents import timestamps
 from ottla_broker.log.segment import Segment
-from ottla_core.errors import CorruptMessage
 from ottla_core.records.batch import NO_TIMESTAMP, BatchHeader, verify
 
 
@@ -61,7 +60,7 @@ def _first_at(
 ) -> FoundTime | None:
     data = segment.file.read(position, header.size)
     if len(data) != header.size or not verify(data, 0, header):
-        raise CorruptMessage(f"{segment!r} has a damaged batch at byte {position}.")
+        raise segment.damaged(f"a batch with a wrong CRC at byte {position}")
     for offset, timestamp in timestamps(data, header):
         if timestamp >= timestamp_ms and offset >= start_offset:
             return FoundTime(offset, timestamp, header.leader_epoch)

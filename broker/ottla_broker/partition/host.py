@@ -22,6 +22,7 @@ from ottla_broker.controller.image import ClusterImage, PartitionImage, TopicIma
 from ottla_broker.log.dirs import LogDirs
 from ottla_broker.metrics import Metrics
 from ottla_broker.partition.leading import Replication
+from ottla_broker.partition.mending import Mending, is_free
 from ottla_broker.partition.partition import Partition
 from ottla_broker.replication.effects import ProposeIsr
 from ottla_broker.replication.follow_client import Followed
@@ -94,6 +95,7 @@ class PartitionHost:
         self._opening = False
         #: Ours by the image, and their log cannot be opened: by topic id and number.
         self._unopened: dict[tuple[UUID, int], None] = {}
+        self._mending = Mending(broker_id)
         #: Until the controller has admitted this incarnation, it leads nothing (design rule 1).
         self._admitted = False
 
@@ -300,17 +302,54 @@ class PartitionHost:
         """Follow no longer with logs that have failed; gives all partitions that are here and cannot be served.
 
         What is led with such a log serves nobody, and is led until the image says otherwise: the cluster has to be
-        told.
+        told. Logs that are damaged go on as they are until others have taken over, and are then mended.
         """
+        self._begin_anew()
         lost = set(self._unopened)
         for partition in self if self._dirs.offline else ():
             if partition.log.broken is not None:
                 lost.add((partition.topic_id, partition.tp.partition))
                 self._stop_following(partition)
+        lost.update((p.topic_id, p.tp.partition) for p in self._damaged())
         by_topic: dict[UUID, list[int]] = {}
         for topic_id, index in sorted(lost):
             by_topic.setdefault(topic_id, []).append(index)
         return {topic_id: tuple(indexes) for topic_id, indexes in by_topic.items()}
+
+    def _damaged(self) -> list[Partition]:
+        """Go on with the mending of damaged logs; gives those that are to be announced."""
+        mending, silent = self._mending, list(self._mending.silent)
+        announced = mending.look(self, self._metrics.log.corruptions)
+        silent += mending.silent
+        for partition in mending.silent:
+            self._stop_following(partition)
+        for partition in mending.ready(self._image):
+            try:
+                mending.cut(partition)
+            except KafkaStorageError as error:
+                _log.error("a damaged copy cannot be cut", partition=str(partition.tp), error=str(error))
+        for partition in dict.fromkeys(silent):
+            following = partition.following
+            if partition not in mending.silent and following is not None and self._leaders is not None:
+                self._leaders.follow(following, following.leader)
+        return announced
+
+    def _begin_anew(self) -> None:
+        """Logs that are too damaged to be opened, where nobody counts on them: set aside, and another one begun."""
+        for topic in self._image.topics.values() if self._unopened and self._admitted else ():
+            for index, state in enumerate(topic.partitions):
+                tp = TopicPartition(topic.name, index)
+                if (topic.id, index) in self._unopened and is_free(
+                    self._broker_id, self._image, topic.id, index, state
+                ):
+                    try:
+                        if self._dirs.set_aside_damaged(tp):
+                            _log.error("a damaged log is set aside, and copied anew", partition=str(tp))
+                            self._to_open[tp] = None
+                    except OSError as error:
+                        _log.error("a damaged log cannot be set aside", partition=str(tp), error=str(error))
+        if self._to_open and not self._opening:
+            self._open_some()
 
     def _open(self, tp: TopicPartition, topic_id: UUID, config: TopicConfig) -> Partition | None:
         try:
@@ -349,6 +388,7 @@ class PartitionHost:
     def _drop(self, partition: Partition) -> None:
         tp = partition.tp
         del self._partitions[tp]
+        self._mending.forget(partition)
         self._by_key.pop(partition.key, None)
         self._stop_following(partition)
         partition.close(UnknownTopicOrPartition(f"Topic {tp.topic!r} was deleted."))

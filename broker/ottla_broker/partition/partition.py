@@ -153,6 +153,13 @@ class Partition:
             self.log.epochs.truncate_end(self.log.end_offset)
             self.following = Following(self, image.leader, image.leader_epoch)
 
+    def begin_again(self) -> None:
+        """Drop what is damaged and all behind it, and follow from there: see `mending`, which knows that it may be."""
+        log = self.log
+        log.drop_damaged(self.wall_ms())
+        self.high_watermark = max(log.start_offset, min(self.high_watermark, log.end_offset))
+        self.following = Following(self, self.image.leader, self.image.leader_epoch)
+
     def close(self, error: RequestError) -> None:
         self._commit.stop()
         self._end_roles(error)

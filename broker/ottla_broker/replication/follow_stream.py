@@ -486,15 +486,23 @@ class FollowStream:
                     sending.next_offset = log.end_offset  # The common case: all there is.
                     sending.cold_looks = 0
                     return records
+            check_crc = (
+                sending.is_behind or sending.cold is not None
+            )  # Others are sent what was just written.
             sending.cold, sending.cold_looks = None, 0
-            records, sending.next_offset = whole_batches_in(records)
+            try:
+                records, sending.next_offset = whole_batches_in(records, check_crc=check_crc)
+            except CorruptMessage:
+                log.note_damage(offset, f"a damaged batch behind offset {offset}")
+                raise
             return records
         except NotLoaded as cold:
             self._begin_read(sending, self._warm(sending, cold))
         except OffsetOutOfRange:
             self._tell(sending, Tells.START, NO_EPOCH, log.start_offset)
         except (KafkaStorageError, CorruptMessage, ValueError) as error:
-            # Our log is offline or damaged there. The follower is served no longer, and so leaves the ISR in time.
+            # Our log is offline or damaged there. The follower is served no longer, and so leaves the ISR in time. If
+            # others have all of it, one of them will lead (`partition.mending`).
             _log.error("batches cannot be read for a follower", key=sending.led.key.hex(), reason=str(error))
             self._leave(sending)
         return None

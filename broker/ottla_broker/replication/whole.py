@@ -6,17 +6,20 @@ import struct
 
 from ottla_core.errors import CorruptMessage
 from ottla_core.ports.disk import Buffer
-from ottla_core.records.batch import HEADER_BYTES, LOG_OVERHEAD
+from ottla_core.records.batch import HEADER_BYTES, LOG_OVERHEAD, crc_of
 
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
+_CRC = struct.Struct(">I")
+_CRC_AT = 17
 _LAST_DELTA = struct.Struct(">i")
 _LAST_DELTA_AT = 23
 
 
-def whole_batches_in(data: Buffer) -> tuple[Buffer, int]:
+def whole_batches_in(data: Buffer, *, check_crc: bool) -> tuple[Buffer, int]:
     """The batches that are wholly there, and the offset behind the last of them.
 
-    Sizes only: the CRC is the follower's to check, which it does for every batch that it writes.
+    `check_crc`: for what has been on the disk a while. The follower checks every batch that it writes, but it cannot
+    tell damage in our log from damage on the way, and would ask for it again and again.
     """
     at, end, next_offset = 0, len(data), -1
     while end - at >= HEADER_BYTES:
@@ -26,6 +29,8 @@ def whole_batches_in(data: Buffer) -> tuple[Buffer, int]:
         following = at + length + LOG_OVERHEAD
         if following > end:
             break
+        if check_crc and crc_of(data, at, following - at) != _CRC.unpack_from(data, at + _CRC_AT)[0]:
+            raise CorruptMessage(f"The CRC of the batch at offset {base_offset} is wrong.")
         (last_delta,) = _LAST_DELTA.unpack_from(data, at + _LAST_DELTA_AT)
         next_offset = base_offset + last_delta + 1
         at = following

@@ -63,7 +63,8 @@ class Node:
         self.store = SimStore(cluster.etcd)
         self.metadata = Metadata(self.store, clock, chance)
         self.metrics = Metrics()
-        self.dirs = LogDirs(disk, ["/data/log"], broker_id=broker_id, chance=chance)
+        probes = self.metrics.log
+        self.dirs = LogDirs(disk, ["/data/log"], broker_id=broker_id, chance=chance, probe=probes)
         offload = InlineOffload()
         self.host = PartitionHost(
             broker_id, self.dirs, clock, offload, self.metrics, lambda image: {}, lag_max_s=LAG_S

@@ -157,13 +157,14 @@ async def test_indexes_of_what_is_copied_late_are_read_by_a_thread(monkeypatch: 
         leader, thread = world.nodes[1], Thread()
         leader.server._around = leader.server._around._replace(offload=thread)
         for text in ("a", "b"):
-            leader.append(text)
+            await leader.write(text)
+            await world.agree()  # The other two are served by their own streams, and are done.
             leader.partition.log.roll(NOW_MS)
         on_loop: list[str] = []
         shipped = SimFile.read
 
         def read(file: SimFile, position: int, size: int) -> bytes:
-            if not thread.busy:
+            if not thread.busy and file._disk is leader.disk:
                 on_loop.append(file.path)
             return shipped(file, position, size)
 

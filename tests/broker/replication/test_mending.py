@@ -1,0 +1,147 @@
+"""A copy with rotten bits: an error for who reads it, never spread, and copied anew where others have all of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from broker.replication.cluster import NOW_MS, TOPIC_ID, TP, Cluster, Node, cluster
+from ottla_broker.controller import keys
+from ottla_broker.controller.image import PartitionImage
+from ottla_broker.controller.leaders import Here, Policy, fitted
+from ottla_core.errors import CorruptMessage
+
+#: Within the records of the first batch of a segment: the header is as it should be, the CRC is not.
+SPOT = 65
+
+
+async def three_segments(world: Cluster) -> None:
+    """Two sealed ones and the active one, on all brokers, with the same bytes."""
+    leader = world.nodes[1]
+    for values in (("a", "b"), ("c", "d"), ("e",)):
+        for value in values:
+            await leader.write(value)
+        await world.agree()
+        if values != ("e",):
+            for node in world.nodes.values():
+                node.partition.log.roll(NOW_MS)
+
+
+class Turns:
+    """What the brokers and the controller do now and then, done by hand; keeps every state that there was."""
+
+    def __init__(self, world: Cluster, min_insync: int = 1) -> None:
+        self._world = world
+        self._policy = Policy(min_insync)
+        self.states: list[PartitionImage] = []
+        #: Ends of the logs of those that counted, at every turn.
+        self.shortest_that_counts = 1 << 62
+
+    async def take(self) -> None:
+        world = self._world
+        for node in list(world.nodes.values()):
+            offline = node.host.give_up_broken()
+            entry = world.etcd.entries[keys.broker(node.id)]
+            registered = keys.decode_broker(entry)
+            if registered.offline != offline:
+                world._put(keys.broker(node.id), keys.encode_broker(replace(registered, offline=offline)))
+        image = world.nodes[max(world.nodes)].metadata.image
+        state = world.state
+        wanted = fitted(state, Here.of(image).for_partition(TOPIC_ID, 0), self._policy)
+        if wanted is not None and image.partition(TP) == state:
+            world._put(keys.partition(TOPIC_ID, 0), keys.encode_partition(wanted))
+        state = world.state
+        self.states.append(state)
+        for broker_id in (*state.isr, *state.elr, *state.dropped):
+            if broker_id in world.nodes:
+                log = world.nodes[broker_id].partition.log
+                self.shortest_that_counts = min(self.shortest_that_counts, log.end_offset)
+        await asyncio.sleep(0.02)
+
+    async def until_mended(self, node: Node) -> None:
+        async with asyncio.timeout(15):
+            while node.partition.log.damage is not None or node.id not in self._world.state.isr:
+                await self.take()
+            await self.take()
+
+
+@pytest.mark.parametrize("segment", [0, 1], ids=["first", "second"])
+@pytest.mark.parametrize("broker_id", [1, 2], ids=["leader", "follower"])
+async def test_a_damaged_copy_is_copied_anew(broker_id: int, segment: int) -> None:
+    async with cluster() as world:
+        await three_segments(world)
+        node, turns = world.nodes[broker_id], Turns(world)
+        log = node.partition.log
+        node.disk.rot(log.segments[segment].file.path, SPOT)
+        with pytest.raises(CorruptMessage):
+            list(log.verify())
+        log.note_damage(log.segments[segment].base_offset, "a damaged batch")
+        await turns.until_mended(node)
+        assert await world.agree() == ["a", "b", "c", "d", "e"]
+        assert list(log.verify())
+        assert turns.shortest_that_counts == 5, "nobody counted on a copy that had been cut"
+        assert (world.state.leader != 1) == (broker_id == 1)
+        await world.nodes[world.state.leader].write("f")
+        assert (await world.agree())[-1] == "f"
+
+
+@pytest.mark.parametrize("min_insync", ["1", "3"])
+async def test_a_copy_that_others_cannot_do_without_stays(min_insync: str) -> None:
+    isr = (1, 2, 3) if min_insync == "3" else (1,)
+    async with cluster(min_insync_replicas=min_insync) as world:
+        await three_segments(world)
+        node, turns = world.nodes[1], Turns(world, int(min_insync))
+        if isr == (1,):
+            for broker_id in (2, 3):
+                await world.nodes[broker_id].kill()
+            await world.in_sync(1)
+        node.partition.log.note_damage(0, "a damaged batch")
+        for _ in range(5):
+            await turns.take()
+        assert node.partition.is_leader and node.partition.log.end_offset == 5
+        assert node.host.give_up_broken() == {}
+        assert world.state.isr == isr
+
+
+async def test_a_leader_that_finds_damage_for_a_follower_lets_another_lead() -> None:
+    """The new copy is never sent what is damaged, and gets it from the next leader."""
+    async with cluster() as world:
+        await three_segments(world)
+        await world.nodes[3].kill()
+        await world.in_sync(1, 2)
+        damaged = world.nodes[1]
+        damaged.disk.rot(damaged.partition.log.segments[0].file.path, SPOT)
+        world.disks[3] = type(world.disks[3])()
+        fresh = await world.start(3)
+        turns = Turns(world)
+        await turns.until_mended(fresh)
+        await turns.until_mended(damaged)
+        assert await world.agree() == ["a", "b", "c", "d", "e"]
+        assert fresh.metrics.replication.bad_sections == 0
+        assert world.state.leader == 2
+        assert turns.shortest_that_counts == 5
+
+
+async def test_a_log_too_damaged_to_be_opened_is_set_aside_and_copied_anew() -> None:
+    async with cluster() as world:
+        await three_segments(world)
+        node = world.nodes[3]
+        path = node.partition.log.path
+        node.partition.log.flush()
+        node.dirs.checkpoint_work()()
+        await node.kill()
+        await world.in_sync(1, 2)
+        for name in world.disks[3].list(path):
+            if name.endswith((".index", ".timeindex", ".snapshot")):
+                world.disks[3].remove(f"{path}/{name}")
+        world.disks[3].rot(f"{path}/{0:020d}.log", 16, 0x40)  # the first batch's magic
+        again = await world.start(3)
+        assert again.host.give_up_broken() == {TOPIC_ID: (0,)}
+        turns = Turns(world)
+        async with asyncio.timeout(15):
+            while 3 not in world.state.isr:
+                await turns.take()
+        assert await world.agree() == ["a", "b", "c", "d", "e"]
+        assert [n for n in world.disks[3].list("/data/log") if n.endswith("-stray")]
