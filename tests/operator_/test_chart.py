@@ -122,6 +122,15 @@ def test_the_optional_cluster() -> None:
     assert found["spec"]["imagePullPolicy"] == "Never"
 
 
+def test_a_cluster_that_nobody_would_look_after_is_refused() -> None:
+    given = ["cluster.enabled=true", "operator.watchNamespaces={shop,bank}"]
+    done = helm("template", "demo", str(CHART), "-n", "elsewhere", *(f"--set={value}" for value in given))
+    assert (
+        done.returncode != 0
+        and "namespace elsewhere, which operator.watchNamespaces does not name" in done.stderr
+    )
+
+
 def test_an_etcd_of_yours() -> None:
     """Nothing of the chart's own values may stand beside it: the API server would refuse the two together."""
     found = next(each for each in render(*SETS["external etcd"]) if each["kind"] == "Cluster")
