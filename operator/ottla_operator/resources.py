@@ -37,6 +37,10 @@ KAFKA_PORT, GRPC_PORT, HTTP_PORT = 9092, 9192, 9292
 #: Graceful: leaders move away, logs are closed. The broker gives up by itself before Kubernetes does.
 _GRACE_S = 60
 _SHUTDOWN_MS = 50_000
+#: A managed etcd starts with the brokers and may be pulled from a registry first. Who waits in vain says so and ends by
+#: itself, before the startup probe ends it without a word.
+_ETCD_WAIT_S = 60
+_STARTUP_S = 120
 _DATA = "/var/lib/ottla"
 CONFIG_HASH = "ottla.dev/config-hash"
 
@@ -89,8 +93,7 @@ def broker_settings(meta: Meta, spec: ClusterSpec) -> dict[str, str]:
         "offsets.topic.replication.factor": str(replicas),
         "log.format": "json",
         "shutdown.timeout.ms": str(_SHUTDOWN_MS),
-        # A managed etcd starts with the brokers and may be pulled from a registry first.
-        "etcd.connect.timeout.ms": "60000",
+        "etcd.connect.timeout.ms": str(_ETCD_WAIT_S * 1000),
     }
     fixed = {
         # One etcd may serve many clusters; a Cluster that is made anew finds its own keys again.
@@ -227,8 +230,8 @@ def _broker_container(meta: Meta, spec: ClusterSpec, images: Images, mounts: lis
             {"name": "grpc", "containerPort": GRPC_PORT},
             {"name": "http", "containerPort": HTTP_PORT},
         ],
-        # A scan after a dirty stop answers /healthz all along; the first answer needs only the process.
-        "startupProbe": _probe("/healthz", period_s=1, failures=60),
+        # A scan after a dirty stop answers /healthz all along; the first answer needs only the process and an etcd.
+        "startupProbe": _probe("/healthz", period_s=1, failures=_STARTUP_S),
         "livenessProbe": _probe("/healthz", period_s=10, failures=6),
         "readinessProbe": _probe("/readyz", period_s=2, failures=2),
         # Why a broker ended is then part of its pod's status, and so of the Cluster's.

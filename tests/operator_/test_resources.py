@@ -112,6 +112,11 @@ def test_a_broker_would_take_its_settings(case: str) -> None:
         "terminationGracePeriodSeconds"
     ]
     assert config.process.stop_timeout_ms < grace_s * 1000
+    # And say that it waits for etcd in vain, before the startup probe ends it.
+    probe = container["startupProbe"]
+    assert (
+        config.etcd.connect_timeout_ms + 30_000 <= probe["failureThreshold"] * probe["periodSeconds"] * 1000
+    )
 
 
 def test_what_the_operator_sets_cannot_be_overridden() -> None:
