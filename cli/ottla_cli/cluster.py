@@ -9,6 +9,7 @@ import typer
 from ottla_cli.cluster_recover import recover as recover_metadata
 from ottla_cli.cluster_status import status as show_status
 from ottla_cli.connecting import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, admin, run
+from ottla_cli.quantities import plural
 from ottla_cli.screen import print_json, show, table
 from ottla_client.admin import ClusterDescription
 
@@ -108,7 +109,7 @@ def _info(bootstrap: str, *, as_json: bool) -> None:
     facts = [
         ("cluster", found.cluster_id),
         ("controller", found.controller_id if found.controller_id >= 0 else "none right now"),
-        ("topics", f"{len(partitions):,} with {sum(partitions):,} partitions"),
+        ("topics", f"{len(partitions):,} with {plural(sum(partitions), 'partition')}"),
     ]
     made = table(("", ""), facts)
     made.show_header = False

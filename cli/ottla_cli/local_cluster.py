@@ -168,7 +168,7 @@ class LocalCluster:
         """Until all brokers serve, or `deadline` (monotonic); a Failure stops everything."""
         try:
             for broker in self.brokers.values():
-                broker.wait_ready(deadline, self._give_up)
+                broker.wait_ready(deadline, self._is_in_vain)
             self._write_state(ready=True)
         except BaseException:
             self.stop()
@@ -274,6 +274,12 @@ class LocalCluster:
         client, peer = self._etcd_ports()
         self.etcd = EmbeddedEtcd(self.folder.path, client_port=client, peer_port=peer)
         self.etcd.start(self._program)
+
+    def _is_in_vain(self) -> bool:
+        """Whether to stop waiting for a broker; a Failure if that is because etcd is gone."""
+        if self.etcd is not None and self.etcd.child.exit_code is not None:
+            raise Failure(self.etcd.why_it_ended())
+        return self._give_up()
 
     def _end_leftovers(self) -> None:
         """Children of an owner that was killed end by themselves; be sure of it before their ports are taken."""

@@ -14,7 +14,10 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple
 
-import typer
+try:
+    import typer
+except ImportError:
+    sys.exit("ottla: The command line needs a little more: pip install 'ottla[client]'.")
 
 from ottla_cli.failure import Failure
 

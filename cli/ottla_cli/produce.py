@@ -40,7 +40,7 @@ from ottla_cli.quantities import parse_size, plural, show_duration, show_size
 from ottla_cli.screen import note, print_json
 from ottla_cli.stdin_chunks import stdin_chunks
 from ottla_client import Delivery, Producer
-from ottla_client.errors import RequestError
+from ottla_client.errors import RequestError, UnknownTopicOrPartition
 
 #: Deliveries looked back on before reading on; the client's buffer bounds the bytes.
 _PENDING_MAX = 100_000
@@ -299,14 +299,21 @@ class _Work:
                 raise Failure(
                     f"Record {tally.sent + 1} of the input is not usable: {bad}. Those before it were written."
                 ) from None
-            delivery = await send(
-                topic,
-                value,
-                key,
-                headers=headers,
-                partition=self._partition if partition is None else partition,
-                timestamp_ms=timestamp_ms,
-            )
+            try:
+                delivery = await send(
+                    topic,
+                    value,
+                    key,
+                    headers=headers,
+                    partition=self._partition if partition is None else partition,
+                    timestamp_ms=timestamp_ms,
+                )
+            except UnknownTopicOrPartition as unknown:
+                await self._producer.flush()
+                raise Failure(
+                    f"Record {tally.sent + 1} of the input cannot be written: {unknown.message} Give the topic as "
+                    "many partitions, or leave the field `partition` out. Those before it were written."
+                ) from None
             tally.sent += 1
             tally.size_bytes += len(value or b"") + len(key or b"")
             tally.pending.append(delivery)

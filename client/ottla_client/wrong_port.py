@@ -46,7 +46,9 @@ async def explain(address: str, fallback: str) -> str:
             f"{address} speaks HTTP (metrics and health); gRPC is by default at "
             f"{host}:{port + _HTTP_TO_GRPC}."
         )
-    return f"{address} does not answer as an Ottla broker ({fallback})."
+    return (
+        f"{address} does not answer as an Ottla broker ({fallback.rstrip('.')}). Is it one, and is it well?"
+    )
 
 
 async def _ask(host: str, port: int, question: bytes) -> bytes:

@@ -60,6 +60,16 @@ def test_json_goes_round_whatever_the_compression(ottla: Ottla, compression: str
     assert again == expected
 
 
+def test_a_copy_with_fewer_partitions_is_explained(ottla: Ottla) -> None:
+    target = ottla.topic()
+    lines = b'{"partition":0,"value":"a"}\n{"partition":1,"value":"b"}\n'
+    with ottla.start("produce", target, "--format", "json", stdin=subprocess.PIPE) as writer:
+        said = writer.communicate(lines, timeout=60)[1].decode()
+        assert writer.returncode == 1
+    assert "Record 2 of the input cannot be written" in said and "leave the field `partition` out" in said
+    assert ottla.consume(target, "-e") == b"a\n"
+
+
 def test_following_shows_records_as_they_come_and_ctrl_c_ends_it(ottla: Ottla) -> None:
     topic = ottla.topic()
     with ottla.start("consume", topic) as reader:

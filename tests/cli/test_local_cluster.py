@@ -18,6 +18,7 @@ import pytest
 
 from ottla_cli.child import Process, identity
 from ottla_cli.cluster_state import ClusterFolder
+from ottla_cli.embedded_etcd import EtcdProgram
 from ottla_cli.failure import Failure
 from ottla_cli.free_ports import free_ports, port_is_free
 from ottla_cli.local_cluster import LocalCluster, Ports
@@ -173,6 +174,29 @@ def test_what_the_broker_says_is_what_the_user_reads(tmp_path: Path) -> None:
     with pytest.raises(Failure) as failed:
         made.start()
     assert str(failed.value) == "Broker 0 did not start: The moon is in the wrong phase."
+    assert _gone(_processes_mentioning(str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        ('{"level":"warn","msg":"hm"}\n{"level":"panic","msg":"no WAL","error":"no space left"}\ngoroutine 1',
+         "etcd ended with code 2: no WAL: no space left. Its log is .*etcd.log."),
+        ("exec format error", "etcd ended with code 2. The end of .*etcd.log:\nexec format error"),
+    ],
+)  # fmt: skip
+def test_an_etcd_that_ends_is_named_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, told: str
+) -> None:
+    program = tmp_path / "etcd"
+    program.write_text(f"#!/bin/sh\ncat <<'end'\n{says}\nend\nexit 2\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(
+        "ottla_cli.local_cluster.find_etcd", lambda _say: EtcdProgram(str(program), (3, 5, 9))
+    )
+    made = LocalCluster(str(tmp_path / "data"), broker_command=STAND_IN)
+    with pytest.raises(Failure, match=told):
+        made.start()
     assert _gone(_processes_mentioning(str(tmp_path)))
 
 

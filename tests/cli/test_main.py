@@ -98,6 +98,17 @@ def test_what_is_wrong_with_the_streams_is_no_traceback() -> None:
     ]
 
 
+def test_without_its_extra_the_command_says_which() -> None:
+    script = "import sys; sys.modules['typer'] = None; import ottla_cli.main"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "ottla: The command line needs a little more: pip install 'ottla[client]'.\n",
+    )
+
+
 def test_every_command_has_examples() -> None:
     group: Any = typer.main.get_command(entry.build(None))
     for name, command in group.commands.items():
