@@ -63,10 +63,10 @@ class Following:
         return PositionEntry(self.key, says, self.machine.leader_epoch, epoch, end, partition.position)
 
     def on_stream(self) -> Report | None:
-        return self._do(self.machine.on_stream(), b"")
+        return self._do(self.machine.on_stream())
 
     def on_silence(self) -> Report | None:
-        return self._do(self.machine.on_silence(), b"")
+        return self._do(self.machine.on_silence())
 
     def on_section(self, section: Section) -> Report | None:
         """What the leader sent. KafkaStorageError if our disk fails, CorruptMessage if the batches are bad."""
@@ -83,19 +83,21 @@ class Following:
             )
         elif section.tells == Tells.DIVERGED:
             told = EpochEnd(section.epoch, section.offset)
-            effects = machine.on_divergence(epoch, told, log.epochs.entries, log.end_offset)
+            effects = machine.on_divergence(
+                epoch, told, section.log_start, log.epochs.entries, log.end_offset
+            )
         else:
             effects = machine.on_start(epoch, section.offset, log.end_offset)
-        return self._do(effects, section.records)
+        return self._do(effects, section.records, section.log_start)
 
     # ------------------------------------------------------------------ carrying out
 
-    def _do(self, effects: list[FollowerEffect], records: Buffer) -> Report | None:
+    def _do(self, effects: list[FollowerEffect], records: Buffer = b"", log_start: int = 0) -> Report | None:
         report: Report | None = None
         for effect in effects:
             kind = type(effect)
             if kind is Append:
-                self._append(records)
+                self._append(records, log_start)
             elif isinstance(effect, FollowWatermark):
                 self._follow_marks(effect)
             elif isinstance(effect, Report):
@@ -108,11 +110,12 @@ class Following:
                 _log.debug("frame ignored", partition=str(self._partition.tp), reason=effect.reason)
         return report
 
-    def _append(self, records: Buffer) -> None:
+    def _append(self, records: Buffer, log_start: int) -> None:
         partition = self._partition
         log = partition.log
-        if log.start_offset == log.end_offset:
-            # After DeleteRecords a log may begin in the midst of a batch; ours is empty, so it can begin there too.
+        if log.start_offset == log.end_offset or log.end_offset <= log_start:
+            # After DeleteRecords a log may begin in the midst of a batch. Ours has nothing that is not deleted, so it
+            # can begin there too.
             first = header_at(records).base_offset
             if first < log.end_offset:
                 self._restart(first)

@@ -88,6 +88,8 @@ class FollowClient:
         self._farewells: list[PositionEntry] = []
         #: Partitions whose wish was not answered yet.
         self._unheard: dict[bytes, None] = {}
+        #: Of these, who was sent something of no use: nothing more reaches them until they have asked again.
+        self._spoilt: dict[bytes, None] = {}
         self._wake = asyncio.Event()
         self._is_connected = False
         self._spoke = False
@@ -116,6 +118,7 @@ class FollowClient:
         followed.on_flushed = None
         self._reports.pop(key, None)
         self._unheard.pop(key, None)
+        self._spoilt.pop(key, None)
         if self._is_connected:
             self._farewells.append(followed.entry(Says.LEAVE))
             self._wake.set()
@@ -179,6 +182,7 @@ class FollowClient:
             self._reports.clear()
             self._farewells.clear()
             self._unheard.clear()
+            self._spoilt.clear()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -189,6 +193,7 @@ class FollowClient:
             if self._clock.monotonic() - self._heard_at > SILENCE_S:
                 return f"silent for {SILENCE_S:g} s"
             for key in list(self._unheard):
+                self._spoilt.pop(key, None)
                 if self._followed[key].on_silence() is not None:
                     self._report(key, Says.WANT)
             if not self._spoke:
@@ -234,7 +239,7 @@ class FollowClient:
 
     def _take(self, section: Section) -> None:
         followed = self._followed.get(section.key)
-        if followed is None:
+        if followed is None or section.key in self._spoilt:
             return  # C2
         try:
             report = followed.on_section(section)
@@ -243,13 +248,24 @@ class FollowClient:
             self.remove(followed)
             return
         except (CorruptMessage, RequestError) as error:
-            # Never written and never reported. Asked for again at the next beat, in case it was hurt on its way.
             _log.error("what the leader sent is not usable", followed=repr(followed), reason=str(error))
             self._probe.bad_sections += 1
-            followed.on_stream()
-            self._unheard[section.key] = None
+            self._refuse(followed)
             return
         self._probe.bytes_in += len(section.records)
         self._unheard.pop(section.key, None)
         if report is not None:
             self._report(section.key, Says.WANT if report.wants else Says.HAVE)
+
+    def _refuse(self, followed: Followed) -> None:
+        """Never written and never reported. Asked for again at the next beat, in case it was hurt on its way.
+
+        The leader is told to send nothing more of it until then: else it waits for a report of what it sent, and other
+        partitions with it, or sends the same again and again.
+        """
+        key = followed.key
+        followed.on_stream()
+        self._reports.pop(key, None)
+        self._unheard[key] = self._spoilt[key] = None
+        self._farewells.append(followed.entry(Says.LEAVE))
+        self._wake.set()

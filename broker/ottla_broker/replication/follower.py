@@ -6,6 +6,8 @@ Made when an epoch begins that another broker leads; thrown away with it. Driven
   before we cut the log, and the leader is asked to begin again where we are.
 * F2: the log is cut only because the leader's lineage says so (KIP-101, KIP-279, KIP-320), never to a high watermark
   of our own: a leader that lost nothing may still have what we would throw away.
+  Where all that it would leave is deleted on the leader, the log begins anew there: what lies below the leader's start
+  cannot be compared any more, and a leader's first batch may begin before it.
 * F3: the high watermark is the leader's, as far as our log goes.
 * F4 (rule 10): what is reported is what was written, or flushed where the topic asks for it; never what is to come.
 """
@@ -64,12 +66,19 @@ class Follower:
         return [Append(), watermark, Report(wants=False)]
 
     def on_divergence(
-        self, leader_epoch: int, told: EpochEnd, lineage: Sequence[tuple[int, int]], end_offset: int
+        self,
+        leader_epoch: int,
+        told: EpochEnd,
+        log_start: int,
+        lineage: Sequence[tuple[int, int]],
+        end_offset: int,
     ) -> list[FollowerEffect]:
         if leader_epoch != self.leader_epoch:
             return [Ignore(f"epoch {leader_epoch}, not {self.leader_epoch}")]
         self.is_heard = True
-        return [TruncateTo(cut_for(lineage, told, end_offset)), Report(wants=True)]
+        cut = cut_for(lineage, told, end_offset)
+        anew = log_start > 0 and cut <= log_start
+        return [RestartAt(log_start) if anew else TruncateTo(cut), Report(wants=True)]
 
     def on_start(self, leader_epoch: int, log_start: int, end_offset: int) -> list[FollowerEffect]:
         """The leader's log begins behind our end."""

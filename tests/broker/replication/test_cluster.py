@@ -7,14 +7,17 @@ import asyncio
 import pytest
 
 from broker.replication.cluster import IDS, NOW_MS, cluster
+from ottla_broker.log.log import AppendInfo, Log
 from ottla_broker.partition.partition import ACKS_ALL
 from ottla_core.errors import (
+    CorruptMessage,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     OffsetNotAvailable,
     OutOfOrderSequenceNumber,
     RequestTimedOut,
 )
+from ottla_core.ports.disk import Buffer
 from sim.batches import Rec, make_batch
 
 
@@ -211,6 +214,54 @@ async def test_a_follower_from_before_the_logs_start_begins_anew() -> None:
         await world.in_sync(1, 2, 3)
         assert await world.agree() == ["c", "d"]
         assert world.nodes[3].partition.log.start_offset == 2
+
+
+async def test_a_log_that_parts_from_what_the_leader_has_deleted_begins_anew() -> None:
+    """The leader begins in the midst of a batch, and where its log parted from the follower's is deleted."""
+    async with cluster(leader=3) as world:
+        former = world.nodes[3]
+        await former.write("a")
+        await world.agree()
+        for other in (1, 2):
+            await world.nodes[other].kill()
+        for value in ("x", "y", "z"):
+            former.append(value, acks=1)
+        await former.kill()
+        world.unregister(3)
+        world.elect(1, isr=(1, 2))
+        for other in (1, 2):
+            await world.start(other)
+        leader = await world.leads(1)
+        await leader.write("b", "c", "d")
+        assert await leader.partition.delete_records(2) == 2
+        again = await world.start(3)
+        await world.in_sync(1, 2, 3)
+        assert await world.agree() == ["c", "d"]
+        assert again.partition.log.start_offset == 2 and not again.metrics.replication.bad_sections
+
+
+async def test_what_cannot_be_used_is_asked_for_at_the_next_beat_and_holds_nobody_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with cluster(1, 2, isr=(1, 2)) as world:
+        leader, shipped = world.nodes[1], Log.append_as_follower
+        await leader.write("a")
+
+        def refuse(log: Log, records: Buffer, *, now_ms: int) -> AppendInfo:
+            if log._disk is world.disks[3]:
+                raise CorruptMessage("the CRC does not fit")
+            return shipped(log, records, now_ms=now_ms)
+
+        monkeypatch.setattr(Log, "append_as_follower", refuse)
+        follower = await world.start(3)
+        for number in range(100):
+            leader.append(str(number), acks=1)
+            await asyncio.sleep(0.005)
+        # Half a second of writing is one or two beats; each may meet what was under way.
+        assert 1 <= follower.metrics.replication.bad_sections <= 6
+        assert world.nodes[2].partition.log.end_offset > 90
+        monkeypatch.undo()
+        await world.agree()
 
 
 async def test_a_stream_that_breaks_is_opened_again() -> None:

@@ -28,7 +28,7 @@ def test_batches_that_continue_the_log_are_written_and_reported() -> None:
 def test_rule_9_frames_of_another_epoch_are_ignored() -> None:
     machine = Follower(1, 7)
     assert machine.on_batches(6, 30, 100, 25, 0, 30) == [Ignore("epoch 6, not 7")]
-    assert machine.on_divergence(8, EpochEnd(2, 5), LINEAGE, 30) == [Ignore("epoch 8, not 7")]
+    assert machine.on_divergence(8, EpochEnd(2, 5), 0, LINEAGE, 30) == [Ignore("epoch 8, not 7")]
     assert machine.on_start(6, 50, 30) == [Ignore("epoch 6, not 7")]
     assert not machine.is_heard
 
@@ -48,15 +48,23 @@ def test_rule_12_a_high_watermark_comes_without_batches() -> None:
 def test_it_cuts_by_epoch_and_asks_again() -> None:
     machine = Follower(1, 7)
     # The leader's epoch 5 ended earlier than ours.
-    assert machine.on_divergence(7, EpochEnd(5, 24), LINEAGE, 30) == [TruncateTo(24), Report(wants=True)]
+    assert machine.on_divergence(7, EpochEnd(5, 24), 0, LINEAGE, 30) == [TruncateTo(24), Report(wants=True)]
     # The leader never had epoch 5; its epoch 4 is longer than ours: ours ends where our 5 began (KIP-279).
-    assert machine.on_divergence(7, EpochEnd(4, 27), LINEAGE, 30) == [TruncateTo(20), Report(wants=True)]
+    assert machine.on_divergence(7, EpochEnd(4, 27), 0, LINEAGE, 30) == [TruncateTo(20), Report(wants=True)]
 
 
 def test_behind_the_leaders_log_it_begins_anew() -> None:
     machine = Follower(1, 7)
     assert machine.on_start(7, 50, 30) == [RestartAt(50), Report(wants=True)]
     assert machine.on_start(7, 20, 30) == [Ignore("we have 30 already"), Report(wants=True)]
+
+
+def test_it_begins_anew_where_a_cut_would_leave_only_what_the_leader_has_deleted() -> None:
+    machine = Follower(1, 7)
+    anew = [RestartAt(24), Report(wants=True)]
+    assert machine.on_divergence(7, EpochEnd(5, 24), 24, LINEAGE, 30) == anew
+    assert machine.on_divergence(7, EpochEnd(4, 27), 24, LINEAGE, 30) == anew
+    assert machine.on_divergence(7, EpochEnd(5, 24), 23, LINEAGE, 30) == [TruncateTo(24), Report(wants=True)]
 
 
 def test_an_unanswered_wish_is_repeated() -> None:

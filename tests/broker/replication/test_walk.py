@@ -300,7 +300,7 @@ class Walk:
         else:
             _, epoch, told_epoch, told_end = frame
             told = EpochEnd(told_epoch, told_end)  # type: ignore[arg-type]
-            effects = machine.on_divergence(epoch, told, lineage_of(replica.log), len(replica.log))  # type: ignore[arg-type]
+            effects = machine.on_divergence(epoch, told, 0, lineage_of(replica.log), len(replica.log))  # type: ignore[arg-type]
         for effect in effects:
             if isinstance(effect, Append):
                 replica.log += records
