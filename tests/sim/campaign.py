@@ -10,6 +10,7 @@ from ottla_broker.partition.partition import ACKS_ALL
 from ottla_core.errors import RequestError
 from sim.checkers import POLL_S, spot_of
 from sim.faults import Faults
+from sim.shape import PLAIN, Shape, drawn
 from sim.workload import Workload
 from sim.world import Unreachable, Violation, World
 
@@ -42,9 +43,10 @@ class Campaign:
         faults_s: float = FAULTS_S,
         script: Script | None = None,
         nemesis: str | None = None,
+        shape: Shape = PLAIN,
     ) -> None:
         """`script` is told instead of what the faults would draw; `nemesis` is all that they draw."""
-        self.world = World(seed)
+        self.world = World(seed, shape)
         self.workload = Workload(self.world)
         self.faults = Faults(self.workload, nemesis)
         self._faults_s = faults_s
@@ -148,5 +150,7 @@ class Campaign:
         return "; ".join(shown)
 
 
-def run_seed(seed: int, faults_s: float = FAULTS_S, nemesis: str | None = None) -> Verdict:
-    return Campaign(seed, faults_s, nemesis=nemesis).run()
+def run_seed(
+    seed: int, faults_s: float = FAULTS_S, nemesis: str | None = None, shape: Shape | None = None
+) -> Verdict:
+    return Campaign(seed, faults_s, nemesis=nemesis, shape=shape or drawn(seed)).run()

@@ -7,15 +7,17 @@ is written, and every few milliseconds. At the end, after the faults, everything
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ottla_broker.controller import keys
-from ottla_broker.controller.image import BrokerImage
+from ottla_broker.controller.image import INTERNAL_TOPICS, BrokerImage
 from ottla_broker.partition.partition import Partition
 from ottla_core.ids import NO_BROKER
 from ottla_core.ports.store import Entry
 from ottla_core.records.batch import complete_batches
+from sim.batches import Rec, read_batches
 from sim.loop import Place
 from sim.spots import Spot
 
@@ -46,6 +48,11 @@ class Checkers:
         self.acknowledged: dict[tuple[Spot, int], bytes] = {}
         self.read: dict[tuple[Spot, int], bytes] = {}
         self._acknowledged_end: dict[Spot, int] = {}
+        #: Up to where somebody has wished records to be deleted.
+        self.trimmed: dict[Spot, int] = {}
+        self._unseen: dict[Spot, dict[int, None]] = {}
+        #: Of compacted topics: all records that were ever committed, by offset.
+        self._compacted: dict[Spot, dict[int, Rec]] = {}
         #: Which topic a value was meant for, by the broker that took it.
         self._meant_for: dict[bytes, UUID] = {}
         #: Of each group: the last offset that was acknowledged, and the last that was tried.
@@ -120,13 +127,25 @@ class Checkers:
                 f"I2 {spot} on {name}: high watermark went back from {mark} to {partition.high_watermark}"
             )
         self._seen[name, spot] = epoch, partition.high_watermark, compared
+        start = partition.log.start_offset
+        if start > self.trimmed.get(spot, 0):
+            self.fail(f"I13 {spot} on {name}: begins at {start}, nobody deleted that much")
 
     def _check_marks(self, process: Process, partition: Partition) -> None:
         """I3: what is below a high watermark is the same everywhere, for ever."""
         spot, name = spot_of(partition), process.place.name
         epoch, mark, compared = self._seen[name, spot]
+        if self._world.shape.is_compacted and spot.topic in INTERNAL_TOPICS:
+            self._check_compacted(process, partition)
+            return
         batches = self.committed.setdefault(spot, {})
         end = self.committed_end.setdefault(spot, 0)
+        compared = max(compared, partition.log.start_offset)
+        unseen = self._unseen.setdefault(spot, {})
+        if compared > end:
+            # Committed and deleted before anybody looked: of that, who is first with a batch is believed.
+            unseen.update(dict.fromkeys(range(end, compared)))
+            end = compared
         while compared < mark:
             extent = partition.log.read(compared, 1 << 20, limit_offset=mark)
             if extent is None:
@@ -135,7 +154,8 @@ class Checkers:
             data = extent.file.read(extent.position, extent.size)
             for position, header in complete_batches(data):
                 base, batch = header.base_offset, data[position : position + header.size]
-                known = batches.setdefault(base, batch) if base >= end else batches.get(base)
+                is_new = base >= end or base in unseen
+                known = batches.setdefault(base, batch) if is_new else batches.get(base)
                 if known != batch or base > end:
                     self.fail(f"I3 {spot} on {name}: the batch at {base} is another than was committed")
                     return
@@ -143,6 +163,37 @@ class Checkers:
                 end = max(end, compared)
         self.committed_end[spot] = end
         self._seen[name, spot] = epoch, mark, compared
+
+    def _check_compacted(self, process: Process, partition: Partition) -> None:
+        """I3 where records go: those that are there are the same everywhere, and the newest of each key is there."""
+        spot, name = spot_of(partition), process.place.name
+        epoch, mark, compared = self._seen[name, spot]
+        if compared == mark and self._world.chance_of_rereading():
+            compared = 0  # The cleaner may have been at work since.
+        known = self._compacted.setdefault(spot, {})
+        end, found = self.committed_end.get(spot, 0), dict[int, Rec]()
+        for offset, record in self._records(partition, compared, mark):
+            found[offset] = record
+            if (known.setdefault(offset, record) if offset >= end else known.get(offset)) != record:
+                self.fail(f"I3 {spot} on {name}: the record at {offset} is another than was committed")
+                return
+        # Above this replica's mark there may be a newer one of the same key, by which a leader has cleaned.
+        newest = {record.key: offset for offset, record in sorted(known.items())}
+        for offset in newest.values():
+            is_due = compared <= offset < mark and known[offset].value is not None
+            if is_due and offset not in found:
+                self.fail(f"I3 {spot} on {name}: the newest record of its key is not at {offset}")
+        self.committed_end[spot] = max(end, mark)
+        self._seen[name, spot] = epoch, mark, mark
+
+    def _records(self, partition: Partition, offset: int, limit: int) -> Iterator[tuple[int, Rec]]:
+        log = partition.log
+        while offset < limit and (extent := log.read(offset, 1 << 20, limit_offset=limit)) is not None:
+            data = extent.file.read(extent.position, extent.size)
+            yield from ((at, record) for at, record in read_batches(data) if offset <= at < limit)
+            offset = max(
+                header.base_offset + header.last_offset_delta + 1 for _, header in complete_batches(data)
+            )
 
     def _check_in_sync(self) -> None:
         """I4: who is in sync by the store, and is not known to be torn, has all that was committed."""
@@ -166,6 +217,9 @@ class Checkers:
 
     def on_sent(self, spot: Spot, values: list[bytes]) -> None:
         self._meant_for.update(dict.fromkeys(values, spot.topic_id))
+
+    def on_deleting(self, spot: Spot, offset: int) -> None:
+        self.trimmed[spot] = max(offset, self.trimmed.get(spot, 0))
 
     def on_acknowledged(self, spot: Spot, offset: int, value: bytes) -> None:
         known = self.acknowledged.setdefault((spot, offset), value)
@@ -213,6 +267,8 @@ class Checkers:
         for what, found in (("I5 acknowledged", self.acknowledged), ("I8 read once", self.read)):
             for (spot, offset), value in found.items():
                 there = logs.get(spot, {}).get(offset)
+                if there is None and offset < self.trimmed.get(spot, 0):
+                    continue  # Deleted, as somebody wished.
                 if there != value and spot.topic_id in existing:
                     self.fail(f"{what}: {value!r} at {spot} {offset}, where now is {there!r}")
 
@@ -222,6 +278,8 @@ class Checkers:
         for value in values:
             if (named := _BY_PRODUCER.match(value)) is not None:
                 producer, number = named[1], int(named[2])
+                if producer not in last and self.trimmed.get(spot):
+                    last[producer] = number - 1  # What came before it is deleted.
                 if number != last.get(producer, -1) + 1:
                     self.fail(f"I5 {spot}: {value!r} of a producer follows its number {last.get(producer)}")
                 last[producer] = number

@@ -5,12 +5,14 @@ before the first attempt can have failed and sometimes once more after that. Wha
 records are there once and in order (I5), and no leader refuses it for its sequence, unless it was just replaced
 and cannot know it yet.
 
-A group commits rising offsets, one at a time, and reads back what is committed (I11).
+A group commits rising offsets, one at a time, and reads back what is committed (I11). A trimmer deletes records of the
+topics that stay, up to some committed offset.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Coroutine, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ottla_broker.group.messages import OffsetToCommit
@@ -18,6 +20,7 @@ from ottla_broker.partition.partition import ACKS_ALL
 from ottla_core.errors import RequestError
 from ottla_core.ids import NO_BROKER, TopicPartition
 from sim.batches import Rec, make_batch
+from sim.checkers import spot_of
 from sim.loop import chance_for
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ def clients_of(workload: Workload) -> Iterator[Coroutine[Any, Any, None]]:
         yield Producer(workload, number).run()
     for number in range(_GROUPS):
         yield Group(workload, f"group-{number}").run()
+    if workload.world.shape.is_trimmed:
+        yield Trimmer(workload).run()
 
 
 class Producer:
@@ -145,6 +150,39 @@ class Group:
         except (RequestError, Unreachable) as error:
             world.note(f"{self._name}: {error!r}"[:120])
             return NO_BROKER, None
+
+
+class Trimmer:
+    def __init__(self, workload: Workload) -> None:
+        self._workload, self._world = workload, workload.world
+        self._chance = chance_for(self._world.seed, "trimmer")
+
+    async def run(self) -> None:
+        from sim.workload import PARTITIONS
+
+        chance = self._chance
+        while not self._workload.is_over:
+            await self._world.clock.sleep(0.1 + chance.fraction())
+            await self._trim(PARTITIONS[chance.below(len(PARTITIONS))])
+
+    async def _trim(self, tp: TopicPartition) -> None:
+        from sim.world import Unreachable
+
+        world, process = self._world, self._workload.leader(tp)
+        some = self._chance.fraction()
+
+        async def work() -> int:
+            assert process is not None
+            partition, records = process.broker._host.find(tp), process.broker.services.records
+            start, mark = partition.log.start_offset, partition.high_watermark
+            # A third of them all that is committed, else some of it, often in the midst of a batch.
+            offset = mark if some < 0.3 else start + int((mark - start) * some)
+            world.checkers.on_deleting(spot_of(partition), offset)
+            reply = records.delete_records(tp, -1 if some < 0.3 else offset, 2.0)
+            return await reply if isinstance(reply, Awaitable) else reply
+
+        with suppress(RequestError, Unreachable):
+            world.note(f"{tp} begins at {await world.call(process, work, 2.0)}")
 
 
 async def _done(process: Process | None, question: Any) -> Any:

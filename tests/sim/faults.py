@@ -102,6 +102,7 @@ class Faults:
             ("clog", self._clog),
             ("history", self._history),
             *([("blackout", self._blackout)] * 4 if world.is_flushed else []),
+            *([("clock", self._clock)] * 3 if world.shape.skew_ms else []),
             *nemeses.items(),
         ]
         if only is not None:
@@ -194,6 +195,11 @@ class Faults:
             each.lose_power()
         for each in machines:
             await self._return(each, seconds * self._chance.fraction() * 0.3)
+        return True
+
+    async def _clock(self, machine: Machine, seconds: float) -> bool:
+        """Its wall clock is set anew; nobody promises that it is right, or goes forward only."""
+        machine.skew_ms = self._world.drawn_skew_ms()
         return True
 
     async def _stop(self, machine: Machine, seconds: float) -> bool:

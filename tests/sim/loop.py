@@ -168,14 +168,14 @@ def chance_for(seed: int, concern: str) -> RealChance:
 
 
 class SimClock:
-    """The clock of one process: the loop's time, and a wall clock that is wrong by `skew_ms`."""
+    """The clock of one process: the loop's time, and a wall clock that is wrong by `skew_ms`, which may change."""
 
-    def __init__(self, loop: SimLoop, skew_ms: int = 0) -> None:
+    def __init__(self, loop: SimLoop, skew_ms: Callable[[], int] = lambda: 0) -> None:
         self._loop = loop
-        self._wall_ms = 1_700_000_000_000 + skew_ms
+        self._skew_ms = skew_ms
 
     def wall_ms(self) -> int:
-        return self._wall_ms + int(self._loop.time() * 1000)
+        return 1_700_000_000_000 + self._skew_ms() + int(self._loop.time() * 1000)
 
     def monotonic(self) -> float:
         return self._loop.time()

@@ -40,6 +40,7 @@ from ottla_broker.replication.leader import Leader
 from ottla_core.ids import NO_BROKER
 from ottla_core.ports.peers import Presence
 from ottla_core.ports.store import Branch, Put, StoreError
+from sim.shape import PLAIN, Shape
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -50,14 +51,15 @@ class Planted(NamedTuple):
     seed: int
     #: What alone is drawn in the worlds that look for it; None: all that can go wrong.
     nemesis: str | None
+    shape: Shape
 
 
 PLANTED: dict[str, Planted] = {}
 
 
-def planted(*, seed: int, nemesis: str | None = None) -> Callable[[Plant], Plant]:
+def planted(*, seed: int, nemesis: str | None = None, shape: Shape = PLAIN) -> Callable[[Plant], Plant]:
     def note(plant: Plant) -> Plant:
-        PLANTED[plant.__name__] = Planted(plant, seed, nemesis)
+        PLANTED[plant.__name__] = Planted(plant, seed, nemesis, shape)
         return plant
 
     return note
@@ -292,6 +294,11 @@ def rule_12_a_high_watermark_waits_for_the_next_batch(patch: pytest.MonkeyPatch)
 @planted(seed=16)
 def rule_13_the_end_is_told_before_it_is_known(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "check_latest", lambda self: None)
+
+
+@planted(seed=4, shape=Shape(is_compacted=True))
+def rule_13_compaction_goes_beyond_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Partition, "stable_offset", lambda self: self.log.end_offset)
 
 
 # ---------------------------------------------------------------------- rules 14 to 20: leases, removals, the store

@@ -13,14 +13,14 @@ FAULTS_S = 6.0
 
 @pytest.mark.parametrize("name", sorted(PLANTED))
 def test_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant, first, nemesis = PLANTED[name]
+    plant, first, nemesis, shape = PLANTED[name]
     with monkeypatch.context() as patch:
         plant(patch)
         # The seed that is known to find it goes first; a change of the world may need another.
         for seed in dict.fromkeys((first, *range(1, SEEDS_MAX + 1))):
-            if (verdict := run_seed(seed, FAULTS_S, nemesis)).failure is not None:
+            if (verdict := run_seed(seed, FAULTS_S, nemesis, shape)).failure is not None:
                 break
     assert verdict.failure is not None, f"{SEEDS_MAX} seeds are blind to it"
     assert str(verdict.failure).startswith("I")
-    clean = run_seed(seed, FAULTS_S, nemesis)
+    clean = run_seed(seed, FAULTS_S, nemesis, shape)
     assert clean.failure is None, f"seed {seed} fails without the plant: {clean.failure}"

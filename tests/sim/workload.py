@@ -8,13 +8,23 @@ group clients are in `clients.py`. All find leaders as real ones do, by asking s
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from ottla_broker.controller.image import INTERNAL_TOPICS
 from ottla_broker.group.coordinator import OFFSETS_TOPIC
 from ottla_broker.partition.partition import ACKS_ALL
-from ottla_broker.requests import LATEST_TIMESTAMP, Appended, Fetched, FetchWant, FoundOffset, NewTopic
+from ottla_broker.requests import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    Appended,
+    Fetched,
+    FetchWant,
+    FoundOffset,
+    NewTopic,
+)
 from ottla_core.errors import InvalidProducerEpoch, OffsetOutOfRange, OutOfOrderSequenceNumber, RequestError
 from ottla_core.ids import TopicPartition
 from sim.batches import Rec, make_batch, read_batches
@@ -27,11 +37,22 @@ from sim.world import Unreachable
 if TYPE_CHECKING:
     from sim.world import Process, World
 
+T = TypeVar("T")
+
 #: Name -> settings. Three ways to be durable: alone if need be, two of three, and flushed on two of three.
 TOPICS = {
     "one": {"min.insync.replicas": "1"},
     "two": {"min.insync.replicas": "2", "segment.ms": "3000"},
     "flushed": {"min.insync.replicas": "2", "flush.before.ack": "true"},
+}
+#: Where records are deleted: segments so short that whole files go with them, soon.
+_TRIMMED = {"segment.ms": "400", "file.delete.delay.ms": "1500"}
+#: Where the cleaner has something to do all the time.
+_COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": "1000",
+    "min.cleanable.dirty.ratio": "0.01",
+    "file.delete.delay.ms": "1500",
 }
 PARTITIONS = [TopicPartition(name, 0) for name in TOPICS]
 #: A name that comes, grows, goes and comes again.
@@ -49,6 +70,8 @@ def topics_of(world: World) -> dict[str, dict[str, str]]:
     more = {"flush.before.ack": "true"} if world.is_flushed else {}
     if world.is_strict:
         more["min.insync.replicas"] = "2"  # Else hardly any loss of a disk is within the budget.
+    if world.shape.is_trimmed:
+        more.update(_TRIMMED)
     return {name: {**config, **more} for name, config in TOPICS.items()}
 
 
@@ -65,10 +88,12 @@ class Workload:
     async def create_topics(self) -> None:
         """Ask whoever is controller, until all topics are there."""
         brokers = sorted(self._world.machines)
-        internal = {"cleanup.policy": "compact", **topics_of(self._world)["one"]}
+        compacted = _COMPACTED if self._world.shape.is_compacted else {"cleanup.policy": "compact"}
+        internal = {**topics_of(self._world)["one"], **compacted}
+        copies = self._world.shape.replicas
         wanted = {**topics_of(self._world), OFFSETS_TOPIC: internal}
         topics = [
-            NewTopic(name, config=config, assignments=(tuple((brokers * 2)[number : number + 3]),))
+            NewTopic(name, config=config, assignments=(tuple((brokers * 2)[number : number + copies]),))
             for number, (name, config) in enumerate(wanted.items())
         ]
         while len(self._world.states()) < len(topics):
@@ -95,7 +120,7 @@ class Workload:
             with suppress(RequestError, Unreachable):
                 if existing is None:
                     config = list(topics_of(world).values())[chance.below(len(TOPICS))]
-                    new = NewTopic(FICKLE, 1 + chance.below(2), 3, config)
+                    new = NewTopic(FICKLE, 1 + chance.below(2), world.shape.replicas, config)
                     await world.call(process, lambda: controller.create_topics([new]), 3.0)  # noqa: B023
                 elif chance.below(2) and len(existing.partitions) < len(FICKLE_PARTITIONS):
                     more = len(existing.partitions) + 1
@@ -109,7 +134,7 @@ class Workload:
         process = next((p for p in world.serving if p.broker._controller.is_active), None)
         if process is not None:
             controller = process.broker._controller
-            new = NewTopic(FICKLE, 1, 3, topics_of(world)["one"])
+            new = NewTopic(FICKLE, 1, world.shape.replicas, topics_of(world)["one"])
             with suppress(RequestError, Unreachable):
                 await world.call(process, lambda: controller.delete_topics([FICKLE]), 3.0)
                 await world.call(process, lambda: controller.create_topics([new]), 3.0)
@@ -159,7 +184,7 @@ class Workload:
         self, tp: TopicPartition, batch: bytes, values: list[bytes], acks: int, timeout_s: float
     ) -> None:
         """One attempt, told to the checkers."""
-        world, process = self._world, self._leader(tp)
+        world, process = self._world, self.leader(tp)
         try:
             spot, appended = await world.call(
                 process, lambda: self._append(process, tp, batch, values, acks, timeout_s), timeout_s
@@ -202,6 +227,9 @@ class Workload:
             try:
                 spot, found = await self.fetch(tp, position, 0.5)
             except OffsetOutOfRange as error:
+                if known is not None and position < (first := self._world.checkers.trimmed.get(known, 0)):
+                    position = first  # Deleted, as somebody wished.
+                    continue
                 if known is not None and known in self._world.states() and tp.topic != FICKLE:
                     self._world.checkers.fail(f"I8 {tp}: a reader at {position} was told {error}")
                     return
@@ -223,7 +251,7 @@ class Workload:
             await self._world.clock.sleep(0.05)
 
     async def fetch(self, tp: TopicPartition, offset: int, wait_s: float) -> tuple[Spot, dict[int, bytes]]:
-        process = self._leader(tp)
+        process = self.leader(tp)
 
         async def work() -> tuple[Spot, Fetched]:
             assert process is not None
@@ -245,8 +273,22 @@ class Workload:
         records = read_batches(got.records)
         return spot, {at: record.value or b"" for at, record in records if at < got.high_watermark}
 
+    async def _earliest(self, spot: Spot) -> int:
+        """Where its log begins, if somebody has deleted records."""
+        if not self._world.checkers.trimmed.get(spot):
+            return 0
+        process = self.leader(spot.tp)
+
+        async def work() -> int:
+            assert process is not None
+            found = process.broker.services.records.list_offset(spot.tp, EARLIEST_TIMESTAMP)
+            assert isinstance(found, FoundOffset)
+            return found.offset
+
+        return await self._world.call(process, work, 1.0)
+
     async def _latest(self, tp: TopicPartition) -> None:
-        process = self._leader(tp)
+        process = self.leader(tp)
 
         async def work() -> None:
             assert process is not None
@@ -256,7 +298,7 @@ class Workload:
 
         await self._world.call(process, work, 1.0)
 
-    def _leader(self, tp: TopicPartition) -> Process | None:
+    def leader(self, tp: TopicPartition) -> Process | None:
         """As somebody's image says, new or old."""
         serving = self._world.serving
         if not serving:
@@ -280,22 +322,26 @@ class Workload:
         deadline = self._world.clock.monotonic() + limit_s
         for spot in self.open_partitions():
             log = logs.setdefault(spot, {})
-            while found := await self._beyond(spot.tp, len(log), deadline):
+            position = await self._patiently(partial(self._earliest, spot), deadline)
+            while found := await self._beyond(spot.tp, position, deadline):
                 log.update(found)
+                position = max(found) + 1
         return logs
 
     async def _beyond(self, tp: TopicPartition, offset: int, deadline: float) -> dict[int, bytes]:
         """What is there from an offset on."""
+        _, found = await self._patiently(lambda: self.fetch(tp, offset, 0.0), deadline)
+        return {at: value for at, value in found.items() if at >= offset}
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]], deadline: float) -> T:
         while True:
             try:
-                _, found = await self.fetch(tp, offset, 0.0)
+                return await ask()
             except (RequestError, Unreachable) as error:
                 final = isinstance(error, RequestError) and not error.retriable
                 if final or self._world.clock.monotonic() > deadline:
                     raise
                 await self._world.clock.sleep(0.1)
-            else:
-                return {at: value for at, value in found.items() if at >= offset}
 
     def open_partitions(self) -> list[Spot]:
         """Those that clients may write and read."""

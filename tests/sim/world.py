@@ -31,6 +31,7 @@ from ottla_core.ports.store import Entry, StoreError
 from sim.disk import SimDisk
 from sim.loop import Place, SimClock, SimLoop, SimOffload, chance_for, here
 from sim.network import Port, WorldNet, WorldPeers
+from sim.shape import PLAIN, Shape
 from sim.spots import Spot
 from sim.world_store import WorldEtcd, WorldStore
 
@@ -98,7 +99,7 @@ class Process:
         self.is_serving = False
         self.stop = asyncio.Event()
         self.store = WorldStore(world, machine, self.place)
-        clock = world.clock
+        clock = SimClock(world.loop, lambda: machine.skew_ms)
         offload = SimOffload(clock, lambda: world.disk_chance.fraction() ** 3 * world.flush_s_max)
         self.broker = SimBroker(
             machine.config,
@@ -157,11 +158,19 @@ class Machine:
         self.is_torn = False
         #: The same, and its disk is another.
         self.is_emptied = False
+        #: How wrong its wall clock is.
+        self.skew_ms = world.drawn_skew_ms()
         config = BrokerConfig()
         self.config = replace(
             config,
             process=replace(config.process, broker_id=broker_id),
-            log_dirs=replace(config.log_dirs, dirs=("/data/log",), checkpoint_interval_ms=1500),
+            log_dirs=replace(
+                config.log_dirs,
+                dirs=("/data/log",),
+                checkpoint_interval_ms=1500,
+                retention_check_interval_ms=700 if world.shape.is_trimmed else 300_000,
+                cleaner_backoff_ms=600 if world.shape.is_compacted else 15_000,
+            ),
             replication=replace(config.replication, lag_max_ms=world.lag_max_ms),
             etcd=replace(config.etcd, session_timeout_ms=SESSION_S * 1000, heartbeat_interval_ms=800),
             topics=replace(config.topics, rebalance_interval_s=7),
@@ -242,15 +251,16 @@ class Machine:
 
 
 class World:
-    def __init__(self, seed: int, brokers: int = 3) -> None:
+    def __init__(self, seed: int, shape: Shape = PLAIN) -> None:
         from sim.checkers import Checkers  # The checkers look at the world, the world calls them.
 
-        self.seed = seed
+        self.seed, self.shape = seed, shape
         self.loop = SimLoop()
         self.loop.set_exception_handler(self._on_loop_error)
         self.clock = SimClock(self.loop)
         self.net_chance, self.disk_chance = chance_for(seed, "net"), chance_for(seed, "disk")
         self.store_chance = chance_for(seed, "store")
+        self._clock_chance, self._look_chance = chance_for(seed, "clocks"), chance_for(seed, "looks")
         settings = chance_for(seed, "settings")
         self.lag_max_ms = 1000 + 500 * settings.below(5)
         #: All topics ask for flushes, so power may fail everywhere.
@@ -281,9 +291,17 @@ class World:
         #: All processes that ever were, by the name of their place.
         self.lives: dict[str, Process] = {}
         self._states: tuple[int, dict[Spot, PartitionImage]] = 0, {}
-        self.machines = {i: Machine(self, i) for i in range(1, brokers + 1)}
+        self.machines = {i: Machine(self, i) for i in range(1, shape.brokers + 1)}
 
     # ------------------------------------------------------------------ chance at the ports
+
+    def chance_of_rereading(self) -> bool:
+        """Whether a compacted log is looked at from its beginning: not each time, that would take too long."""
+        return self._look_chance.below(25) == 0
+
+    def drawn_skew_ms(self) -> int:
+        most = self.shape.skew_ms
+        return self._clock_chance.below(2 * most + 1) - most if most else 0
 
     def _net_delay_s(self, sender: int, receiver: int) -> float:
         slow = self.clogs.get((sender, receiver), 0.0)
