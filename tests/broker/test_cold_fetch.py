@@ -213,3 +213,17 @@ async def test_what_lies_behind_damage_is_served_and_the_damage_looked_for_once(
     assert scans == [True]
     large.partition.log.truncate_to(1400)
     assert segment.damage is None
+
+
+async def test_what_has_rotted_on_the_disk_is_not_served(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Reader(world, monkeypatch)
+    world.fill()
+    log = world.partition.log
+    world.disk.rot(log.segments[0].file.path, 65)  # Within the records: headers are as they should be.
+    world.disk.cold = True
+    answer = await reader.fetch(0)
+    assert isinstance(answer.error, CorruptMessage) and not answer.records
+    assert world.metrics.log.corruptions == 1 and log.damage is not None
+    assert (await reader.fetch(2)).records

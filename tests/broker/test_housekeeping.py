@@ -136,3 +136,18 @@ async def test_a_directory_that_cannot_be_synced_goes_offline(house: House) -> N
     await world.clock.advance(0.2)
     assert world.partition.log.broken is not None and world.dirs.offline
     assert not house.running.done(), house.running
+
+
+async def test_what_is_written_behind_a_cut_is_compacted_again(house: House) -> None:
+    """As after a copy was mended: the offsets were cleaned once, what is there now was not."""
+    world = house.world
+    world.fill(4)
+    await world.clock.advance(1.5)
+    log = world.partition.log
+    assert world.dirs.cleaner_offsets[TP] == log.end_offset == 6
+    log.truncate_to(1, now_ms=NOW_MS)
+    assert world.dirs.cleaner_offsets[TP] == log.end_offset
+    world.fill(8)
+    await world.clock.advance(1)
+    assert [h.base_offset for h in log.verify()][-1:] == [log.end_offset - 1]
+    assert len(list(log.verify())) == 1

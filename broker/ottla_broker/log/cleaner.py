@@ -118,6 +118,8 @@ class Cleaning:
             return None
         if log.start_offset <= log.active.base_offset <= first_dirty_offset <= log.end_offset:
             return None  # Nothing was sealed since the last round.
+        if log.damage is not None:
+            raise CorruptMessage(log.damage)  # Reading all of it again would find the same.
         ends = [segment.base_offset for segment in log.segments[1:]] + [log.end_offset]
         facts = [_facts(segment, end) for segment, end in zip(log.segments[:-1], ends[:-1], strict=True)]
         # Of the active one nothing is taken, and it need not be asked for its timestamps.

@@ -256,8 +256,14 @@ class LogDirs:
             raise
         log.update_config(config)
         log.on_broken = partial(self.fail, log_dir)
+        log.on_cut = partial(self._note_cut, tp)
         self._logs[tp] = log
         return log
+
+    def _note_cut(self, tp: TopicPartition, end_offset: int) -> None:
+        """What will lie behind the cut has not been cleaned, whatever lay there before."""
+        if self.cleaner_offsets.get(tp, 0) > end_offset:
+            self.cleaner_offsets[tp] = end_offset
 
     def _load(self, log_dir: LogDir, tp: TopicPartition, config: TopicConfig, now_ms: int) -> Log:
         facts, point = log_dir.clean.pop(tp, None), log_dir.recovery_points.get(tp, 0)
@@ -296,7 +302,7 @@ class LogDirs:
             log = recovered
         delay_ms = TopicConfig().file_delete_delay_ms
         if log is not None:
-            log.on_broken = None
+            log.on_broken = log.on_cut = None
             delay_ms = log.config.file_delete_delay_ms
             log.close(clean=False)
         del self._dir_of[tp]

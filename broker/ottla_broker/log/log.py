@@ -90,6 +90,7 @@ class Log:
         "epochs",
         "is_closed",
         "on_broken",
+        "on_cut",
         "path",
         "probe",
         "producers",
@@ -113,6 +114,8 @@ class Log:
         self.broken: Exception | None = None
         #: Told when the log breaks; its directory takes the neighbours offline.
         self.on_broken: Callable[[Exception], None] | None = None
+        #: Told where the log ends after a cut: what comes behind it is new, also to the cleaner.
+        self.on_cut: Callable[[int], None] | None = None
         self._disk = disk
         self._finder = ExtentFinder()
         self._flushing = Flushing(disk, path, loaded.recovery_point)
@@ -453,6 +456,7 @@ class Log:
     def _settle(self, now_ms: int) -> None:
         """Bring all that is known about the log down to its new end."""
         end = self.end_offset
+        self._tell_cut()
         self._finder.forget()
         self._flushing.cut(end)
         self.epochs.truncate_end(end)
@@ -461,6 +465,10 @@ class Log:
         found = load_snapshot(self._disk, self.path, names, end)
         self.producers = found or ProducerStates()
         replay(self.producers, self.segments, found.end_offset if found else 0, now_ms)
+
+    def _tell_cut(self) -> None:
+        if self.on_cut is not None:
+            self.on_cut(self.end_offset)
 
     def restart_at(self, offset: int, *, now_ms: int = 0) -> None:
         """Drop everything and begin again, empty, at `offset`."""
@@ -473,6 +481,7 @@ class Log:
             self._disk.sync_dir(self.path)
             self._begin_segment(offset, now_ms)
             self.start_offset = self.end_offset = offset
+            self._tell_cut()
             self.epochs.clear()
             self.epochs.save()
             self._finder.forget()

@@ -88,7 +88,7 @@ class Housekeeper:
         )
         self._looked = looked
         self._again_ms = _NEVER
-        if log.config.deletes and log.config.retention_ms >= 0 and active.size_bytes:
+        if log.config.deletes and log.config.retention_ms >= 0 and (len(facts) > 1 or active.size_bytes):
             self._again_ms = facts[0].max_timestamp_ms + log.config.retention_ms + 1
         return count
 

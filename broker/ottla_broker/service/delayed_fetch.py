@@ -18,9 +18,10 @@ from ottla_broker.metrics import Metrics
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.partition import Partition
 from ottla_broker.requests import Fetched, FetchWant, Maybe
-from ottla_core.errors import KafkaStorageError, RequestError
+from ottla_core.errors import CorruptMessage, KafkaStorageError, RequestError
 from ottla_core.ids import TopicPartition
 from ottla_core.ports.offload import Offload
+from ottla_core.records.batch import complete_batches, verify
 
 
 class FetchLimits(NamedTuple):
@@ -215,12 +216,21 @@ class DelayedFetch:
             if found is None and extent is not None:
                 self._metrics.log.reads_cold += 1
                 try:
-                    read = partial(extent.file.read, extent.position, extent.size)
-                    found = _fetched(each, await self._offload.run(read))
+                    found = _fetched(each, await self._offload.run(partial(_read_checked, extent)))
+                except CorruptMessage as damage:
+                    found = self._damaged(each, extent, damage)
                 except (OSError, ValueError) as error:
                     found = _unreadable(each, error)
             fetched.append(found or _fetched(each, b""))
         return fetched
+
+    def _damaged(self, located: _Located, extent: Extent, damage: CorruptMessage) -> Fetched:
+        """An error for who asked; and the partition may be mended (`partition.mending`)."""
+        partition = located.partition
+        if partition is not None and partition.is_leader:  # Else the log may have been cut while it was read.
+            offset = extent.first_offset
+            partition.log.note_damage(offset, f"a damaged batch at or behind offset {offset}")
+        return Fetched(located.tp, damage)
 
     def _from_cache(self, located: _Located, extent: Extent) -> Fetched | None:
         try:
@@ -231,6 +241,16 @@ class DelayedFetch:
             return None
         self._metrics.log.reads_cached += 1
         return _fetched(located, data)
+
+
+def _read_checked(extent: Extent) -> bytes:
+    """From the disk, on a thread. Bits rot there, so this is where it is looked for: what is in the page cache was
+    written lately, or came by here."""
+    data = extent.file.read(extent.position, extent.size)
+    for position, header in complete_batches(data):
+        if not verify(data, position, header):
+            raise CorruptMessage(f"The CRC of the batch at offset {header.base_offset} is wrong.")
+    return data
 
 
 def _unreadable(located: _Located, error: OSError | ValueError) -> Fetched:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -203,6 +204,18 @@ def test_replaced_segments_keep_offsets(place: Place) -> None:
     log.close()
     again = Log.open(place.disk, log.path, CONFIG, clean=True, now_ms=NOW_MS)
     assert [h.base_offset for h in again.verify()] == [5, 25, 30, 35]
+
+
+def test_segments_before_an_empty_active_one_expire(place: Place) -> None:
+    """Nothing changes any more in a log that was cut to the beginning of its last segment, but time goes on."""
+    log = fill(place, 6)
+    log.update_config(replace(CONFIG, retention_ms=500))
+    log.truncate_to(log.active.base_offset + 1, now_ms=NOW_MS)
+    assert not log.active.size and len(log.segments) > 1
+    for now_ms in (NOW_MS, NOW_MS + 1):
+        assert log.housekeeping(now_ms, log.end_offset) == 0
+    assert log.housekeeping(NOW_MS + 501, log.end_offset) == 2
+    assert log.start_offset == log.end_offset
 
 
 def test_replacing_waits_for_the_disk_only_where_others_can_wait_for_it(
