@@ -57,6 +57,33 @@ def test_consume_ends_though_nobody_reads_what_it_writes(ottla: Ottla) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("presses", [1, 2])
+def test_produce_ends_though_its_broker_is_silent(
+    make_cluster: Callable[..., LocalCluster], capsysbinary: pytest.CaptureFixture[bytes], presses: int
+) -> None:
+    cluster = make_cluster()
+    ottla = Ottla(cluster.grpc_bootstrap, capsysbinary)
+    topic = ottla.topic()
+    with ottla.start("produce", topic, stdin=subprocess.PIPE) as writer:
+        assert writer.stdin is not None
+        writer.stdin.write(b"one\n")
+        writer.stdin.flush()
+        assert ottla.consume(topic, "--max", "1") == b"one\n"
+        os.kill(cluster.pids[0], signal.SIGSTOP)
+        try:
+            writer.stdin.write(b"two\n")
+            writer.stdin.flush()
+            if presses == 2:
+                writer.send_signal(signal.SIGINT)
+                time.sleep(0.2)
+            code, said = interrupt(writer)
+        finally:
+            os.kill(cluster.pids[0], signal.SIGCONT)
+    assert code == 130
+    assert b"1 record of 2 could not be written" in said or b"1 record (3 B) written" in said
+
+
+@pytest.mark.integration
 @pytest.mark.parametrize("options", [(), ("--group", "readers")], ids=["alone", "in a group"])
 def test_consume_ends_though_its_broker_is_silent(
     make_cluster: Callable[..., LocalCluster],
