@@ -69,6 +69,8 @@ def write_confluent(
     failed: list[object] = []
     config = {"bootstrap.servers": target.bootstrap, "compression.type": codec, "linger.ms": LINGER_MS}
     producer = Producer({**config, "acks": "all", **extra})
+    # Else records wait for the topic to be known, and are then handed over one by one while `flush` forbids to linger.
+    producer.list_topics(topic, timeout=TIMEOUT_S)
     for sample in samples:
         producer.produce(
             topic,
