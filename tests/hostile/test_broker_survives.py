@@ -113,10 +113,11 @@ async def test_kafka_frames(
 
 def _bombs() -> Iterator[tuple[str, bytes]]:
     """Batches whose few bytes become many when opened, and which a compacted topic has to open."""
-    zeros = bytes(64 << 20)
     for codec in (Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD):
         honest = build_batch([Record(0, 0, b"k", b"v", ())])
-        packed = compress(codec, zeros)
+        # Snappy saves no more than 95 in 100: a larger one would be refused for its size, unopened.
+        packed = compress(codec, bytes((20 if codec is Compression.SNAPPY else 64) << 20))
+        assert len(packed) < 1_000_000
         made = bytearray(honest[:61]) + packed
         made[8:12] = (len(made) - 12).to_bytes(4, "big")
         made[21:23] = int(codec).to_bytes(2, "big")
@@ -132,7 +133,8 @@ def test_decompression_bombs_on_a_compacted_topic(cluster: LocalCluster) -> None
             part = pb.PartitionRecords(topic="compacted", partition=0, records=bomb)
             request = pb.ProduceRequest(correlation=1, acks=-1, timeout_ms=5000, partitions=[part])
             (answer,) = LogStub(channel).Produce(iter([request]), timeout=PATIENCE_S)
-            assert answer.partitions[0].error.code != 0, f"a {name} bomb was accepted"
+            error = answer.partitions[0].error
+            assert "decompress" in error.message, f"a {name} bomb: {error.name} {error.message}"
 
 
 async def test_garbage_on_the_grpc_port(cluster: LocalCluster) -> None:
