@@ -49,6 +49,8 @@ class BrokerImage:
     #: Partitions that it cannot serve because their log directory has failed: numbers by topic id. For these it is
     #: as good as gone, whatever else it serves.
     offline: Mapping[UUID, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    #: Mod revision: changes with every announcement of the same registration.
+    told_at: int = 0
 
     def has_lost(self, topic_id: UUID, partition: int) -> bool:
         """Whether its log directory with this partition has failed."""

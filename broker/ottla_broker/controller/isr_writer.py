@@ -4,8 +4,9 @@ Each broker has one; the leaders on it call `propose`. A follower that dies conc
 so what is proposed within one turn of the loop travels together, as branches that win or lose on their own.
 
 * W1 (rules 1 and 5): a branch compares the partition's mod revision, and of everybody it adds `members/<id>` and the
-  registration. Else one that has come back torn could be added between the controller's look at the partition, which
-  did not count on it then, and its admission.
+  registration, with all that was announced in it. Else one that has come back torn could be added between the
+  controller's look at the partition, which did not count on it then, and its admission; or one that has announced its
+  copy as damaged, after it has cut it.
 * W2 (rule 6): a reply that was lost is no outcome. The same compare-and-set is sent again: of all attempts
   at most one can win, and when one has lost, the key shows what holds.
 * W3 (rule 8): who is not admitted, about to stop, or has lost the partition's log directory, is not added.
@@ -34,7 +35,6 @@ from ottla_core.ports.store import (
     BRANCHES_MAX,
     Branch,
     Compare,
-    CreateRevisionIs,
     MetadataStore,
     ModRevisionIs,
     Put,
@@ -87,7 +87,7 @@ class IsrWriter:
         guard: list[Compare] = [ModRevisionIs(key, expected.revision)]
         for r in added:
             guard.append(ModRevisionIs(keys.member(r), image.members[r].revision))
-            guard.append(CreateRevisionIs(keys.broker(r), image.brokers[r].revision))
+            guard.append(ModRevisionIs(keys.broker(r), image.brokers[r].told_at))
         outcome = asyncio.get_running_loop().create_future()
         wanted = replace(expected, isr=isr, elr=elr, dropped=())
         self._waiting.append(_Proposal(key, wanted, tuple(guard), outcome))

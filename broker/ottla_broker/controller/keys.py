@@ -324,6 +324,7 @@ def decode_broker(entry: Entry) -> BrokerImage:
             tuple(fields.items()),
             stopping,
             offline,
+            entry.mod_revision,
         )
     except _MISTAKES as error:
         raise _misread(entry, error) from None

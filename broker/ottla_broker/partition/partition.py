@@ -157,7 +157,7 @@ class Partition:
         """Drop what is damaged and all behind it, and follow from there: see `mending`, which knows that it may be."""
         log = self.log
         log.drop_damaged(self.wall_ms())
-        self.high_watermark = max(log.start_offset, min(self.high_watermark, log.end_offset))
+        self.note_cut()
         self.following = Following(self, self.image.leader, self.image.leader_epoch)
 
     def close(self, error: RequestError) -> None:

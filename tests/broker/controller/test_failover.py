@@ -240,6 +240,21 @@ async def test_rule_1_nobody_is_added_by_the_word_of_its_former_life(world: SimW
     assert [p.isr for p in states(one)] == [(2, 1)]
 
 
+async def test_nobody_is_added_by_who_does_not_know_yet_what_it_announced(world: SimWorld) -> None:
+    """A copy is announced as one that cannot be served, and then cut, while a leader's write is under way."""
+    _one, two, three_ = await three(world, NewTopic("a", assignments=((2, 3, 1),)))
+    await shrink(world, two, "a", (2, 1))
+    topic = two.image.topics["a"]
+    world.store_of(two).before = proposal = _Gate()
+    adding = asyncio.ensure_future(
+        two.isr_writer.propose(topic.id, 0, expected=topic.partitions[0], isr=(2, 3, 1))
+    )
+    await world.until(lambda: bool(proposal.waiting))
+    await done(world, asyncio.ensure_future(three_.registration.announce_offline({topic.id: (0,)})))
+    proposal.open()
+    assert await done(world, adding) == topic.partitions[0]
+
+
 class _Gate:
     """Transactions wait here until it is opened."""
 
