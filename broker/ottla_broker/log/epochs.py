@@ -10,18 +10,24 @@ E2: a batch of epoch e is in the log only if e is in the file: the file is writt
     with the file, because recovery reads every batch there and every batch carries its epoch. So a first
     append costs a write and a rename, not an fsync.
 
-The file is read on first use: a broker with ten thousand partitions starts without it.
+The file is read on first use: a broker with ten thousand partitions starts without it. One that is damaged then is
+made anew from the log's batches.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
+
+import structlog
 
 from ottla_broker.log.checkpoint import BadCheckpoint, decode_epochs, encode_epochs
 from ottla_broker.log.files import LEADER_EPOCHS
 from ottla_core.ids import NO_EPOCH
 from ottla_core.ports.disk import Disk
+
+_log = structlog.get_logger("ottla.log")
 
 NO_OFFSET = -1
 
@@ -32,12 +38,14 @@ class EpochStart(NamedTuple):
 
 
 class EpochCache:
-    __slots__ = ("_disk", "_entries", "_path", "is_saved", "is_synced")
+    __slots__ = ("_disk", "_entries", "_path", "from_log", "is_saved", "is_synced")
 
     def __init__(self, disk: Disk, folder: str, *, exists: bool = True) -> None:
         self._disk = disk
         self._path = f"{folder}/{LEADER_EPOCHS}"
         self._entries: list[EpochStart] | None = None if exists else []
+        #: (epoch, offset) of every batch in the log: set by who has it.
+        self.from_log: Callable[[], Iterable[tuple[int, int]]] | None = None
         #: False while memory knows more than the file.
         self.is_saved = True
         #: False while a power loss could take back what the file says.
@@ -60,8 +68,17 @@ class EpochCache:
                 self.load()
             except BadCheckpoint as error:
                 # After a dirty stop recovery has read it before anyone else; so this is a damaged disk.
-                raise OSError(f"{self._path} is damaged: {error}") from error
+                if self.from_log is None:
+                    raise OSError(f"{self._path} is damaged: {error}") from error
+                _log.error("epochs are made anew from the log", path=self._path, reason=str(error))
+                self.make_anew(self.from_log())
+            self.from_log = None
         return self._entries or []
+
+    def make_anew(self, batches: Iterable[tuple[int, int]]) -> None:
+        self.clear()
+        for epoch, offset in batches:
+            self.assign(epoch, offset)
 
     @property
     def latest_epoch(self) -> int:

@@ -105,6 +105,7 @@ class Log:
         self.config = config
         self._rules = Rules.of(config)
         self.epochs: EpochCache = loaded.epochs
+        self.epochs.from_log = self._written_epochs
         self.producers: ProducerStates = loaded.producers
         #: In order of their offsets; the last one is active.
         self.segments: list[Segment] = loaded.segments
@@ -617,6 +618,9 @@ class Log:
 
     # ------------------------------------------------------------------ ending
 
+    def _written_epochs(self) -> Iterator[tuple[int, int]]:
+        return recovery.epochs_in(self.segments)
+
     def clean_stop(self) -> CleanStop:
         """What to remember of a log that is about to be closed cleanly."""
         active = self.active
@@ -653,7 +657,8 @@ class Log:
                 )
         except OSError as error:
             raise self._break(error) from error
-        if self._flushing.is_needed(self.end_offset):
+        # The next start believes the file of epochs, and may come after a power loss.
+        if self._flushing.is_needed(self.end_offset) or not self.epochs.is_synced:
             self.flush()
 
     def mark_broken(self, error: Exception) -> None:

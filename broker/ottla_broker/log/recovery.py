@@ -18,6 +18,7 @@ R2: a segment ends where the next one begins. A tail that was lost on a batch bo
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ottla_broker.log.aborted import CorruptAbortedIndex
@@ -109,6 +110,16 @@ def load(
         loader.scanned_bytes,
         loader.cut_bytes,
     )
+
+
+def epochs_in(segments: Sequence[Segment]) -> Iterator[tuple[int, int]]:
+    """(epoch, offset) of every batch, up to one that makes no sense: reads will meet that, and say so."""
+    try:
+        for segment in segments:
+            for _, header in walk(segment.file, 0, segment.size):
+                yield header.leader_epoch, header.base_offset
+    except BadBatch:
+        return
 
 
 def _begin(
@@ -221,13 +232,7 @@ class _Loader:
         try:
             self._epochs.load()
         except BadCheckpoint:
-            self._epochs.clear()
-            for segment in trusted:
-                try:
-                    for _, header in walk(segment.file, 0, segment.size):
-                        self._epochs.assign(header.leader_epoch, header.base_offset)
-                except BadBatch:
-                    break  # Reads will meet it and say so; what follows is newer anyway.
+            self._epochs.make_anew(epochs_in(trusted))
 
     def _scan(self, segment: Segment) -> tuple[int, bool]:
         """Read one segment; gives the offset after its last good batch, and whether all were good."""

@@ -345,6 +345,39 @@ def test_epochs_come_back_from_the_log(place: Place, content: bytes) -> None:
     place.disk.write_file(f"{log.path}/leader-epoch-checkpoint", content)
     clean = Log.open(place.disk, log.path, CONFIG, clean=True, now_ms=NOW_MS)
     assert clean.epochs.entries == expected
+    facts = clean.clean_stop()
+    clean.close()
+    place.disk.write_file(f"{log.path}/leader-epoch-checkpoint", content)
+    believed = Log.open(place.disk, log.path, CONFIG, clean=True, facts=facts, now_ms=NOW_MS)
+    assert believed.epochs.entries == expected
+
+
+def test_epochs_that_were_made_anew_are_in_the_file_after_a_clean_stop(place: Place) -> None:
+    """Power is lost before the file was written back; the next life reads no batch and writes none."""
+    path = f"{place.path}/t-0"
+    Log.open(place.disk, path, CONFIG, clean=True, now_ms=NOW_MS).close(clean=False)
+    place.disk.write_file(f"{path}/leader-epoch-checkpoint", b"0\n1\n")
+    dirty(place).close()
+    assert place.disk.read_file(f"{path}/leader-epoch-checkpoint") == b"0\n0\n"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_clean_stop_leaves_nothing_of_the_epochs_to_a_power_loss(seed: int) -> None:
+    disk = SimDisk()
+    disk.make_dirs("/d")
+    disk.sync_dir("/")
+    log = Log.open(disk, PATH, CONFIG, clean=True, now_ms=NOW_MS)
+    for number in range(9):
+        plain = make_batch(
+            [Rec(b"k", b"v", NOW_MS)]
+        )  # No producer: a snapshot of those would be synced anyway.
+        log.append(plain, leader_epoch=number // 3, now_ms=NOW_MS)
+    log.flush()
+    log.advance_start(7)
+    log.close()
+    disk.crash(RealChance(seed))
+    again = Log.open(disk, PATH, CONFIG, clean=True, log_start=7, now_ms=NOW_MS)
+    assert again.epochs.entries == [(2, 7)]
 
 
 @pytest.mark.parametrize("harm", ["missing", "garbage"])
