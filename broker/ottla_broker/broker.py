@@ -354,9 +354,11 @@ class Broker:
         told = self._metadata.image.brokers.get(self._config.process.broker_id)
         if told is None or told.offline == offline:
             return
-        if offline != self._registration.broker.offline:
-            count = sum(map(len, offline.values()))
+        before, count = (sum(map(len, o.values())) for o in (self._registration.broker.offline, offline))
+        if count > before:
             self._log.error("partitions have no usable log, others are to lead them", partitions=count)
+        elif count < before:
+            self._log.info("logs are usable again", partitions=before - count, still_offline=count)
         try:
             await self._registration.announce_offline(offline)
         except StoreError as error:

@@ -311,7 +311,7 @@ class Cleaning:
                 # One batch larger than a chunk: read it whole.
                 whole = header_at(data).size if len(data) >= HEADER_BYTES else 0
                 if whole <= wanted or whole > end - position:
-                    raise source.segment.damaged(f"no whole batch at byte {position}")
+                    raise source.segment.damaged(f"no whole batch at byte {position}", cuts=source.cuts)
                 wanted = whole
                 continue
             for batch, header in batches:
@@ -319,7 +319,9 @@ class Cleaning:
                 rises = next_offset <= header.base_offset <= header.last_offset < source.facts.end_offset
                 next_offset = header.next_offset
                 if not rises or not verify(batch, 0, header):
-                    raise source.segment.damaged(f"a damaged batch at offset {header.base_offset}")
+                    raise source.segment.damaged(
+                        f"a damaged batch at offset {header.base_offset}", cuts=source.cuts
+                    )
             size = sum(len(batch) for batch, _ in batches)
             position, wanted = position + size, CHUNK_BYTES
             self.read_bytes += size

@@ -379,10 +379,16 @@ class Segment:
             raise self.damaged(str(error)) from error
         return None
 
-    def damaged(self, what: str) -> CorruptMessage:
-        """Remember that the log file has something that it must not have; gives what to raise."""
-        self.damage = f"{self.path(LOG)} has {what}."
-        return CorruptMessage(self.damage)
+    def damaged(self, what: str, *, cuts: int | None = None) -> CorruptMessage:
+        """Remember that the log file has something that it must not have; gives what to raise.
+
+        `cuts`, for threads: as often it had been cut when they began. If it was cut or removed since, they have seen
+        that, and no damage.
+        """
+        damage = f"{self.path(LOG)} has {what}."
+        if cuts is None or (cuts == self.cuts and not self.is_retired):
+            self.damage = damage
+        return CorruptMessage(damage)
 
     # ------------------------------------------------------------------ loading and rebuilding
 
@@ -449,9 +455,10 @@ class Segment:
             self._rebuild(keep=keep)
 
     def _rebuild(self, *, keep: bool = False) -> None:
+        cuts = self.cuts
         found = self.rescan(check_crc=False, keep=keep)
         if found.problem is not None:
-            raise self.damaged(f"{found.problem} at byte {found.end_position}")
+            raise self.damaged(f"{found.problem} at byte {found.end_position}", cuts=cuts)
         if not self.is_active:
             self.write_indexes(final=True)
             self._index = self._times = None
@@ -510,10 +517,11 @@ class Segment:
             return None
         position, header = found
         index, times = self._index, self._times
-        self.cuts += 1
-        self.damage = None
         self.file.truncate(position)
         self.file.sync()
+        # After the cut: what a thread finds missing while it is made, it either does not remember or forgets here.
+        self.cuts += 1
+        self.damage = None
         self.aborted.truncate_to(offset)
         if not isinstance(index, OffsetIndex) or not isinstance(times, TimeIndex):
             return header.base_offset

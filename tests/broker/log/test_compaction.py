@@ -367,6 +367,20 @@ def test_a_log_that_moved_on_is_left_alone(move: str) -> None:
     assert log.broken is None
 
 
+def test_a_cut_under_the_cleaner_is_no_damage() -> None:
+    _, log = new_log()
+    put(log, ("a", "1"))
+    put(log, ("a", "2"))
+    log.roll(NOW)
+    cleaning = Cleaning.begin(log, now_ms=NOW, first_dirty_offset=0, stable_offset=2)
+    assert cleaning is not None
+    log.truncate_to(1)
+    with pytest.raises(CorruptMessage):
+        while cleaning.step():
+            pass
+    assert cleaning.is_outdated and log.damage is None
+
+
 def test_a_follower_of_a_compacted_log_keeps_what_lies_behind_gaps() -> None:
     """Segments that begin behind a gap would look, after a crash, like a log that has lost its middle."""
     disk, log = new_log(config=replace(CONFIG, segment_bytes=200))
