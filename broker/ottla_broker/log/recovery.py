@@ -29,7 +29,7 @@ from ottla_broker.log.leftovers import settle
 from ottla_broker.log.producers import ProducerStates
 from ottla_broker.log.scan import BadBatch, walk
 from ottla_broker.log.segment import Segment
-from ottla_broker.log.snapshots import drop_snapshots, load_snapshot, replay, replay_batch
+from ottla_broker.log.snapshots import drop_snapshots, drop_strays, load_snapshot, replay, replay_batch
 from ottla_broker.log.time_index import TimeEntry
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.errors import CorruptMessage
@@ -81,6 +81,7 @@ def load(
     epochs = EpochCache(disk, path, exists=LEADER_EPOCHS in names)
     if not bases:
         return _begin(disk, path, config, epochs, names, log_start, now_ms)
+    drop_strays(disk, path, names, bases)
     interval = config.index_interval_bytes
     segments = [Segment(disk, path, base, interval, created_ms=now_ms) for base in bases]
     segments[-1].is_active = True

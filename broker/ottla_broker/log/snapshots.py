@@ -7,7 +7,7 @@ same.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ottla_broker.log.aborted import AbortedTransaction
 from ottla_broker.log.files import SNAPSHOT, file_name, parse_name
@@ -49,6 +49,14 @@ def drop_snapshots(disk: Disk, folder: str, names: list[str], keep: Callable[[in
         parts = parse_name(name)
         if parts and parts.kind == SNAPSHOT and not parts.suffix and not keep(parts.base_offset):
             disk.remove(f"{folder}/{name}")
+
+
+def drop_strays(disk: Disk, folder: str, names: list[str], bases: Collection[int]) -> None:
+    """A clean stop leaves one at the end of the log, where no segment begins and none takes it along when it goes. The
+    newest of them is the one that a start needs."""
+    found = [p.base_offset for n in names if (p := parse_name(n)) and p.kind == SNAPSHOT and not p.suffix]
+    for offset in sorted(set(found).difference(bases))[:-1]:
+        disk.remove(snapshot_path(folder, offset))
 
 
 def replay_batch(

@@ -422,6 +422,23 @@ def test_facts_that_do_not_fit_are_not_believed(place: Place) -> None:
     assert again.end_offset == 6
 
 
+@pytest.mark.parametrize("with_facts", [False, True])
+def test_clean_stops_do_not_leave_ever_more_snapshots(place: Place, with_facts: bool) -> None:
+    path, facts = f"{place.path}/t-0", None
+    for number in range(6):
+        log = Log.open(place.disk, path, CONFIG, clean=True, now_ms=NOW_MS, facts=facts)
+        assert log.end_offset == number
+        made = make_batch([Rec(b"k", b"v", NOW_MS)], producer_id=1, epoch=0, sequence=number)
+        log.append(made, leader_epoch=0, now_ms=NOW_MS)
+        facts = log.clean_stop() if with_facts else None
+        log.close()
+    again = Log.open(place.disk, path, CONFIG, clean=True, now_ms=NOW_MS, facts=facts)
+    bases = {f"{segment.base_offset:020d}.snapshot" for segment in again.segments}
+    strays = {n for n in place.disk.list(path) if n.endswith(".snapshot")} - bases
+    assert len(strays) <= 1
+    assert again.append(made, leader_epoch=0, now_ms=NOW_MS).duplicate
+
+
 def test_a_stop_that_only_said_it_was_clean_is_scanned(place: Place) -> None:
     log = fill(place, 5)
     active, end = log.active, log.active.size
