@@ -312,7 +312,10 @@ class Broker:
         image = await self._metadata.load()
         self._waiting_for = "logs are being opened"
         await self._offload.run(lambda: self._host.open_logs(image))
-        self._registration.broker = replace(self._registration.broker, offline=self._host.give_up_broken())
+        torn = self._dirs.torn if self._dirs is not None else ()
+        self._registration.broker = replace(
+            self._registration.broker, torn=torn, offline=self._host.give_up_broken()
+        )
         self._waiting_for = "the broker is not registered"
         await self._registration.register(self._config.etcd.session_timeout_ms / 1000 * 2)
         self._metadata.subscribe(self._host.on_image)

@@ -13,6 +13,8 @@ from any method means that the directory has failed; the owner takes it offline.
 * D5: a directory that has failed leaves a note of it. At the next start it is torn, whatever it looks like, and what
   is not known to be durable is written anew (`renewing.py`): after a failed fsync the page cache shows what no later
   one will write.
+* D6: where recovery has to cut more than what a killed process leaves half-written, records may go that were
+  acknowledged: the directory is torn, and says so before the cut.
 """
 
 from __future__ import annotations
@@ -97,6 +99,7 @@ class LogDir:
         self._marks_of: TopicIds | None = None
         #: To be written down as the last boot (D4).
         self._boot_id: bytes | None = None
+        self._this_boot = b""
         self._disk = disk
 
     def open(self, broker_id: int, boot_id: bytes) -> None:
@@ -147,6 +150,7 @@ class LogDir:
         is_same_boot = bool(boot_id) and before == boot_id and not self.has_failed
         self.is_torn = self.identity is not None and not was_clean and not is_same_boot
         self._boot_id = boot_id if before != boot_id else None
+        self._this_boot = boot_id
         if not self.is_torn:
             self.note_boot()
 
@@ -158,6 +162,14 @@ class LogDir:
         if self.has_failed:
             self._disk.remove(f"{self.path}/{FAILED}")
             self.has_failed = False
+
+    def note_damage(self) -> None:
+        """D6. Without a note of the boot it is torn at the next start too, until the cluster knows it."""
+        if not self.is_torn and self.identity is not None:
+            with suppress(FileNotFoundError):
+                self._disk.remove(f"{self.path}/{BOOT_ID}")
+            self._disk.sync_dir(self.path)
+            self.is_torn, self._boot_id = True, self._this_boot
 
     def note_failure(self) -> None:
         """D5. Not synced: after a power loss the directory is torn anyway, and the page cache empty."""

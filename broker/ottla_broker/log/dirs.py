@@ -279,6 +279,7 @@ class LogDirs:
             now_ms=now_ms,
             facts=facts,
             probe=self._probe,
+            on_damage=log_dir.note_damage,
         )
         log.mark_checkpointed(max(log.recovery_point, point))
         return log

@@ -142,10 +142,12 @@ class Log:
         now_ms: int,
         facts: CleanStop | None = None,
         probe: LogProbe | None = None,
+        on_damage: Callable[[], None] = lambda: None,
     ) -> Log:
         """Load what is in the folder, or begin an empty log. Without `clean`, check it and cut bad ends.
 
         `facts` are what `clean_stop` gave when the log was last closed; they are used only if they fit.
+        `on_damage` is called before something is cut that was whole once.
         """
         loaded = recovery.load(
             disk,
@@ -156,6 +158,7 @@ class Log:
             log_start=log_start,
             now_ms=now_ms,
             facts=facts,
+            on_damage=on_damage,
         )
         return cls(disk, path, config, loaded, probe or LogProbe())
 

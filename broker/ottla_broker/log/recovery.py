@@ -18,7 +18,7 @@ R2: a segment ends where the next one begins. A tail that was lost on a batch bo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ottla_broker.log.aborted import CorruptAbortedIndex
@@ -71,7 +71,9 @@ def load(
     log_start: int,
     now_ms: int,
     facts: CleanStop | None = None,
+    on_damage: Callable[[], None] = lambda: None,
 ) -> Loaded:
+    """`on_damage` is called before anything is cut that no killed process leaves behind."""
     try:
         names = settle(disk, path, disk.list(path))
     except FileNotFoundError:
@@ -85,7 +87,7 @@ def load(
     interval = config.index_interval_bytes
     segments = [Segment(disk, path, base, interval, created_ms=now_ms) for base in bases]
     segments[-1].is_active = True
-    loader = _Loader(disk, path, segments, epochs, names, now_ms)
+    loader = _Loader(disk, path, segments, epochs, names, now_ms, on_damage)
     end, durable = None, None
     if clean:
         end = loader.by_facts(facts) if facts is not None else None
@@ -144,7 +146,9 @@ class _Loader:
         epochs: EpochCache,
         names: list[str],
         now_ms: int,
+        on_damage: Callable[[], None],
     ) -> None:
+        self._on_damage = on_damage
         self.producers = ProducerStates()
         #: Whether a scan has made everything durable, because it had to change something.
         self.is_synced = False
@@ -202,6 +206,7 @@ class _Loader:
             end, whole = self._scan(segments[at])
             if at + 1 < len(segments) and end != segments[at + 1].base_offset:
                 whole = False  # R2
+                self._on_damage()
             if not whole:
                 self._drop_from(at + 1)
                 break
@@ -251,6 +256,8 @@ class _Loader:
         found = segment.rescan(check_crc=True, on_batch=on_batch)
         self.scanned_bytes += segment.size
         if found.problem is not None:
+            if not (found.is_cut_off and segment is self._segments[-1]):
+                self._on_damage()
             self.cut_bytes += segment.size - found.end_position
             segment.file.truncate(found.end_position)
         return found.next_offset, found.problem is None

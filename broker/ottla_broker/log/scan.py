@@ -32,10 +32,12 @@ SCAN_BYTES = 1 << 20
 class BadBatch(Exception):
     """Bytes in a log file that are no batch. The caller knows what that means for the partition."""
 
-    def __init__(self, position: int, reason: str) -> None:
+    def __init__(self, position: int, reason: str, *, is_cut_off: bool = False) -> None:
         super().__init__(f"{reason} (at byte {position})")
         self.position = position
         self.reason = reason
+        #: The file ends before it does, as after a write that was under way when the process died.
+        self.is_cut_off = is_cut_off
 
 
 class ColdRead(Exception):
@@ -90,11 +92,12 @@ def walk(
         if at + HEADER_BYTES > len(chunk):
             chunk, chunk_at, at = file.read(position, min(chunk_bytes, end - position)), position, 0
             if len(chunk) < HEADER_BYTES:
-                raise BadBatch(position, f"{len(chunk)} bytes, too few for a header")
+                raise BadBatch(position, f"{len(chunk)} bytes, too few for a header", is_cut_off=True)
         header = header_at(chunk, at)
         problem = complaint(header, end - position)
         if problem is not None:
-            raise BadBatch(position, problem)
+            is_longer = header.magic == MAGIC and header.size > end - position
+            raise BadBatch(position, problem, is_cut_off=is_longer)
         if check_crc:
             inside = at + header.size <= len(chunk)
             crc = crc_of(chunk, at, header.size) if inside else _crc_from_file(file, position, header.size)

@@ -52,6 +52,8 @@ class Rescan(NamedTuple):
     end_position: int
     next_offset: int
     problem: str | None
+    #: It is no more than the end of the file in the midst of a batch.
+    is_cut_off: bool = False
 
 
 class Segment:
@@ -479,7 +481,7 @@ class Segment:
         index, times = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
         newest, since, end, next_offset = TimeEntry(NO_TIMESTAMP, self.base_offset), 0, 0, self.base_offset
         problem: str | None = None
-        file = self.file
+        is_cut_off, file = False, self.file
         try:
             for position, header in walk(file, 0, file.size(), check_crc=check_crc, chunk_bytes=SCAN_BYTES):
                 if (
@@ -500,12 +502,12 @@ class Segment:
                 since += header.size
                 end, next_offset = position + header.size, header.next_offset
         except BadBatch as error:
-            problem = error.reason
+            problem, is_cut_off = error.reason, error.is_cut_off
         if problem is None or not keep:
             self._become_empty()
             self._index, self._times, self._max_timestamp = index, times, newest
             self._since_index_bytes = since
-        return Rescan(end, next_offset, problem)
+        return Rescan(end, next_offset, problem, is_cut_off)
 
     # ------------------------------------------------------------------ cutting and going
 

@@ -398,6 +398,31 @@ def test_a_directory_that_has_failed_is_torn_until_the_cluster_knows_it() -> Non
     assert start(disk, path).torn == ()
 
 
+def test_a_directory_in_which_more_than_a_half_written_batch_is_cut_is_torn() -> None:
+    """Bits rot, and the broker is killed: the scan cuts what was acknowledged, and nobody may count on the rest."""
+    disk, path = on_one_boot(), "/data/log"
+    log = start(disk, path).get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+    plain = make_batch([Rec(b"k", b"v", NOW_MS)])
+    for _ in range(3):
+        log.append(plain, leader_epoch=0, now_ms=NOW_MS)
+    disk.kill()
+    # The last one was under way when the process died: that tears nothing.
+    half = disk.open(log.active.file.path)
+    half.truncate(3 * len(plain) - 5)
+    dirs = start(disk, path)
+    assert dirs.torn == () and dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS).end_offset == 2
+    disk.kill()
+    disk.rot(log.active.file.path, 20)
+    for _ in range(2):
+        dirs = start(disk, path)
+        assert dirs.torn == dirs.ids
+        assert dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS).end_offset == 0
+        disk.kill()
+    start(disk, path).note_admitted()
+    disk.kill()
+    assert start(disk, path).torn == ()
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_what_a_failed_fsync_left_in_memory_is_durable_after_the_next_one(seed: int) -> None:
     """The kernel takes the pages of a failed fsync for clean: a later one succeeds, and writes them as little."""
