@@ -91,6 +91,28 @@ async def test_a_failed_folder_costs_its_own_partitions_and_no_others() -> None:
             partition.append(batch, ACKS_ALL, NOW_MS)
 
 
+async def test_a_folder_that_cannot_be_synced_costs_its_own_partitions_and_not_the_broker() -> None:
+    disk = SimDisk()
+    host = host_on(disk, "/data/a", "/data/b")
+    host.admit(image(2, None))
+    disk.fail("sync_dir", "/data/a")
+    host.on_image(image(2, None), image(3, FIRST, partitions=4))
+    inside = {p.tp.partition for p in host if p.log.path.startswith("/data/a/")}
+    assert host.give_up_broken() == {FIRST: tuple(sorted(inside))} and len(inside) == 2
+
+
+async def test_a_log_that_cannot_be_removed_costs_its_folder_and_not_the_broker() -> None:
+    disk = SimDisk()
+    host = host_on(disk, "/data/a", "/data/b")
+    host.open_logs(image(2, FIRST, partitions=4))
+    host.admit(image(2, FIRST, partitions=4))
+    disk.fail("rename", "t-0")
+    host.on_image(image(2, FIRST, partitions=4), image(3, None))
+    assert len(host) == 0
+    host.on_image(image(3, None), image(4, SECOND))
+    assert host.find(TP).topic_id == SECOND and host.find(TP).is_leader
+
+
 async def test_what_cannot_be_opened_is_given_up_until_its_topic_goes() -> None:
     disk = SimDisk()
     host = host_on(disk, "/data/a", "/data/b")

@@ -287,9 +287,15 @@ class LogDirs:
     def sync_created(self) -> None:
         """Make the folders that were created since the last call survive a power loss."""
         created, self._created_in = self._created_in, {}
+        failure: OSError | None = None
         for log_dir in self.online:
             if log_dir.path in created:
-                self._guard(log_dir, partial(self._disk.sync_dir, log_dir.path))
+                try:
+                    self._guard(log_dir, partial(self._disk.sync_dir, log_dir.path))
+                except OSError as error:
+                    failure = error
+        if failure is not None:
+            raise failure
 
     def remove(self, tp: TopicPartition, topic_id: UUID, *, now_ms: int) -> None:
         """Take a partition out; its files go after file.delete.delay.ms. Another topic's of the same name stays."""

@@ -226,8 +226,13 @@ class PartitionHost:
         self._opening = bool(self._to_open)
         if self._opening:
             asyncio.get_running_loop().call_soon(self._open_some)
-        else:
+            return
+        try:
             self._dirs.sync_created()
+        except OSError as error:
+            _log.error(
+                "a log folder cannot be synced", error=str(error)
+            )  # It is offline now, with all in it.
 
     def _apply_state(self, partition: Partition, state: PartitionImage) -> None:
         if state.revision < partition.image.revision:
@@ -392,7 +397,11 @@ class PartitionHost:
         self._by_key.pop(partition.key, None)
         self._stop_following(partition)
         partition.close(UnknownTopicOrPartition(f"Topic {tp.topic!r} was deleted."))
-        self._dirs.remove(tp, partition.topic_id, now_ms=self._clock.wall_ms())
+        try:
+            self._dirs.remove(tp, partition.topic_id, now_ms=self._clock.wall_ms())
+        except OSError as error:
+            # Its directory is offline now, and the log stays there.
+            _log.error("a log cannot be removed", partition=str(tp), error=str(error))
 
     def _stop_following(self, partition: Partition) -> None:
         following = partition.following
