@@ -151,3 +151,12 @@ async def test_what_is_written_behind_a_cut_is_compacted_again(house: House) -> 
     await world.clock.advance(1)
     assert [h.base_offset for h in log.verify()][-1:] == [log.end_offset - 1]
     assert len(list(log.verify())) == 1
+
+
+async def test_a_deleted_log_that_cannot_be_removed_is_tried_again(house: House) -> None:
+    world = house.world
+    house.replace_topic()
+    world.disk.fail("remove_tree", times=2)
+    await world.clock.advance(100)
+    assert not house.running.done(), house.running
+    assert not [n for n in world.disk.list("/data/log") if n.endswith("-delete")]

@@ -320,10 +320,17 @@ class LogDirs:
             )
 
     def purge_removed(self, now_ms: int) -> None:
-        """Remove the folders that are due. May block; may run on a thread, beside `remove`."""
+        """Remove the folders that are due; those that cannot be, the next time. May block; may run on a thread, beside
+        `remove`."""
+        failure: OSError | None = None
         for entry in [entry for entry in self._doomed if entry[0] <= now_ms]:
-            self._disk.remove_tree(entry[1])
-            self._doomed.remove(entry)
+            try:
+                self._disk.remove_tree(entry[1])
+                self._doomed.remove(entry)
+            except OSError as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     # ------------------------------------------------------------------ failing
 

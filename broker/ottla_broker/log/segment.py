@@ -464,7 +464,10 @@ class Segment:
         if not self.is_active:
             self.write_indexes(final=True)
             self._index = self._times = None
-            self._load_checked()
+            try:
+                self._load_checked()
+            except (BadIndex, BadBatch) as error:
+                raise self.damaged(str(error), cuts=cuts) from error
 
     def rescan(
         self,

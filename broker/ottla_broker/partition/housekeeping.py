@@ -120,7 +120,10 @@ class Housekeeping:
                     await self._offload.run(work)
                 except OSError as error:
                     log.mark_broken(error)
-        await self._offload.run(lambda: self._dirs.purge_removed(now_ms))
+        try:
+            await self._offload.run(lambda: self._dirs.purge_removed(now_ms))
+        except OSError as error:
+            _log.error("a deleted log cannot be removed yet", error=str(error))
 
     async def _checkpoint(self) -> None:
         await self._offload.run(self._dirs.checkpoint_work(self._host.high_watermarks()))
