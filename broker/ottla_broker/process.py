@@ -28,6 +28,7 @@ from ottla_broker.broker import Broker, NoLogDirectory
 from ottla_broker.config import BrokerConfig, Resolved
 from ottla_broker.controller.metadata import LostHistory
 from ottla_broker.controller.registration import BrokerIdTaken
+from ottla_broker.descriptors import share_out, with_shares
 from ottla_broker.etcd_access import etcd_store
 from ottla_broker.exit_codes import ExitCode
 from ottla_broker.log.dir_files import ForeignDirectory
@@ -120,10 +121,16 @@ async def _live(
     except ConfigError as refused:
         raise _Refused(ExitCode.BAD_CONFIG, str(refused)) from None
     offload = ThreadOffload(config.process.background_threads)
+    shares = share_out(config, _descriptors())
+    if shares.are_short_for(config):
+        _log.warning(
+            "connections_limited_by_open_files", kafka=shares.kafka_connections, grpc=shares.grpc_connections
+        )
+    config = with_shares(config, shares)
     broker = Broker(
         config,
         clock=clock,
-        disk=RealDisk(_open_files_max(config)),
+        disk=RealDisk(shares.files),
         offload=offload,
         chance=RealChance(),
         store=store,
@@ -266,8 +273,8 @@ async def _stop(broker: Broker, config: BrokerConfig) -> ExitCode:
     return ExitCode.OK
 
 
-def _open_files_max(config: BrokerConfig) -> int:
-    """As configured, but never more than half of what the process may open: connections need the rest."""
+def _descriptors() -> int:
+    """How many descriptors the process may have, once it has asked for all it can get."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
@@ -275,7 +282,7 @@ def _open_files_max(config: BrokerConfig) -> int:
             soft = hard
         except (OSError, ValueError):
             _log.warning("open_files_limit_kept", limit=soft)
-    return max(16, min(config.log_dirs.open_files_max, soft // 2))
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 def _write_ready_file(path: str, config: BrokerConfig, broker: Broker) -> None:

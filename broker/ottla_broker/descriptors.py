@@ -1,0 +1,47 @@
+"""Who may have how many of the process's file descriptors: files of logs, connections, and all the rest. [P]
+
+A broker without descriptors cannot open its own files, and takes its disks for broken. So connections stay below what
+is left for them, however many clients come: to be refused costs a client less than the broker's end costs everybody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from ottla_broker.config import BrokerConfig
+
+#: Listeners, etcd, other brokers, libraries, and files that are open for a moment only.
+_OTHERS = 128
+_FILES_MIN = 16
+_CONNECTIONS_MIN = 16
+
+
+class Shares(NamedTuple):
+    #: Files of logs that are kept open.
+    files: int
+    kafka_connections: int
+    grpc_connections: int
+
+    def are_short_for(self, config: BrokerConfig) -> bool:
+        """Whether an edge has less than half of the connections that it was to have: worth a word."""
+        kafka, grpc = config.kafka.connections_max, config.grpc.connections_max
+        return self.kafka_connections < kafka / 2 or self.grpc_connections < grpc / 2
+
+
+def share_out(config: BrokerConfig, limit: int) -> Shares:
+    """As configured, within `limit` descriptors: up to half of them are for files, connections get the rest."""
+    files = max(_FILES_MIN, min(config.log_dirs.open_files_max, limit // 2))
+    room = limit - files - config.http.connections_max - _OTHERS
+    kafka, grpc = config.kafka.connections_max, config.grpc.connections_max
+    half = max(_CONNECTIONS_MIN, room // 2)
+    # Who needs less than half leaves the rest to the other.
+    return Shares(files, min(kafka, max(half, room - grpc)), min(grpc, max(half, room - kafka)))
+
+
+def with_shares(config: BrokerConfig, shares: Shares) -> BrokerConfig:
+    return replace(
+        config,
+        kafka=replace(config.kafka, connections_max=shares.kafka_connections),
+        grpc=replace(config.grpc, connections_max=shares.grpc_connections),
+    )

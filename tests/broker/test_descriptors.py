@@ -1,0 +1,38 @@
+"""How many files and connections a broker has, by how many descriptors it may have."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla_broker.config import BrokerConfig
+from ottla_broker.descriptors import Shares, share_out
+
+
+@pytest.mark.parametrize(
+    ("limit", "shares"),
+    [
+        (1 << 20, Shares(4096, 10_000, 10_000)),
+        (20_000, Shares(4096, 7856, 7856)),
+        (1024, Shares(512, 160, 160)),
+        (100, Shares(50, 16, 16)),
+    ],
+)
+def test_connections_get_what_files_leave(limit: int, shares: Shares) -> None:
+    assert share_out(BrokerConfig(), limit) == shares
+
+
+@pytest.mark.parametrize(("limit", "is_short"), [(1 << 20, False), (20_000, False), (4096, True)])
+def test_a_word_is_said_where_it_is_far_less_than_configured(limit: int, is_short: bool) -> None:
+    assert share_out(BrokerConfig(), limit).are_short_for(BrokerConfig()) is is_short
+
+
+def test_who_needs_little_leaves_it_to_the_other() -> None:
+    config = BrokerConfig.of({"grpc.connections.max": "20"})
+    assert share_out(config, 1024) == Shares(512, 300, 20)
+    config = BrokerConfig.of({"max.connections": "20", "log.open.files.max": "100"})
+    assert share_out(config, 1024) == Shares(100, 20, 712)
+
+
+@pytest.mark.parametrize("limit", [600, 1024, 4096, 20_000, 65_536])
+def test_all_together_stay_below_the_limit(limit: int) -> None:
+    assert sum(share_out(BrokerConfig(), limit)) + 64 <= limit - 100
