@@ -15,7 +15,8 @@ strength of it would be gone. So, one after the other:
 * D3: only when the leader has answered to where we are now is the announcement withdrawn. Until then it may believe
   what we said before the cut.
 
-If others are not enough, everything stays as it is: better a damaged copy than none. A log that could not even be
+If others are not enough, everything stays as it is: better a damaged copy than none. So does it while nobody leads:
+the election may wait for this copy, and there is none to make it anew from. A log that could not even be
 opened is set aside and begun anew by the same rules. It must never cut what somebody may count on.
 """
 
@@ -110,6 +111,8 @@ class Mending:
     def _can_be_spared(self, partition: Partition) -> bool:
         """D1."""
         image = partition.image
+        if image.leader == NO_BROKER:
+            return False
         others = sum(broker_id != self._broker_id for broker_id in image.isr)
         counts = self._broker_id in (*image.isr, *image.elr)
         return others >= (max(1, partition.log.config.min_insync_replicas) if counts else 1)

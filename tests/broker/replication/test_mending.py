@@ -67,6 +67,18 @@ class Turns:
             await self.take()
 
 
+async def test_a_damaged_copy_is_not_given_up_while_nobody_leads() -> None:
+    """Whom an election waits for must not say that it cannot serve: then nobody would ever lead again."""
+    async with cluster() as world:
+        await three_segments(world)
+        node = world.nodes[3]
+        node.partition.log.note_damage(0, "a damaged batch")
+        assert node.host.give_up_broken() == {TOPIC_ID: (0,)}
+        world.change(leader=-1, leader_epoch=1, isr=(1,), torn=(1,), dropped=(3,))
+        await world.until(lambda: node.partition.leader_epoch == 1)
+        assert node.host.give_up_broken() == {}
+
+
 @pytest.mark.parametrize("segment", [0, 1], ids=["first", "second"])
 @pytest.mark.parametrize("broker_id", [1, 2], ids=["leader", "follower"])
 async def test_a_damaged_copy_is_copied_anew(broker_id: int, segment: int) -> None:
