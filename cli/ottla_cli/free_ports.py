@@ -6,12 +6,20 @@ import random
 import socket
 from contextlib import closing
 
+from ottla_cli.failure import Failure
+
+PORT_MAX = 65_535
 #: Below the range from which Linux takes ports for outgoing connections (32768 and up): there, a client that
 #: keeps trying to reach a stopped broker can end up connected to itself, and the broker finds its port taken.
 _LOW, _HIGH = 15_000, 32_000
 
 
 def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
+    return port_trouble(port, host) is None
+
+
+def port_trouble(port: int, host: str = "127.0.0.1") -> str | None:
+    """Why nobody could listen there now; None if it is free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
         # As servers do: connections that linger from a former owner are no obstacle.
@@ -19,9 +27,11 @@ def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
         try:
             probe.bind((host, port))
             probe.listen(1)
+        except PermissionError:
+            return "is not for this user"
         except OSError:
-            return False
-    return True
+            return "is taken"
+    return None
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
@@ -34,3 +44,19 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
         if port not in found and port_is_free(port, host):
             found.append(port)
     raise OSError(f"Found only {len(found)} of {count} free ports between {_LOW} and {_HIGH}.")
+
+
+def check_port(port: int, number: int, name: str, given: dict[int, str]) -> None:
+    """0 is any. `given` are those of the brokers before, and gets this one."""
+    if not port:
+        return
+    other = f"choose another with --{name}-port."
+    if port > PORT_MAX:
+        raise Failure(f"There is no port {port} for broker {number}; {other}")
+    if port in given:
+        raise Failure(f"Port {port} would be that of broker {number} ({name}) and of {given[port]}; {other}")
+    if (trouble := port_trouble(port)) is not None:
+        raise Failure(
+            f"Port {port} on 127.0.0.1 (broker {number}, {name}) {trouble}; stop who has it or {other}"
+        )
+    given[port] = f"broker {number} ({name})"

@@ -29,11 +29,10 @@ from ottla_cli.child import Child, wait_for_file
 from ottla_cli.cluster_state import BrokerState, ClusterFolder, Running, process_of
 from ottla_cli.embedded_etcd import EmbeddedEtcd, EtcdProgram, find_etcd
 from ottla_cli.failure import Failure
-from ottla_cli.free_ports import free_ports, port_is_free
+from ottla_cli.free_ports import check_port, free_ports, port_is_free
 
 #: Each is a process of some 60 MB, and three ports.
 BROKERS_MAX = 99
-PORT_MAX = 65_535
 #: Start of a healthy broker takes under a second; ten thousand partitions after a crash take longer.
 START_TIMEOUT_S = 60.0
 #: For trying out: whoever starts one consumer by hand does not start nine more within three seconds.
@@ -299,18 +298,11 @@ class LocalCluster:
             return [(found[i], found[i + 1], found[i + 2]) for i in range(0, len(found), 3)]
         first = self._ports
         chosen = []
+        given: dict[int, str] = {}
         for number in range(self._count):
             own = (("kafka", first.kafka), ("grpc", first.grpc), ("http", first.http))
             for name, port in own:
-                if port + number > PORT_MAX:
-                    raise Failure(
-                        f"There is no port {port + number} for broker {number}; choose a lower --{name}-port."
-                    )
-                if port and not port_is_free(port + number):
-                    raise Failure(
-                        f"Port {port + number} on 127.0.0.1 (broker {number}, {name}) is taken; "
-                        f"stop who has it or choose another with --{name}-port."
-                    )
+                check_port(port + number if port else 0, number, name, given)
             kafka, grpc, http = ((port + number if port else free_ports(1)[0]) for _, port in own)
             chosen.append((kafka, grpc, http))
         return chosen

@@ -24,14 +24,8 @@ import typer
 from ottla_cli.child import Child
 from ottla_cli.cluster_state import ClusterFolder, Running
 from ottla_cli.failure import Failure
-from ottla_cli.local_cluster import (
-    PORT_MAX,
-    QUICK_GROUPS,
-    START_TIMEOUT_S,
-    STOP_TIMEOUT_S,
-    LocalCluster,
-    Ports,
-)
+from ottla_cli.free_ports import PORT_MAX
+from ottla_cli.local_cluster import QUICK_GROUPS, START_TIMEOUT_S, STOP_TIMEOUT_S, LocalCluster, Ports
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -161,6 +161,17 @@ def test_a_taken_port_is_named_before_anything_starts(tmp_path: Path) -> None:
     assert not made.folder.is_locked
 
 
+def test_ports_that_meet_are_named_before_anything_starts(tmp_path: Path) -> None:
+    while not all(map(port_is_free, range(first := free_ports(1)[0], first + 4))):
+        pass
+    made = LocalCluster(
+        str(tmp_path / "data"), brokers=2, ports=Ports(first, first + 1, first + 3), broker_command=STAND_IN
+    )
+    with pytest.raises(Failure, match=rf"Port {first + 1} .* broker 1 \(kafka\) and of broker 0 \(grpc\)"):
+        made.start()
+    assert not made.folder.is_locked
+
+
 def test_one_folder_has_one_owner(cluster: LocalCluster) -> None:
     second = LocalCluster(cluster.data_dir, broker_command=STAND_IN)
     with pytest.raises(Failure, match=rf"already runs in .* \(pid {os.getpid()}\).*ottla down --data"):
