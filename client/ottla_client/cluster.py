@@ -25,6 +25,8 @@ from ottla_core.ports.clock import Clock
 
 #: One attempt to learn from one broker: one that is up answers in milliseconds, and another may be.
 _ATTEMPT_TIMEOUT_S = 5.0
+#: Another broker's view, asked for in doubt only.
+_SECOND_OPINION_S = 1.0
 #: Asking these twice does no harm; anything else might be done twice.
 _QUESTIONS = frozenset(["Metadata", "FindCoordinator"])
 
@@ -34,6 +36,7 @@ class TopicLayout:
     """Where the partitions of a topic are led, at the time of asking."""
 
     name: str
+    topic_id: str
     #: Broker id per partition; -1 for none.
     leaders: tuple[int, ...]
     epochs: tuple[int, ...]
@@ -92,7 +95,7 @@ class Cluster:
         while True:
             await self._clock.sleep(self._max_age_s)
             try:
-                await self.refresh(list(self.topics), timeout_s=self._request_timeout_s)
+                await self.refresh(list(self.topics), timeout_s=self._request_timeout_s, doubtful=True)
             except (ClientError, RequestError):
                 continue  # whoever needs it next asks again, and is told then
 
@@ -149,9 +152,19 @@ class Cluster:
     # ------------------------------------------------------------------ asking
 
     async def refresh(
-        self, topics: Sequence[str], *, timeout_s: float, auto_create: bool = False, patient: bool = True
+        self,
+        topics: Sequence[str],
+        *,
+        timeout_s: float,
+        auto_create: bool = False,
+        patient: bool = True,
+        doubtful: bool = False,
     ) -> dict[str, RequestError]:
-        """Ask for brokers and these topics; the refusals by topic. One at a time: others wait for the answer."""
+        """Ask for brokers and these topics; the refusals by topic. One at a time: others wait for the answer.
+
+        `doubtful`: what is known did not prove true. If the answer is no news, another broker is asked as well: one
+        that is cut off from the cluster goes on telling what was.
+        """
         deadline = self._clock.monotonic() + timeout_s
         request = pb.MetadataRequest(topics=topics, no_topics=not topics, auto_create=auto_create)
         try:
@@ -161,10 +174,26 @@ class Cluster:
             raise RequestTimedOut(f"No broker answered Metadata within {timeout_s:g} s.") from None
         try:
             left_s = max(0.001, deadline - self._clock.monotonic())
+            before = [self.topics.get(topic) for topic in topics]
             answer = await self.call("Metadata", request, timeout_s=left_s, patient=patient)
-            return await self._learn(answer)
+            errors = await self._learn(answer)
+            if doubtful and before == [self.topics.get(topic) for topic in topics]:
+                other = await self._second_opinion(request)
+                return errors if other is None else await self._learn(other)
+            return errors
         finally:
             self._refreshing.release()
+
+    async def _second_opinion(self, request: pb.MetadataRequest) -> pb.MetadataResponse | None:
+        others = [address for address in self._addresses.values() if address != self._preferred]
+        if not others:
+            return None
+        broker = self._connections.broker(others[self._chance.below(len(others))])
+        try:
+            answer: pb.MetadataResponse = await self.call_at(broker, "Metadata", request, _SECOND_OPINION_S)
+            return answer
+        except (ClientError, RequestError):
+            return None
 
     async def _learn(self, answer: pb.MetadataResponse) -> dict[str, RequestError]:
         self.cluster_id = answer.cluster_id
@@ -178,12 +207,13 @@ class Cluster:
                 errors[topic.name] = told(topic.error)
                 self.topics.pop(topic.name, None)
                 continue
-            in_order = sorted(topic.partitions, key=lambda info: info.partition)
-            leaders = tuple(info.leader for info in in_order)
+            led = self._newest(topic)
+            leaders = tuple(leader for leader, _ in led)
             layout = TopicLayout(
                 topic.name,
+                topic.topic_id,
                 leaders,
-                tuple(info.leader_epoch for info in in_order),
+                tuple(epoch for _, epoch in led),
                 range(len(leaders)),
                 tuple(number for number, leader in enumerate(leaders) if leader in self._addresses),
             )
@@ -191,6 +221,17 @@ class Cluster:
             for listener in self._listeners:
                 listener(layout)
         return errors
+
+    def _newest(self, topic: pb.TopicInfo) -> list[tuple[int, int]]:
+        """Leader and epoch of each partition. What was led in a later epoch already is not unlearnt."""
+        told = [(i.leader, i.leader_epoch) for i in sorted(topic.partitions, key=lambda i: i.partition)]
+        known = self.topics.get(topic.name)
+        if known is None or known.topic_id != topic.topic_id:
+            return told
+        for number, (leader, epoch) in enumerate(zip(known.leaders, known.epochs, strict=True)):
+            if number < len(told) and told[number][1] < epoch:
+                told[number] = (leader, epoch)
+        return told
 
     async def call(
         self, method: str, request: Any, *, timeout_s: float | None = None, patient: bool = True

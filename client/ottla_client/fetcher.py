@@ -182,7 +182,7 @@ class Fetcher:
     async def _refresh_stale(self) -> None:
         topics = list(self._machine.stale_topics)
         try:
-            refused = await self._cluster.refresh(topics, timeout_s=self._request_timeout_s)
+            refused = await self._cluster.refresh(topics, timeout_s=self._request_timeout_s, doubtful=True)
             now = self._clock.monotonic()
             for topic, error in refused.items():
                 self._machine.topic_unknown(topic, error, now)

@@ -46,6 +46,7 @@ from ottla_core.errors import (
     NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
     RequestError,
+    RequestTimedOut,
     UnknownLeaderEpoch,
     UnknownProducerId,
     UnknownTopicOrPartition,
@@ -70,6 +71,7 @@ _STALE_METADATA = (
     FencedLeaderEpoch,
     UnknownLeaderEpoch,
     KafkaStorageError,
+    RequestTimedOut,  # a leader whose followers follow another one by now can only wait
 )
 #: What the broker refuses before it appends, whatever else it may say later.
 _NOT_WRITTEN = (NotEnoughReplicas, OutOfOrderSequenceNumber)

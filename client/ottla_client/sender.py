@@ -229,7 +229,7 @@ class Sender:
 
     async def _refresh_stale(self) -> None:
         topics = list(self._machine.stale_topics)
-        await self._cluster.refresh(topics, timeout_s=self._request_timeout_s)
+        await self._cluster.refresh(topics, timeout_s=self._request_timeout_s, doubtful=True)
         for topic in topics:
             self._machine.stale_topics.pop(topic, None)
         # A leader that is still unknown is asked for again, but not at once.

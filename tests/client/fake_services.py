@@ -152,10 +152,12 @@ class FakeBroker:
         self.topics = FakeTopics(cluster)
         self.configs = FakeConfigs(cluster)
         self._edge: GrpcEdge | None = None
+        #: What it tells of the cluster, if it is cut off.
+        self.old_image: ClusterImage | None = None
 
     @property
     def image(self) -> ClusterImage:
-        return self.cluster.image
+        return self.old_image or self.cluster.image
 
     @property
     def address(self) -> str:

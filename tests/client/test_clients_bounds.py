@@ -40,6 +40,28 @@ async def test_a_partition_without_a_leader_does_not_keep_the_others_from_being_
             assert (await consumer.getone()).value == b"y"
 
 
+async def test_a_broker_that_is_cut_off_and_tells_what_was_does_not_keep_clients() -> None:
+    async with FakeCluster(brokers=2) as cluster:
+        cluster.add_topic("t", leaders=[0])
+        async with (
+            Producer(cluster.brokers[0].address, retry_backoff_ms=10) as producer,
+            Consumer(cluster.brokers[0].address, fetch_max_wait_ms=50, retry_backoff_ms=10) as consumer,
+        ):
+            await producer.send_and_wait("t", b"x")
+            consumer.assign([T0])
+            consumer.seek(T0, 0)
+            assert (await consumer.getone()).value == b"x"
+            cluster.brokers[0].old_image = cluster.image
+            cluster.move_leader(T0, 1)
+            async with asyncio.timeout(10):
+                assert (await producer.send_and_wait("t", b"y")).offset == 1
+                assert (await consumer.getone()).value == b"y"
+            # Asked again, the old one does not bring them back.
+            producer._cluster._preferred = cluster.brokers[0].address
+            await producer._cluster.refresh(["t"], timeout_s=5)
+            assert producer._cluster.leader(T0) == 1
+
+
 async def test_an_iteration_ends_when_the_consumer_is_stopped(cluster: FakeCluster) -> None:
     consumer = Consumer(cluster.address, auto_offset_reset="earliest", fetch_max_wait_ms=50)
     await consumer.start()
