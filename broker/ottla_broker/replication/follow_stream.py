@@ -482,7 +482,8 @@ class FollowStream:
                     self._begin_read(sending, self._wait_for_disk(sending, extent))
                     return None
                 active = log.segments[-1]
-                if extent.file is active.file and extent.position + extent.size == active.size:
+                is_all = extent.file is active.file and extent.position + extent.size == active.size
+                if is_all and not sending.is_behind:
                     sending.next_offset = log.end_offset  # The common case: all there is.
                     sending.cold_looks = 0
                     return records

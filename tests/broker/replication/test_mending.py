@@ -157,3 +157,14 @@ async def test_a_log_too_damaged_to_be_opened_is_set_aside_and_copied_anew() -> 
                 await turns.take()
         assert await world.agree() == ["a", "b", "c", "d", "e"]
         assert [n for n in world.disks[3].list("/data/log") if n.endswith("-stray")]
+
+
+async def test_a_leader_finds_damage_in_its_newest_segment_when_somebody_catches_up() -> None:
+    async with cluster(1, 2, isr=(1, 2)) as world:
+        leader = world.nodes[1]
+        for value in ("a", "b", "c"):
+            await leader.write(value)
+        leader.disk.rot(leader.partition.log.active.file.path, SPOT)
+        follower = await world.start(3)
+        await world.until(lambda: leader.partition.log.damage is not None, what="found")
+        assert follower.metrics.replication.bad_sections == 0
