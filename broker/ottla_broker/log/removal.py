@@ -7,7 +7,7 @@ them at the next start.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla_broker.log.files import CLEANED, DELETED
@@ -23,16 +23,34 @@ _NEVER = 1 << 63
 
 
 class Doomed:
-    """Files that wait for their removal."""
+    """Files that wait for their removal.
 
-    __slots__ = ("_disk", "_waiting")
+    They go by their name, and a segment that is compacted again gets the same one: it takes the place of the earlier
+    file, whose time must not be taken for its own.
+    """
+
+    __slots__ = ("_disk", "_going", "_waiting")
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._waiting: list[tuple[int, list[str]]] = []
+        #: Those that a thread is removing.
+        self._going: list[str] = []
+
+    def give_way(self, segments: Sequence[Segment]) -> bool:
+        """Forget who waits under names that these are about to get. False: one of them is just being removed."""
+        stems = {f"{segment.base_offset:020}" for segment in segments}
+        if any(_stem(path) in stems for path in self._going):
+            return False
+        self._waiting = [
+            (when, [path for path in paths if _stem(path) not in stems]) for when, paths in self._waiting
+        ]
+        return True
 
     def add(self, segment: Segment, due_ms: int, *, renamed: bool = False) -> None:
         segment.is_retired = True
+        if not renamed:
+            self.give_way((segment,))
         paths = segment.all_paths() if renamed else segment.rename_to(DELETED)
         self._waiting.append((due_ms, paths))
 
@@ -42,11 +60,21 @@ class Doomed:
             return None
         self._waiting = [entry for entry in self._waiting if entry[0] > now_ms]
 
+        self._going = due
+
         def remove() -> None:
-            for path in due:
-                self._disk.remove(path)
+            try:
+                for path in due:
+                    self._disk.remove(path)
+            finally:
+                self._going = []
 
         return remove
+
+
+def _stem(path: str) -> str:
+    """The base offset in a file's name."""
+    return path.rpartition("/")[2].partition(".")[0]
 
 
 class _Looked(NamedTuple):

@@ -129,6 +129,9 @@ class Replacing:
             mine.begin()
             yield mine.sync
             if self._goes_on(log, mine):
+                if not self._doomed.give_way(mine.old):
+                    self.end(log, now_ms)  # Another time: the cleaner comes by again.
+                    return False
                 self._finder.forget()
                 mine.retire()
                 yield mine.sync

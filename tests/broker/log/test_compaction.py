@@ -367,6 +367,30 @@ def test_a_log_that_moved_on_is_left_alone(move: str) -> None:
     assert log.broken is None
 
 
+def test_what_waits_for_its_removal_takes_nothing_along_that_has_its_name_by_now() -> None:
+    """Compacted a second time: the time of the first file of that name is up while the second is still read."""
+    config = replace(CONFIG, file_delete_delay_ms=1000)
+    _, log = new_log(config=config)
+    for now in (NOW, NOW + 900):
+        for value in (b"1", b"2"):
+            log.append(make_batch([Rec(b"k", value, NOW)]), leader_epoch=0, now_ms=NOW)
+            log.roll(NOW)
+        cleaning = Cleaning.begin(
+            log, now_ms=now, first_dirty_offset=0, stable_offset=log.end_offset, key_map_bytes=1 << 20
+        )
+        assert cleaning is not None
+        while cleaning.step():
+            pass
+        for work in cleaning.finish(log, now):
+            work()
+            if log.segments[0].suffix:  # Renamed, and in use until the next step.
+                purge = log.purge_work(NOW + 1500)
+                if now != NOW and purge is not None:
+                    purge()
+            assert contents(log)[-1][1:] == (b"k", b"2")
+    assert [value for _, _, value in contents(log)] == [b"2"]
+
+
 def test_a_cut_under_the_cleaner_is_no_damage() -> None:
     _, log = new_log()
     put(log, ("a", "1"))
