@@ -31,7 +31,8 @@ async def explain(address: str, fallback: str) -> str:
     except ConnectionRefusedError:
         return f"Nothing listens at {address}. Is the broker running? (`ottla up` starts a local one.)"
     except OSError as error:
-        return f"{address} cannot be reached ({error}). Check the host name and the network."
+        why = str(error) or "no answer in time"  # a TimeoutError has no words of its own
+        return f"{address} cannot be reached ({why}). Check the host name and the network."
     if answer[4:8] == struct.pack(">i", _CORRELATION):
         return (
             f"{address} speaks the Kafka protocol, but Ottla's own client speaks gRPC: "

@@ -47,4 +47,4 @@ def _last_line(message: str | None) -> str:
 
 def _sentence(reason: str, message: str | None) -> str:
     text = f"{reason}: {message}" if message else reason
-    return text if text.endswith(".") else f"{text}."
+    return text if text.endswith((".", "?", "!")) else f"{text}."

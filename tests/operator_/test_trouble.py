@@ -41,6 +41,7 @@ def waiting(
             waiting("CrashLoopBackOff", ended=2, wrote='{"event":"x"}\nottla-broker: num.partitions is no number.\n'),
             "CrashLoopBackOff: ottla-broker: num.partitions is no number.",
         ),
+        (waiting("CrashLoopBackOff", ended=2, wrote="did you mean x?"), "CrashLoopBackOff: did you mean x?"),
         (waiting("CrashLoopBackOff", ended=1, wrote=" \n"), "CrashLoopBackOff: the last one ended with code 1."),
     ],
 )  # fmt: skip
