@@ -178,20 +178,20 @@ class Cluster:
             answer = await self.call("Metadata", request, timeout_s=left_s, patient=patient)
             errors = await self._learn(answer)
             if doubtful and before == [self.topics.get(topic) for topic in topics]:
-                other = await self._second_opinion(request)
+                other = await self.second_opinion("Metadata", request)
                 return errors if other is None else await self._learn(other)
             return errors
         finally:
             self._refreshing.release()
 
-    async def _second_opinion(self, request: pb.MetadataRequest) -> pb.MetadataResponse | None:
+    async def second_opinion(self, method: str, request: Any) -> Any | None:
+        """What another broker says than the one that answered last; None if there is none that answers soon."""
         others = [address for address in self._addresses.values() if address != self._preferred]
         if not others:
             return None
         broker = self._connections.broker(others[self._chance.below(len(others))])
         try:
-            answer: pb.MetadataResponse = await self.call_at(broker, "Metadata", request, _SECOND_OPINION_S)
-            return answer
+            return await self.call_at(broker, method, request, _SECOND_OPINION_S)
         except (ClientError, RequestError):
             return None
 

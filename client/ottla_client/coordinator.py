@@ -32,6 +32,8 @@ class Coordinator:
         self._clock = clock
         self.group = group
         self._broker: Broker | None = None
+        #: The last one that was none any more, or did not answer.
+        self._left: Broker | None = None
 
     async def call(
         self,
@@ -81,7 +83,15 @@ class Coordinator:
 
     async def _find(self, timeout_s: float) -> Broker:
         request = pb.FindCoordinatorRequest(groups=[self.group])
-        answer = await self._cluster.call("FindCoordinator", request, timeout_s=timeout_s)
+        found = self._named(await self._cluster.call("FindCoordinator", request, timeout_s=timeout_s))
+        if found is self._left:
+            # Who says so may be cut off from the cluster, and tell what was.
+            answer = await self._cluster.second_opinion("FindCoordinator", request)
+            if answer is not None:
+                found = self._named(answer)
+        return found
+
+    def _named(self, answer: pb.FindCoordinatorResponse) -> Broker:
         found = answer.coordinators[0] if answer.coordinators else pb.GroupCoordinator()
         if found.HasField("error"):
             raise told(found.error)
@@ -91,7 +101,7 @@ class Coordinator:
 
     def _forget(self, broker: Broker) -> None:
         if self._broker is broker:
-            self._broker = None
+            self._broker, self._left = None, broker
 
 
 def refusal(answer: Any) -> RequestError | None:

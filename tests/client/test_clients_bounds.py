@@ -12,7 +12,12 @@ import pytest
 
 from client.fake_services import FakeCluster
 from ottla_client import Admin, Consumer, Producer, TopicPartition, sync
+from ottla_client.coordinator import Coordinator
 from ottla_client.errors import CannotConnect, ClientClosed, RequestTimedOut
+from ottla_core.errors import NotCoordinator
+from ottla_core.pb import broker_pb2 as pb
+from ottla_core.pb import groups_pb2 as groups_pb
+from ottla_core.real.clock import RealClock
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -60,6 +65,35 @@ async def test_a_broker_that_is_cut_off_and_tells_what_was_does_not_keep_clients
             producer._cluster._preferred = cluster.brokers[0].address
             await producer._cluster.refresh(["t"], timeout_s=5)
             assert producer._cluster.leader(T0) == 1
+
+
+async def test_a_coordinator_that_is_none_any_more_is_not_found_again_and_again() -> None:
+    """As long as another broker knows better than the one that is asked first."""
+
+    brokers = {"old": "the old one", "new": "the new one"}
+
+    class TwoBrokers:
+        def broker_at(self, info: pb.BrokerInfo) -> str:
+            return brokers[info.host]
+
+        async def call(self, method: str, request: object, *, timeout_s: float) -> object:
+            return self.named("old")
+
+        async def second_opinion(self, method: str, request: object) -> object:
+            return self.named("new")
+
+        async def call_at(self, broker: str, method: str, request: object, timeout_s: float) -> object:
+            if broker == brokers["old"]:
+                raise NotCoordinator()
+            return groups_pb.GroupHeartbeatResponse()
+
+        def named(self, host: str) -> groups_pb.FindCoordinatorResponse:
+            found = groups_pb.GroupCoordinator(broker=pb.BrokerInfo(host=host, port=1))
+            return groups_pb.FindCoordinatorResponse(coordinators=[found])
+
+    coordinator = Coordinator(TwoBrokers(), RealClock(), "g")  # type: ignore[arg-type]
+    async with asyncio.timeout(10):
+        await coordinator.ask("Heartbeat", groups_pb.GroupHeartbeatRequest(), 5)
 
 
 async def test_an_iteration_ends_when_the_consumer_is_stopped(cluster: FakeCluster) -> None:
