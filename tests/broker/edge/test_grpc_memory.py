@@ -9,9 +9,13 @@ from typing import Any
 
 from grpc import aio
 
+from ottla_broker.config import GrpcEdgeConfig
 from ottla_broker.edge.grpc import share as share_module
 from ottla_broker.edge.grpc import turns as turns_module
 from ottla_broker.edge.grpc.answered_stream import AnsweredStream
+from ottla_broker.edge.grpc.log_service import LogService
+from ottla_broker.edge.grpc.probe import SilentProbe
+from ottla_broker.edge.grpc.refusal import Refusals
 from ottla_broker.edge.grpc.share import WORTH_COUNTING_BYTES, Share
 from ottla_broker.edge.grpc.turns import Turns
 from ottla_broker.edge.memory import Memory
@@ -216,3 +220,19 @@ async def test_a_stream_that_breaks_gives_its_place_or_its_place_in_line_back() 
     calls[2].send()
     await asyncio.wait_for(tasks[2], 5)
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_peer_that_goes_while_it_is_answered_is_nobodys_fault(caplog: Any) -> None:
+    class Gone(FakeCall):
+        async def write(self, answer: int) -> None:
+            raise aio.InternalError("Failed 'execute_batch': (<grpc._cython...>, 1)")
+
+    memory, call = Memory(limit=LARGE), Gone(LARGE, 100)
+    service = LogService(None, GrpcEdgeConfig(), SilentProbe(), Refusals(), memory)  # type: ignore[arg-type]
+    call.send()
+    weigh = {"weigh": lambda size: size, "weigh_answer": lambda size: size}
+    stream: AnsweredStream[int, int] = AnsweredStream(
+        call, lambda size: size, unanswered_max=4, share=Share(memory), **weigh
+    )
+    await service._serve("fetch", stream, call)  # The fake has no abort(): nobody is left to be told.
+    assert memory.used == 0 and not caplog.records

@@ -33,6 +33,10 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 
+class PeerGone(Exception):
+    """The stream was over when an answer was to be written. Nobody is left to tell, and nothing is wrong here."""
+
+
 class AnsweredStream(Generic[Q, A]):
     def __init__(
         self,
@@ -70,7 +74,7 @@ class AnsweredStream(Generic[Q, A]):
         self._reading = False
 
     async def run(self) -> None:
-        """Serve until the peer ends the stream, it breaks (cancels us), or `stop()`."""
+        """Serve until the peer ends the stream, it breaks (cancels us, or PeerGone), or `stop()`."""
         try:
             async with asyncio.TaskGroup() as group:
                 self._reader = group.create_task(self._read())
@@ -168,12 +172,19 @@ class AnsweredStream(Generic[Q, A]):
     async def _send(self, answer: A) -> None:
         size = 0 if self._weigh_answer is None else self._weigh_answer(answer)
         if size < WORTH_COUNTING_BYTES:
-            await self._context.write(answer)
+            await self._write_one(answer)
             return
         with self._share.unsent(size):
             # Memory that others wait for: who does not take it in time has to ask again.
             try:
                 async with asyncio.timeout(STALL_S):
-                    await self._context.write(answer)
+                    await self._write_one(answer)
             except TimeoutError:
                 raise RequestTimedOut(f"{size} bytes of answer were not taken for {STALL_S:.0f} s.") from None
+
+    async def _write_one(self, answer: A) -> None:
+        try:
+            await self._context.write(answer)
+        except aio.InternalError:
+            # All that gRPC says when the call has ended while it was writing; if that cancels us, it does so later.
+            raise PeerGone from None

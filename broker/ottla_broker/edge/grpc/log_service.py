@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from ottla_broker.config import GrpcEdgeConfig
-from ottla_broker.edge.grpc.answered_stream import AnsweredStream
+from ottla_broker.edge.grpc.answered_stream import AnsweredStream, PeerGone
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.refusal import Refusals, abort, guarded
 from ottla_broker.edge.grpc.share import Share
@@ -133,6 +133,8 @@ class LogService:
         refusal: RequestError | None = None
         try:
             await stream.run()
+        except* PeerGone:
+            pass
         except* RequestError as group:
             # A message that its deserializer would not touch: nothing after it can be trusted to line up.
             refusal = next(error for error in _leaves(group) if isinstance(error, RequestError))
