@@ -230,9 +230,8 @@ class PartitionHost:
         try:
             self._dirs.sync_created()
         except OSError as error:
-            _log.error(
-                "a log folder cannot be synced", error=str(error)
-            )  # It is offline now, with all in it.
+            # It is offline now, with all in it.
+            _log.error("a log folder cannot be synced", error=str(error))
 
     def _apply_state(self, partition: Partition, state: PartitionImage) -> None:
         if state.revision < partition.image.revision:
