@@ -16,6 +16,8 @@ TESTING := $(RUNTIME) $(JAVA) $(LOAD) kcat:kcat mvn:maven prometheus:prometheus
 UNITS := not integration and not java
 # Tests that start no processes run on all cores; who is done early takes over from the others.
 PARALLEL := -n auto --dist worksteal
+# For the quick run two for each core, because half of their time tests wait: 46 s instead of 70 on two cores.
+CROWDED := -n $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN)))) --dist worksteal
 
 .PHONY: help
 help: ## list the targets
@@ -57,7 +59,7 @@ static:
 # worlds: `make test` has all of it.
 .PHONY: quick
 quick:
-	$(bin)/pytest $(PARALLEL) --hypothesis-profile=quick -m "$(UNITS)" --ignore=tests/sim tests
+	$(bin)/pytest $(CROWDED) --hypothesis-profile=quick -m "$(UNITS)" --ignore=tests/sim tests
 
 .PHONY: format
 format: ## let ruff mend what it can
