@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ottla_cli.broker_settings import pairs_of, read_broker_settings
 from ottla_cli.connecting import run
 from ottla_cli.failure import Failure
 from ottla_cli.quantities import plural
@@ -26,13 +27,15 @@ _QUESTION = "Give up what was decided since the backup, and go on from it? All b
 
 def recover(data: str | None, config: str | None, pairs: Sequence[str], *, yes: bool, as_json: bool) -> None:
     if data is not None and not os.path.isdir(os.path.join(data, "etcd")):
-        raise Failure(f"There is no etcd of a local cluster in {data}; it was made by: ottla up --data DIR")
-    settings = dict(pair.partition("=")[::2] for pair in pairs)
+        raise Failure(
+            f"There is no etcd of a local cluster in {data}; give the folder of `ottla up --data DIR`."
+        )
+    settings = pairs_of(pairs)
     confirm(_QUESTION, yes=yes)
     with _endpoint(data) as endpoint:
         if endpoint is not None:
             settings["etcd.endpoints"] = endpoint
-        done = run(_recover(_broker_config(config, settings)))
+        done = run(_recover(read_broker_settings(config, settings).config))
     if as_json:
         print_json(done._asdict())
         return
@@ -59,21 +62,6 @@ def _endpoint(data: str | None) -> Iterator[str | None]:
         cluster.stop()
 
 
-def _broker_config(path: str | None, settings: dict[str, str]) -> BrokerConfig:
-    try:
-        from ottla_broker.__main__ import read_settings
-        from ottla_broker.setting import ConfigError
-    except ImportError as missing:
-        raise Failure(
-            f"This speaks to etcd with the broker's code, which is not installed ({missing.name} is missing): "
-            "pip install 'ottla[broker]'."
-        ) from None
-    try:
-        return read_settings(path, settings, os.environ).config
-    except ConfigError as refused:
-        raise Failure(str(refused), exit_code=2) from None
-
-
 async def _recover(config: BrokerConfig) -> Recovered:
     from ottla_broker.controller.keys import BadValue
     from ottla_broker.controller.recovery import CannotRecover, recover
@@ -92,7 +80,8 @@ async def _recover(config: BrokerConfig) -> Recovered:
         raise Failure(str(refused)) from None
     except StoreError as failed:
         where = ", ".join(str(address) for address in config.etcd.endpoints)
-        raise Failure(f"etcd at {where} failed: {failed} Mend that, and run this again.") from None
+        reason = str(failed).rstrip(".")
+        raise Failure(f"etcd at {where} failed ({reason}); mend that, and run this again.") from None
     finally:
         await store.close()
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 import typer
 
 from ottla_cli import screen
-from ottla_cli.failure import Failure
+from ottla_cli.broker_settings import pairs_of, read_broker_settings
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -43,19 +42,10 @@ def show(
     $ ottla config show --config broker.properties --changed
     $ OTTLA_NUM_PARTITIONS=3 ottla config show num.partitions
     """
-    try:
-        from ottla_broker.__main__ import read_settings
-        from ottla_broker.config import SETTINGS
-        from ottla_broker.setting import ConfigError
-        from ottla_broker.topic_config import definitions
-    except ImportError:
-        raise Failure("Broker settings need the broker: pip install 'ottla[broker]'.") from None
+    resolved = read_broker_settings(config, pairs_of(set_))
+    from ottla_broker.config import SETTINGS
+    from ottla_broker.topic_config import definitions
 
-    flags = dict(pair.partition("=")[::2] for pair in set_ or [])
-    try:
-        resolved = read_settings(config, flags, os.environ)
-    except ConfigError as refused:
-        raise Failure(str(refused), exit_code=2) from None
     docs = {synonym.name: made.documentation for made in definitions() for synonym in made.synonyms}
     docs.update((name, made.doc) for name, made in SETTINGS.items())
     rows = [

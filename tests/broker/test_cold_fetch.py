@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from broker.one_partition import TP, World
+from broker.one_thread import Thread
 from ottla_broker.config import LogDirsConfig
 from ottla_broker.log.segment import Rescan, Segment
 from ottla_broker.partition.housekeeping import Housekeeping
@@ -19,21 +20,6 @@ from ottla_broker.service.records import RecordService
 from ottla_core.errors import CorruptMessage
 from ottla_core.records.batch import header_at
 from sim.disk import SimFile
-
-T = TypeVar("T")
-
-
-class Thread:
-    """Work that blocks, done at once; knows whether it is being done."""
-
-    busy = False
-
-    async def run(self, work: Callable[[], T]) -> T:
-        self.busy = True
-        try:
-            return work()
-        finally:
-            self.busy = False
 
 
 class Reader:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from broker.one_thread import Thread
 from broker.replication.cluster import NOW_MS, TOPIC_ID, Cluster, cluster
 from ottla_broker.replication import follow_stream
 from ottla_broker.replication import follow_wire as wire
@@ -137,19 +138,6 @@ async def test_a_read_that_fails_is_tried_again_after_a_pause(
         assert 1 <= thread.attempts <= 3
         thread.is_mended = True
         assert await follower.lengths() == [1]
-
-
-class Thread:
-    """Work that blocks, done at once; knows whether it is being done."""
-
-    busy = False
-
-    async def run(self, work: Callable[[], T]) -> T:
-        self.busy = True
-        try:
-            return work()
-        finally:
-            self.busy = False
 
 
 async def test_indexes_of_what_is_copied_late_are_read_by_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
