@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla_broker.controller.image import INTERNAL_TOPICS
-from ottla_broker.group.coordinator import OFFSETS_TOPIC
 from ottla_broker.partition.partition import ACKS_ALL
 from ottla_broker.requests import (
     EARLIEST_TIMESTAMP,
@@ -25,6 +24,7 @@ from ottla_broker.requests import (
     FoundOffset,
     NewTopic,
 )
+from ottla_broker.service.groups import OFFSETS_TOPIC
 from ottla_core.errors import InvalidProducerEpoch, OffsetOutOfRange, OutOfOrderSequenceNumber, RequestError
 from ottla_core.ids import TopicPartition
 from sim.batches import Rec, make_batch, read_batches

@@ -1,18 +1,21 @@
-"""One shard at work: its partition, what it has written and not yet committed, and who waits for that. [S]
+"""One shard at work: its partition, its uncommitted appends, and the replies and effects that wait for them. [S]
 
-Replies are parked behind numbered appends. Append n is committed when its last record is; then everything parked
-behind n goes out. A reply that came with no records is parked behind the last append there is, because what it says
-may rest on it (`shard`, C3).
+Replies and effects are parked behind numbered appends. Append n is committed when its last record is; then everything
+parked behind n goes out. A reply that came with no records is parked behind the last append, because what it says may
+rest on it (`shard`, C3). A commit that takes too long refuses the replies; the effects stay parked until it is done.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from ottla_broker.coordination.shard import Decision, Shard, StateRecord, Ticket
+from ottla_broker.controller.image import ClusterImage
+from ottla_broker.coordination.batching import batches_of
+from ottla_broker.coordination.effects import EffectQueue
+from ottla_broker.coordination.shard import Decision, Entry, Shard, Ticket, replay_entry
 from ottla_broker.partition.partition import ACKS_ALL, Partition
 from ottla_broker.requests import Appended, Maybe
 from ottla_core.errors import (
@@ -23,10 +26,7 @@ from ottla_core.errors import (
     RequestTimedOut,
 )
 from ottla_core.ports.clock import Clock
-from ottla_core.records.codec import BatchBuilder
 
-#: Records of several requests share a batch up to this size; followers and readers take them as one.
-_BATCH_BYTES = 256 * 1024
 #: Requests that wait in one shard: joins and syncs of its groups, and replies to be committed.
 _WAITING_MAX = 20_000
 #: While too few replicas are in sync, the commit is looked at again after so long.
@@ -38,6 +38,11 @@ class _Parked(NamedTuple):
     after: int
     ticket: Ticket
     reply: Any
+
+
+class _ParkedEffect(NamedTuple):
+    after: int
+    effect: Any
 
 
 class _Gate(NamedTuple):
@@ -54,6 +59,7 @@ class Hosted:
         clock: Clock,
         commit_timeout_s: float,
         on_failed: Callable[[Hosted, RequestError], None],
+        run_effect: Callable[[Hosted, Any], Awaitable[None]],
     ) -> None:
         self.index = index
         self.partition = partition
@@ -63,6 +69,8 @@ class Hosted:
         self.shard = shard
         #: Whether it has been loaded and may answer.
         self.ready = False
+        #: The last cluster image that the shard has decided about.
+        self.image: ClusterImage | None = None
         self.loading: asyncio.Task[None] | None = None
         self._clock = clock
         self._commit_timeout_s = commit_timeout_s
@@ -73,11 +81,13 @@ class Hosted:
         self._instant: dict[Ticket, Any] = {}
         self._tickets = 0
         #: Decided and replayed, not appended yet; they become append number `_appends + 1`.
-        self._unwritten: list[StateRecord] = []
+        self._unwritten: list[Entry] = []
         self._appends = 0
         #: Appended, not known to be committed, in order.
         self._gates: deque[_Gate] = deque()
         self._parked: deque[_Parked] = deque()
+        self._parked_effects: deque[_ParkedEffect] = deque()
+        self.effects = EffectQueue(lambda effect: run_effect(self, effect))
         self._commits: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------------ requests
@@ -119,19 +129,22 @@ class Hosted:
         return future
 
     def carry_out(self, decision: Decision) -> None:
-        """Replay and append the records, send the replies after them."""
+        """Replay and append the entries; send the replies and begin the effects once they are committed."""
         if decision.records:
-            for record in decision.records:
-                self.shard.replay(record)
+            for entry in decision.records:
+                replay_entry(self.shard, entry)
             if not self._unwritten:
                 asyncio.get_running_loop().call_soon(self._write)
             self._unwritten += decision.records
         if self._unwritten or self._gates:
             after = self._appends + 1 if self._unwritten else self._appends
             self._parked.extend(_Parked(after, ticket, reply) for ticket, reply in decision.replies)
+            self._parked_effects.extend(_ParkedEffect(after, effect) for effect in decision.effects)
         else:
             for ticket, reply in decision.replies:
                 self._send(ticket, reply)
+            for effect in decision.effects:
+                self.effects.add(effect)
 
     def _send(self, ticket: Ticket, reply: Any) -> None:
         if ticket not in self._waiting:
@@ -150,7 +163,7 @@ class Hosted:
             return
         self._appends += 1
         try:
-            for batch in _batches(records, self._clock.wall_ms()):
+            for batch in batches_of(records, self._clock.wall_ms()):
                 now_ms = self._clock.wall_ms()
                 appended = self.partition.append(batch, ACKS_ALL, now_ms, internal=True)
                 self._gates.append(_Gate(self._appends, appended))
@@ -200,6 +213,8 @@ class Hosted:
         while self._parked and self._parked[0].after <= passed:
             parked = self._parked.popleft()
             self._send(parked.ticket, parked.reply)
+        while self._parked_effects and self._parked_effects[0].after <= passed:
+            self.effects.add(self._parked_effects.popleft().effect)
 
     def _refuse_parked(self) -> None:
         error = CoordinatorNotAvailable("What was decided is written, but not committed in time; ask again.")
@@ -218,27 +233,19 @@ class Hosted:
         self.loading = self._commits = None
         self._unwritten, self._gates = [], deque()
         self._parked.clear()
+        self._parked_effects.clear()
+        self.effects.close()
         for ticket in list(self._waiting):
             self._send(ticket, error)
 
 
 def surface(task: asyncio.Task[None]) -> None:
-    """Tell the loop at once what a task raised, not when the task is forgotten: a broken promise ends the broker."""
+    """Raise a task's error in the loop at once, not when the task is collected: a broken invariant stops the broker."""
     if not task.cancelled() and (error := task.exception()) is not None:
         raise error
 
 
 def _looked_at(wait: asyncio.Future[None]) -> None:
-    """A wait that nobody awaits any more, because the shard has ended, may fail without a word."""
+    """Mark the exception as retrieved; the shard that waited may have ended."""
     if not wait.cancelled():
         wait.exception()
-
-
-def _batches(records: list[StateRecord], now_ms: int) -> Iterator[bytearray]:
-    builder = BatchBuilder(_BATCH_BYTES)
-    for record in records:
-        if not builder.append(now_ms, record.key, record.value):
-            yield builder.build()
-            builder = BatchBuilder(_BATCH_BYTES)
-            builder.append(now_ms, record.key, record.value)
-    yield builder.build()

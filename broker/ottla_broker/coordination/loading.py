@@ -1,28 +1,26 @@
 """Replaying a partition of an internal topic into a new shard. [S]
 
-Reads up to the end that the log had when the leadership began (design rule 20), in pieces, with a breath between them:
-a shard with a hundred thousand keys takes a good part of a second, and other clients do not wait for it.
+Reads up to the end that the log had when the leadership began (design rule 20), in pieces, and yields the loop between
+them: a shard with a hundred thousand keys takes a good part of a second, and other clients do not wait for it.
 """
 
 from __future__ import annotations
 
 import structlog
 
-from ottla_broker.coordination.shard import Shard, StateRecord
+from ottla_broker.coordination.batching import entries_in
+from ottla_broker.coordination.shard import Shard, replay_entry
 from ottla_broker.log.reading import COLD_LOOKS_MAX, Extent, NotLoaded, warm
 from ottla_broker.partition.partition import Partition
 from ottla_core.errors import CorruptMessage, OffsetOutOfRange
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.offload import Offload
 from ottla_core.records.batch import complete_batches, verify
-from ottla_core.records.codec import records_of
 
 _log = structlog.get_logger("ottla.coordinators")
 
 #: About two thousand records: some ten milliseconds of replay before others get their turn.
 _PIECE_BYTES = 256 * 1024
-#: Uncompressed records of one batch. Ours are smaller; a client's compressed one is refused at the edge.
-_BATCH_BYTES_MAX = 16 * 1024 * 1024
 
 
 async def replay_log(
@@ -66,11 +64,9 @@ def _replay_piece(data: bytes, offset: int, shard: Shard) -> tuple[int, int]:
             continue
         if not verify(data, position, header):
             raise CorruptMessage(f"The CRC of the batch at offset {header.base_offset} is wrong.")
-        if not header.is_control:
-            for record in records_of(data, position, header, limit_bytes=_BATCH_BYTES_MAX):
-                if record.offset >= offset and record.key is not None:
-                    shard.replay(StateRecord(record.key, record.value))
-                    count += 1
+        for entry in entries_in(data, position, header, offset):
+            replay_entry(shard, entry)
+            count += 1
         offset = header.next_offset
     return offset, count
 

@@ -1,33 +1,37 @@
-"""Runs the shards of one internal topic: loads them, appends what they decide, lets replies out when committed. [S]
+"""Runs the shards of one internal topic: loads them, appends what they decide, sends replies once committed. [S]
 
-One shard per partition of the topic that this broker leads. A shard comes with the leadership and goes with it (design
-rule 20): its state is replayed from the log up to the end found at the election, it answers
-COORDINATOR_LOAD_IN_PROGRESS until that is done and committed, and when the leadership ends everybody who waits gets
-NOT_COORDINATOR; nothing is completed by a later epoch's high watermark.
+One shard per partition of the topic that this broker leads. A shard lives as long as the leadership (design rule 20):
+its state is replayed from the log up to the end found at the election, it answers COORDINATOR_LOAD_IN_PROGRESS until
+that is done and committed, and when the leadership ends all waiting requests get NOT_COORDINATOR; a later epoch's high
+watermark completes nothing.
 
-The way of a request: `ask` -> `Shard.handle` -> records are replayed at once, and appended together with those of other
-requests of the same turn of the loop -> when they are committed, the replies go out, in order. What happens if an
-append fails although it was possible a moment ago: the shard has replayed what the log does not hold, so it is dropped
-and loaded again.
+The path of a request: `ask` -> `Shard.handle` -> records are replayed at once, and appended together with those of
+other requests of the same loop turn -> when they are committed, the replies go out in order and the effects begin. If
+an append fails although it was possible a moment ago, the shard has replayed what the log does not hold, so it is
+dropped and loaded again.
 
-One timer of the loop serves the deadlines of all shards.
+Effects run through `perform`, which returns the request that tells the shard the outcome. A new cluster image goes to
+every shard that is ready, and again later if its decision could not be written now. One timer of the loop serves the
+deadlines of all shards.
 
-A bug costs the shard that met it. A broken promise is given to the loop, whose handler ends the broker (`process.py`).
+A bug costs the shard that met it. An invariant violation goes to the loop's handler, which stops the broker
+(`process.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Protocol
 
 import structlog
 
 from ottla_broker.controller.image import ClusterImage
 from ottla_broker.coordination.hosted import Hosted, surface
 from ottla_broker.coordination.loading import replay_log
-from ottla_broker.coordination.shard import Decision, Now, Shard
-from ottla_broker.metrics import GroupsProbe
+from ottla_broker.coordination.metadata_change import MetadataChange
+from ottla_broker.coordination.shard import NO_TICKET, Decision, Now, Shard, Ticket
+from ottla_broker.metrics import Histogram
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.partition import Partition
 from ottla_broker.requests import Maybe
@@ -48,10 +52,20 @@ _log = structlog.get_logger("ottla.coordinators")
 _LOADING_MAX = 4
 #: After a failed load (a damaged log, a disk that is away) the next attempt waits so long.
 _RELOAD_PAUSE_S = 2.0
-#: While the log cannot be written, timers are looked at again after so long.
-_TIMER_RETRY_MS = 500
+#: While the log cannot be written, timers and new images are tried again after so long.
+_RETRY_MS = 500
 #: How long a loaded shard waits at most before it looks again whether it is committed.
 _COMMITTED_CHECK_S = 1.0
+
+
+class RuntimeProbe(Protocol):
+    """What the runtime measures, whatever its shards coordinate."""
+
+    load_seconds: Histogram
+
+
+async def _no_effects(effect: Any) -> Any:
+    raise InvariantViolation(f"a shard without effects decided on {effect!r}")
 
 
 class Runtime:
@@ -61,13 +75,13 @@ class Runtime:
         host: PartitionHost,
         clock: Clock,
         offload: Offload,
-        probe: GroupsProbe,
+        probe: RuntimeProbe,
         make_shard: Callable[[], Shard],
         *,
         commit_timeout_s: float,
-        on_ready: Callable[[int], None] = lambda index: None,
+        perform: Callable[[Any], Awaitable[Any]] = _no_effects,
     ) -> None:
-        """`on_ready` is told of each partition whose shard has been loaded."""
+        """`perform` carries out one effect and returns the request with its outcome, or None if there is none."""
         self.topic = topic
         self._host = host
         self._clock = clock
@@ -75,7 +89,9 @@ class Runtime:
         self._probe = probe
         self._make_shard = make_shard
         self._commit_timeout_s = commit_timeout_s
-        self._on_ready = on_ready
+        self._perform = perform
+        #: The newest cluster image; shards are given it when they are ready.
+        self._image: ClusterImage | None = None
         self._hosted: dict[int, Hosted] = {}
         self._loading = asyncio.Semaphore(_LOADING_MAX)
         self._timer: asyncio.TimerHandle | None = None
@@ -85,13 +101,17 @@ class Runtime:
     # ------------------------------------------------------------------ following leaderships
 
     def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Called after the partitions have followed the image: take up and drop shards to match."""
+        """Called after the partitions have followed the image: take up and drop shards, and show it to the others."""
         topic = new.topics.get(self.topic)
-        if old.topics.get(self.topic) is topic:
-            return
-        count = 0 if topic is None else len(topic.partitions)
-        for index in range(max(count, max(self._hosted, default=-1) + 1)):
-            self._follow(index)
+        self._image = new
+        if old.topics.get(self.topic) is not topic:
+            count = 0 if topic is None else len(topic.partitions)
+            for index in range(max(count, max(self._hosted, default=-1) + 1)):
+                self._follow(index)
+        change = MetadataChange(old, new)
+        for hosted in list(self._hosted.values()):
+            if hosted.ready:
+                self._show_image(hosted, change if hosted.image is old else None)
 
     def _follow(self, index: int) -> Hosted | None:
         """The shard of a partition as its leadership stands now; a new one begins to load."""
@@ -103,7 +123,15 @@ class Runtime:
             self._drop(hosted, NotCoordinator())
         if partition is None:
             return None
-        hosted = Hosted(index, partition, self._make_shard(), self._clock, self._commit_timeout_s, self._fail)
+        hosted = Hosted(
+            index,
+            partition,
+            self._make_shard(),
+            self._clock,
+            self._commit_timeout_s,
+            self._fail,
+            self._run_effect,
+        )
         self._hosted[index] = hosted
         if partition.log.start_offset == hosted.end_offset <= partition.high_watermark:
             # Nothing to load, as in all partitions of a new topic: whoever asks first is not sent away.
@@ -173,7 +201,7 @@ class Runtime:
     def _take_up(self, hosted: Hosted) -> None:
         hosted.ready = True
         self._carry_out(hosted, hosted.shard.loaded(self._now()))
-        self._on_ready(hosted.index)
+        self._show_image(hosted)
 
     async def _until_committed(self, hosted: Hosted) -> None:
         partition = hosted.partition
@@ -202,7 +230,7 @@ class Runtime:
     def ask(self, index: int, request: Any) -> Maybe[Any]:
         """The shard's reply, or an awaitable of it. RequestError when it is refused at once.
 
-        What is awaited gives the reply or the refusal as a value: who waits no longer leaves no exception behind.
+        The awaitable gives the reply or the refusal as a value, so that an abandoned one leaves no exception behind.
         """
         hosted = self._follow(index)
         if hosted is None:
@@ -211,6 +239,10 @@ class Runtime:
             raise CoordinatorLoadInProgress()
         hosted.check_work(writes=request.writes)
         ticket = hosted.take_ticket()
+        self._decide(hosted, request, ticket)
+        return hosted.answer(ticket)
+
+    def _decide(self, hosted: Hosted, request: Any, ticket: Ticket) -> None:
         try:
             decision = hosted.shard.handle(request, ticket, self._now())
         except RequestError:
@@ -221,7 +253,6 @@ class Runtime:
             self._fail(hosted, CoordinatorNotAvailable("The coordinator met an unexpected error."))
             raise
         self._carry_out(hosted, decision)
-        return hosted.answer(ticket)
 
     def ready(self) -> Iterator[tuple[int, Shard]]:
         """All shards that can answer, for looking at them."""
@@ -237,13 +268,60 @@ class Runtime:
     def _carry_out(self, hosted: Hosted, decision: Decision) -> None:
         hosted.carry_out(decision)
         next_ms = hosted.shard.timers.next_ms()
-        if next_ms is not None and (self._timer is None or next_ms < self._timer_ms):
-            self._arm(next_ms)
+        if next_ms is not None:
+            self._arm_by(next_ms)
+
+    # ------------------------------------------------------------------ images and effects
+
+    def _show_image(self, hosted: Hosted, change: MetadataChange | None = None) -> None:
+        """Let a shard decide about the newest image; later, if nothing can be written now."""
+        image = self._image
+        if image is None or hosted.image is image or self._follow(hosted.index) is not hosted:
+            return
+        try:
+            hosted.check_work(writes=True)
+        except RequestError:
+            self._arm_by(self._now().monotonic_ms + _RETRY_MS)
+            return
+        change = change or MetadataChange(hosted.image, image)
+        hosted.image = image
+        try:
+            self._carry_out(hosted, hosted.shard.on_metadata(change, self._now()))
+        except InvariantViolation:
+            raise  # As in `_load`.
+        except Exception:  # As in `ask`; and the other shards must see the image, too.
+            _log.exception("a coordinator failed on a new image", partition=str(hosted.partition.tp))
+            self._fail(hosted, CoordinatorNotAvailable("The coordinator met an unexpected error."))
+
+    async def _run_effect(self, hosted: Hosted, effect: Any) -> None:
+        try:
+            outcome = await self._perform(effect)
+        except InvariantViolation:
+            raise
+        except Exception as error:  # Loading the shard again decides on its effects again.
+            _log.exception("an effect failed unexpectedly", partition=str(hosted.partition.tp))
+            self._fail(hosted, CoordinatorNotAvailable(f"An effect failed: {error!r}"))
+            return
+        while outcome is not None and self._hosted.get(hosted.index) is hosted:
+            try:
+                hosted.check_work(writes=True)
+            except RequestError:
+                await self._clock.sleep(_RETRY_MS / 1000)
+                continue
+            try:
+                self._decide(hosted, outcome, NO_TICKET)
+            except RequestError as error:
+                _log.error("an outcome was refused", partition=str(hosted.partition.tp), reason=str(error))
+            return
 
     # ------------------------------------------------------------------ time
 
     def _now(self) -> Now:
         return Now(self._clock.wall_ms(), int(self._clock.monotonic() * 1000))
+
+    def _arm_by(self, at_ms: int) -> None:
+        if self._timer is None or at_ms < self._timer_ms:
+            self._arm(at_ms)
 
     def _arm(self, at_ms: int) -> None:
         if self._timer is not None:
@@ -259,13 +337,14 @@ class Runtime:
         for hosted in list(self._hosted.values()):
             if not hosted.ready:
                 continue
+            self._show_image(hosted)
             next_ms = hosted.shard.timers.next_ms()
             if next_ms is not None and next_ms <= now.monotonic_ms:
                 next_ms = self._expire(hosted, now)
             if next_ms is not None:
                 later.append(next_ms)
         if later:
-            self._arm(min(later))
+            self._arm_by(min(later))
 
     def _expire(self, hosted: Hosted, now: Now) -> int | None:
         """Let a shard act on its timers; gives when to look next."""
@@ -275,7 +354,7 @@ class Runtime:
             hosted.check_work(writes=True)
         except RequestError:
             # Members cannot be judged while nothing can be written down: nobody is expired for our trouble.
-            return now.monotonic_ms + _TIMER_RETRY_MS
+            return now.monotonic_ms + _RETRY_MS
         try:
             hosted.carry_out(hosted.shard.expire(now))
         except InvariantViolation:

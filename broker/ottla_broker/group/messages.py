@@ -210,21 +210,6 @@ class DeleteOffsetsReply:
     errors: tuple[RequestError | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetTopics:
-    """Offsets of all topics but these are to go: the others were deleted. From the broker itself."""
-
-    writes: ClassVar[bool] = True
-
-    #: Name and id of what exists.
-    existing: Mapping[str, UUID]
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetReply:
-    removed: int
-
-
 # ---------------------------------------------------------------------- looking
 
 
@@ -293,21 +278,6 @@ class DeleteReply:
     """The group and its offsets are gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewSettings:
-    """What is set for the group has changed. From the broker itself."""
-
-    writes: ClassVar[bool] = True
-
-    group: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReviewReply:
-    #: Whether a rebalance has begun, because the members are to use another assignor.
-    rebalances: bool
-
-
 Request: TypeAlias = (
     JoinGroup
     | SyncGroup
@@ -316,9 +286,7 @@ Request: TypeAlias = (
     | CommitOffsets
     | FetchOffsets
     | DeleteOffsets
-    | ForgetTopics
     | ListGroups
     | DescribeGroup
     | DeleteGroup
-    | ReviewSettings
 )

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla_broker.config import GroupsConfig
-from ottla_broker.coordination.shard import Decision, Now, StateRecord, Ticket
+from ottla_broker.coordination.metadata_change import MetadataChange
+from ottla_broker.coordination.shard import Decision, Now, StateRecord, Ticket, TransactionMarker
 from ottla_broker.coordination.timers import Timers
 from ottla_broker.group import machine
 from ottla_broker.group.fields import Undecodable
@@ -28,8 +29,6 @@ from ottla_broker.group.messages import (
     DescribeGroup,
     FetchOffsets,
     FetchReply,
-    ForgetReply,
-    ForgetTopics,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
@@ -38,12 +37,11 @@ from ottla_broker.group.messages import (
     ListedGroup,
     ListGroups,
     ListReply,
-    ReviewReply,
-    ReviewSettings,
     State,
     SyncGroup,
 )
 from ottla_broker.group.offsets import Offsets
+from ottla_broker.group.pending_offsets import PendingOffsets
 from ottla_broker.group.records import (
     GroupKey,
     OffsetKey,
@@ -86,6 +84,7 @@ class GroupShard:
         self.timers = Timers()
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
+        self.pending_offsets = PendingOffsets()
         self._machine = Machine(settings, settings_of, self.timers, probe, record_bytes_max=record_bytes_max)
         self._handlers: dict[type, Callable[[Any, Ticket, Now, Decision], None]] = {
             JoinGroup: self._join,
@@ -95,11 +94,9 @@ class GroupShard:
             CommitOffsets: self._commit,
             FetchOffsets: self._fetch,
             DeleteOffsets: self._delete_offsets,
-            ForgetTopics: self._forget_topics,
             ListGroups: self._list,
             DescribeGroup: self._describe,
             DeleteGroup: self._delete_group,
-            ReviewSettings: self._review,
         }
 
     # ------------------------------------------------------------------ the contract
@@ -122,12 +119,33 @@ class GroupShard:
         try:
             key = read_key(record.key)
             if isinstance(key, OffsetKey):
-                self._replay_offset(key, record.value)
+                value = None if record.value is None else read_offset(record.value)
+                if record.producer is None:
+                    self._replay_offset(key, value)
+                else:
+                    self.pending_offsets.put(record.producer.producer_id, key, value)
             elif isinstance(key, GroupKey):
                 self._replay_group(key, record.value)
         except Undecodable:
-            # Nothing of ours writes such a record; one that cannot be read must not cost all the others.
+            # We never write such a record; one that cannot be read must not cost all the others.
             self._probe.records_skipped += 1
+
+    def replay_marker(self, marker: TransactionMarker) -> None:
+        for key, value in self.pending_offsets.take(marker.producer.producer_id).items():
+            if marker.commits:
+                self._replay_offset(key, value)
+
+    def on_metadata(self, change: MetadataChange, now: Now) -> Decision:
+        out = Decision()
+        if change.removed_topics:
+            # Offsets go with their topics; also with those that were deleted while this partition had no leader.
+            gone = self.offsets.of_missing_topics(change.topic_ids)
+            out.records += [offset_tombstone(group, tp) for group, tp in gone]
+        for group_id in change.changed_groups:
+            group = self.groups.get(group_id)
+            if group is not None:
+                self._machine.review(group, now, out)
+        return out
 
     def loaded(self, now: Now) -> Decision:
         out = Decision()
@@ -142,12 +160,12 @@ class GroupShard:
 
     # ------------------------------------------------------------------ replay
 
-    def _replay_offset(self, key: OffsetKey, value: bytes | None) -> None:
+    def _replay_offset(self, key: OffsetKey, value: OffsetValue | None) -> None:
         if value is None:
             self.offsets.remove(key.group, key.tp)
             return
         self._group(key.group)
-        self.offsets.put(key.group, key.tp, read_offset(value))
+        self.offsets.put(key.group, key.tp, value)
 
     def _replay_group(self, key: GroupKey, value: bytes | None) -> None:
         if value is not None:
@@ -157,6 +175,7 @@ class GroupShard:
         if group is not None:
             group.state = State.DEAD
         self.offsets.remove_group(key.group)
+        self.pending_offsets.remove_group(key.group)
 
     def _group(self, group_id: str) -> Group:
         group = self.groups.get(group_id)
@@ -247,11 +266,6 @@ class GroupShard:
             errors.append(None)
         out.reply(ticket, DeleteOffsetsReply(tuple(errors)))
 
-    def _forget_topics(self, request: ForgetTopics, ticket: Ticket, now: Now, out: Decision) -> None:
-        gone = self.offsets.of_missing_topics(request.existing)
-        out.records += [offset_tombstone(group, tp) for group, tp in gone]
-        out.reply(ticket, ForgetReply(len(gone)))
-
     def _expire_offsets(self, now: Now, out: Decision) -> None:
         self.timers.set(_EXPIRE_OFFSETS, now.monotonic_ms + self._settings.offsets_check_interval_ms)
         retention_ms = self._settings.offsets_retention_minutes * 60_000
@@ -286,10 +300,6 @@ class GroupShard:
         out.records += [offset_tombstone(group.id, tp) for tp in self.offsets.of(group.id)]
         out.records.append(group_tombstone(group.id))
         out.reply(ticket, DeleteReply())
-
-    def _review(self, request: ReviewSettings, ticket: Ticket, now: Now, out: Decision) -> None:
-        group = self.groups.get(request.group)
-        out.reply(ticket, ReviewReply(group is not None and self._machine.review(group, now, out)))
 
     # ------------------------------------------------------------------ time
 

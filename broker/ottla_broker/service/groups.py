@@ -1,7 +1,7 @@
 """Consumer groups: what both edges call. Finds the coordinator, checks what is said, hands it to the group's shard. [S]
 
-A group belongs to one partition of `__consumer_offsets`, by a hash of its name; the broker that leads the partition
-coordinates the group. The topic is created when the first group asks for its coordinator.
+A group belongs to one partition of `__consumer_offsets`; the broker that leads the partition coordinates the group
+(`internal_topic`).
 
 What can be answered at once is answered without a task or an await: see `Maybe` in requests.
 """
@@ -14,13 +14,10 @@ from dataclasses import replace
 from typing import Any, TypeVar
 from uuid import UUID
 
-import structlog
-
 from ottla_broker.config import GroupsConfig
 from ottla_broker.controller.image import BrokerImage, ClusterImage
 from ottla_broker.controller.metadata import Metadata
 from ottla_broker.coordination.runtime import Runtime
-from ottla_broker.group.coordinator import OFFSETS_TOPIC, coordinator_partition
 from ottla_broker.group.messages import (
     CommitOffsets,
     CommitReply,
@@ -33,7 +30,6 @@ from ottla_broker.group.messages import (
     FetchedOffset,
     FetchOffsets,
     FetchReply,
-    ForgetTopics,
     Heartbeat,
     HeartbeatReply,
     JoinGroup,
@@ -44,7 +40,6 @@ from ottla_broker.group.messages import (
     ListGroups,
     OffsetToCommit,
     Protocol,
-    ReviewSettings,
     State,
     SyncGroup,
     SyncReply,
@@ -53,17 +48,16 @@ from ottla_broker.group.shard import GroupShard
 from ottla_broker.group_config import NO_SETTINGS, GroupSettings
 from ottla_broker.metrics import GroupsProbe
 from ottla_broker.partition.host import PartitionHost
-from ottla_broker.requests import Maybe, NewTopic
+from ottla_broker.requests import Maybe
+from ottla_broker.service.internal_topic import InternalTopic
 from ottla_broker.service.topics import TopicService
 from ottla_core.errors import (
     CoordinatorLoadInProgress,
-    CoordinatorNotAvailable,
     InvalidGroupId,
     InvalidRequest,
     InvalidSessionTimeout,
     NotCoordinator,
     RequestError,
-    TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
 from ottla_core.ids import NO_TOPIC_ID, TopicPartition
@@ -71,7 +65,7 @@ from ottla_core.ports.chance import Chance
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.offload import Offload
 
-_log = structlog.get_logger("ottla.groups")
+OFFSETS_TOPIC = "__consumer_offsets"
 
 T = TypeVar("T")
 
@@ -79,8 +73,6 @@ T = TypeVar("T")
 _TEXT_MAX = 8_000
 #: A group's record: as much as a topic takes by default, less what the batch around it needs.
 _RECORD_BYTES_MAX = 1_000_000
-_REPLICAS_WANTED = 3
-_CREATE_TIMEOUT_S = 10.0
 
 
 class GroupService:
@@ -97,14 +89,23 @@ class GroupService:
     ) -> None:
         self._config = config
         self._metadata = metadata
-        self._topics = topics
         self._chance = chance
         self._probe = probe
         #: What is set for groups, by their ids.
         self._settings: dict[str, GroupSettings] = {}
         self._group_configs: Mapping[str, Mapping[str, str]] = {}
-        #: One creation of the topic at a time.
-        self._creating = asyncio.Lock()
+        self._topic = InternalTopic(
+            OFFSETS_TOPIC,
+            metadata,
+            topics,
+            partitions=config.partitions,
+            replication_factor=config.replication_factor,
+            config={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.segment_bytes),
+            },
+        )
         self._runtime = Runtime(
             OFFSETS_TOPIC,
             host,
@@ -115,62 +116,31 @@ class GroupService:
                 config, probe, record_bytes_max=_RECORD_BYTES_MAX, settings_of=self._settings_of
             ),
             commit_timeout_s=config.commit_timeout_ms / 1000,
-            on_ready=self._forget_topics,
         )
 
     # ------------------------------------------------------------------ life
 
     def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
         """Called after the partitions have followed the image."""
-        changed = self._take_over_settings(new)
+        self._take_over_settings(new)  # First: shards look them up when they see the image.
         self._runtime.on_image(old, new)
-        topic = new.topics.get(OFFSETS_TOPIC)
-        if topic is not None:
-            for group in changed:
-                self._review(coordinator_partition(group, len(topic.partitions)), group)
-        if old.topics is not new.topics and _lost_topics(old, new):
-            existing = _topic_ids(new)
-            for index, _ in self._runtime.ready():
-                self._forget_topics(index, existing)
 
     def _settings_of(self, group: str) -> GroupSettings:
         return self._settings.get(group, NO_SETTINGS)
 
-    def _take_over_settings(self, image: ClusterImage) -> list[str]:
-        """Groups whose settings are others now."""
-        if image.group_configs is self._group_configs:
-            return []
+    def _take_over_settings(self, image: ClusterImage) -> None:
         before, self._group_configs = self._group_configs, image.group_configs
-        changed = [
-            group
-            for group in {**before, **image.group_configs}
-            if before.get(group) != image.group_configs.get(group)
-        ]
-        for group in changed:
+        if image.group_configs is before:
+            return
+        for group in {**before, **image.group_configs}:
             values = image.group_configs.get(group)
             if values is None:
                 self._settings.pop(group, None)
-            else:
+            elif before.get(group) != values:
                 self._settings[group] = GroupSettings.understood(values)
-        return changed
-
-    def _review(self, index: int, group: str) -> None:
-        try:
-            self._runtime.ask(index, ReviewSettings(group))
-        except RequestError as error:
-            # Not ours, or not now: the next rebalance goes by what is set, whoever coordinates it.
-            _log.debug("settings of a group are not looked at here", group=group, reason=str(error))
 
     def close(self) -> None:
         self._runtime.close()
-
-    def _forget_topics(self, index: int, existing: Mapping[str, UUID] | None = None) -> None:
-        """Offsets go with their topics; also with those that were deleted while nobody led this partition."""
-        try:
-            self._runtime.ask(index, ForgetTopics(existing or _topic_ids(self._metadata.image)))
-        except RequestError as error:
-            # Whoever leads the partition next looks for such offsets when it has loaded.
-            _log.info("offsets of deleted topics stay for now", partition=index, reason=str(error))
 
     def refresh_metrics(self) -> None:
         probe, states = self._probe, dict.fromkeys(State, 0)
@@ -190,62 +160,10 @@ class GroupService:
     def find_coordinator(self, group: str) -> Maybe[BrokerImage]:
         """The broker that coordinates the group, whether it exists or not."""
         self._check_group(group)
-        if OFFSETS_TOPIC in self._metadata.image.topics:
-            return self._coordinator(group)
-        return self._create_and_find(group)
-
-    def _coordinator(self, group: str) -> BrokerImage:
-        image = self._metadata.image
-        topic = image.topics.get(OFFSETS_TOPIC)
-        if topic is None:
-            raise CoordinatorNotAvailable()
-        leader = topic.partitions[coordinator_partition(group, len(topic.partitions))].leader
-        broker = image.brokers.get(leader)
-        if broker is None:
-            raise CoordinatorNotAvailable("The coordinator's partition has no leader right now.")
-        return broker
-
-    async def _create_and_find(self, group: str) -> BrokerImage:
-        async with self._creating:
-            image = self._metadata.image
-            if OFFSETS_TOPIC not in image.topics:
-                try:
-                    async with asyncio.timeout(_CREATE_TIMEOUT_S):
-                        await self._create(image)
-                except (RequestError, TimeoutError) as error:
-                    _log.warning(
-                        "cannot create the topic of the groups", topic=OFFSETS_TOPIC, reason=str(error)
-                    )
-                    raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} cannot be created now: {error}") from None
-        return self._coordinator(group)
-
-    async def _create(self, image: ClusterImage) -> None:
-        config = self._config
-        factor = config.replication_factor
-        if factor < 1:
-            # All brokers that the cluster knows count, also one that is away for a moment.
-            factor = min(_REPLICAS_WANTED, max(1, len(image.members)))
-        wanted = NewTopic(
-            OFFSETS_TOPIC,
-            config.partitions,
-            factor,
-            {
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(config.segment_bytes),
-            },
-        )
-        (result,) = await self._topics.create([wanted], validate_only=False, timeout_s=_CREATE_TIMEOUT_S)
-        if result.error is not None and not isinstance(result.error, TopicAlreadyExists):
-            raise result.error
+        return self._topic.locate(group)
 
     def _ask(self, group: str, request: Any) -> Maybe[Any]:
-        topic = self._metadata.image.topics.get(OFFSETS_TOPIC)
-        if topic is None:
-            raise NotCoordinator()
-        return _refusals_raised(
-            self._runtime.ask(coordinator_partition(group, len(topic.partitions)), request)
-        )
+        return _refusals_raised(self._runtime.ask(self._topic.partition_of(group), request))
 
     def _check_group(self, group: str) -> None:
         if not group:
@@ -409,18 +327,6 @@ class GroupService:
     def delete(self, group: str) -> Maybe[DeleteReply]:
         self._check_name(group)
         return self._ask(group, DeleteGroup(group))
-
-
-def _topic_ids(image: ClusterImage) -> dict[str, UUID]:
-    return {name: topic.id for name, topic in image.topics.items()}
-
-
-def _lost_topics(old: ClusterImage, new: ClusterImage) -> bool:
-    for name, topic in old.topics.items():
-        now = new.topics.get(name)
-        if now is None or now.id != topic.id:
-            return True
-    return False
 
 
 def _refusals_raised(reply: Maybe[Any]) -> Maybe[Any]:

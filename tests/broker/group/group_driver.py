@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ottla_broker.config import GroupsConfig
-from ottla_broker.coordination.shard import Decision, Now, StateRecord
+from ottla_broker.controller.image import ClusterImage
+from ottla_broker.coordination.metadata_change import MetadataChange
+from ottla_broker.coordination.shard import Decision, Entry, Now, replay_entry
 from ottla_broker.group.messages import (
     CommitOffsets,
     Heartbeat,
@@ -47,7 +49,7 @@ class GroupDriver:
         self.group_settings: dict[str, GroupSettings] = {}
         self.shard = self.new_shard()
         self.now_ms = 0
-        self.log: list[StateRecord] = []
+        self.log: list[Entry] = []
         self.replies: dict[int, Any] = {}
         self.last_ticket = 0
         self.names = 0
@@ -86,6 +88,14 @@ class GroupDriver:
             raise reply
         return reply
 
+    def append(self, entry: Entry) -> None:
+        """Write an entry that another part of the broker decided on."""
+        self._carry_out(Decision([entry]))
+
+    def see(self, image: ClusterImage, before: ClusterImage | None = None) -> None:
+        """Show the shard a new cluster image."""
+        self._carry_out(self.shard.on_metadata(MetadataChange(before, image), self.now))
+
     def pass_time(self, ms: int) -> None:
         end_ms = self.now_ms + ms
         while (next_ms := self.shard.timers.next_ms()) is not None and next_ms <= end_ms:
@@ -95,7 +105,7 @@ class GroupDriver:
 
     def _carry_out(self, decision: Decision) -> None:
         for record in decision.records:
-            self.shard.replay(record)
+            replay_entry(self.shard, record)
             self.log.append(record)
         for ticket, reply in decision.replies:
             assert ticket not in self.replies, f"ticket {ticket} is answered twice"
@@ -107,7 +117,7 @@ class GroupDriver:
         """A new coordinator takes over: everything that no record holds is gone."""
         self.shard = self.new_shard()
         for record in self.log:
-            self.shard.replay(record)
+            replay_entry(self.shard, record)
         self._carry_out(self.shard.loaded(self.now))
 
     # ------------------------------------------------------------------ what members do

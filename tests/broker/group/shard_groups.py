@@ -8,7 +8,7 @@ from typing import Any
 
 from ottla_broker.config import GroupsConfig
 from ottla_broker.controller.image import BrokerImage, ClusterImage
-from ottla_broker.coordination.shard import Now
+from ottla_broker.coordination.shard import Now, replay_entry
 from ottla_broker.group.messages import ListedGroup, ListGroups
 from ottla_broker.group.shard import GroupShard
 from ottla_broker.metrics import GroupsProbe
@@ -48,7 +48,7 @@ class ShardGroups(GroupService):
         decision = self._shard.handle(request, ticket, Now(1_700_000_000_000, 0))
         waiting = self._waiting[ticket] = asyncio.get_running_loop().create_future()
         for record in decision.records:
-            self._shard.replay(record)
+            replay_entry(self._shard, record)
         for each, reply in decision.replies:
             future = self._waiting.pop(each)
             if not future.done():  # Its client may have gone.

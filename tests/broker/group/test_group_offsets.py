@@ -6,18 +6,21 @@ from uuid import UUID
 
 import pytest
 
-from broker.group.group_driver import SESSION_MS, GroupDriver, subscription
+from broker.group.group_driver import SESSION_MS, WALL_MS, GroupDriver, subscription
+from ottla_broker.controller.image import ClusterImage, TopicImage
+from ottla_broker.coordination.shard import TransactionMarker
 from ottla_broker.group.messages import (
     CommitOffsets,
     DeleteGroup,
     DeleteOffsets,
     DescribeGroup,
     FetchOffsets,
-    ForgetTopics,
     ListGroups,
     OffsetToCommit,
     State,
 )
+from ottla_broker.group.records import OffsetValue, offset_record
+from ottla_broker.requests import ProducerIdentity
 from ottla_core.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
@@ -27,7 +30,7 @@ from ottla_core.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from ottla_core.ids import TopicPartition
+from ottla_core.ids import NO_TOPIC_ID, TopicPartition
 
 TP = TopicPartition("t", 0)
 WEEK_MS = 7 * 24 * 3600 * 1000
@@ -156,13 +159,71 @@ def test_offsets_go_with_their_topic() -> None:
     first, second = UUID(int=1), UUID(int=2)
     offsets = tuple(
         OffsetToCommit(TopicPartition(topic, 0), 3, topic_id=topic_id)
-        for topic, topic_id in (("kept", first), ("deleted", second), ("made-again", first))
+        for topic, topic_id in (("kept", first), ("deleted", second), ("recreated", first))
     )
     driver.ask(CommitOffsets("g", -1, "", None, offsets))
-    removed = driver.ask(ForgetTopics({"kept": first, "made-again": second})).removed
-    assert removed == 2
+    before = _image(kept=first, deleted=second, recreated=first)
+    after = _image(kept=first, recreated=second)
+    driver.see(before, ClusterImage(cluster_id=""))
+    written = len(driver.log)
+    driver.see(after, before)
+    assert len(driver.log) == written + 2
     assert [o.tp.topic for o in driver.ask(FetchOffsets("g", None)).offsets] == ["kept"]
-    assert driver.ask(ForgetTopics({"kept": first, "made-again": second})).removed == 0
+    driver.see(_image(kept=first), None)
+    assert len(driver.log) == written + 2, "there is nothing left to remove"
+
+
+def test_a_new_coordinator_removes_offsets_of_topics_deleted_before_it() -> None:
+    driver = GroupDriver()
+    driver.commit(topic="deleted")
+    driver.reload()
+    driver.see(_image(kept=UUID(int=1)))
+    assert driver.ask(FetchOffsets("g", None)).offsets == ()
+
+
+def _image(**topics: UUID) -> ClusterImage:
+    made = {name: TopicImage(name, topic_id, {}, ()) for name, topic_id in topics.items()}
+    return ClusterImage(cluster_id="", topics=made)
+
+
+PRODUCER = ProducerIdentity(9, 3)
+
+
+def pending_commit(driver: GroupDriver, offset: int, producer: ProducerIdentity = PRODUCER) -> None:
+    """As a coordinator does for TxnOffsetCommit: the offset record belongs to the producer's transaction."""
+    value = OffsetValue(offset, -1, "", WALL_MS, None, NO_TOPIC_ID)
+    record = offset_record("g", TP, value)._replace(producer=producer)
+    driver.append(record)
+
+
+@pytest.mark.parametrize("reload", [False, True])
+@pytest.mark.parametrize(("commits", "expected"), [(True, 20), (False, 7)])
+def test_an_offset_in_a_transaction_counts_when_its_marker_commits(
+    commits: bool, expected: int, reload: bool
+) -> None:
+    driver = GroupDriver()
+    driver.commit(offset=7)
+    pending_commit(driver, 19)
+    pending_commit(driver, 20)
+    pending_commit(driver, 30, ProducerIdentity(10, 0))
+    assert offset_of(driver) == 7
+    driver.append(TransactionMarker(PRODUCER, 1, commits))
+    if reload:
+        driver.reload()
+    assert offset_of(driver) == expected
+    assert len(driver.shard.pending_offsets) == 1, "the other producer's transaction is still open"
+    driver.append(TransactionMarker(ProducerIdentity(10, 0), 1, True))
+    assert offset_of(driver) == 30
+
+
+def test_pending_offsets_go_with_their_group() -> None:
+    driver = GroupDriver()
+    driver.commit(offset=7)
+    pending_commit(driver, 20)
+    assert driver.shard.pending_offsets.has("g", TP)
+    driver.ask(DeleteGroup("g"))
+    driver.append(TransactionMarker(PRODUCER, 1, True))
+    assert offset_of(driver) == -1
 
 
 def test_deleting_offsets() -> None:

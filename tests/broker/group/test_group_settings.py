@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from broker.group.group_driver import SESSION_MS, GroupDriver, subscription
-from ottla_broker.group.messages import DescribeGroup, HeartbeatReply, ReviewReply, ReviewSettings, State
+from ottla_broker.controller.image import ClusterImage
+from ottla_broker.group.messages import DescribeGroup, HeartbeatReply, State
 from ottla_broker.group_config import GroupSettings
 from ottla_core.errors import RebalanceInProgress, UnknownMemberId
 
@@ -22,9 +23,11 @@ def with_settings(driver: GroupDriver, **settings: Any) -> GroupDriver:
 
 
 def review(driver: GroupDriver) -> bool:
-    reply = driver.ask(ReviewSettings("g"))
-    assert isinstance(reply, ReviewReply)
-    return reply.rebalances
+    """Show the shard that the settings of the group were changed; True if a rebalance began."""
+    before = driver.probe.rebalances
+    changed = ClusterImage(cluster_id="", group_configs={"g": {"set": "now"}, "other": {}})
+    driver.see(changed, ClusterImage(cluster_id=""))
+    return driver.probe.rebalances > before
 
 
 def protocol_after_rejoin(driver: GroupDriver, ids: list[str], protocols: Any = BOTH) -> str:

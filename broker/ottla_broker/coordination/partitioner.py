@@ -1,4 +1,4 @@
-"""Which partition of `__consumer_offsets` a group belongs to. [P]
+"""Which partition of an internal topic a key belongs to. [P]
 
 The same rule as Kafka's, so that its tools find a group's records where they look: Java's hash of the name, its
 absolute value, modulo the number of partitions.
@@ -6,13 +6,11 @@ absolute value, modulo the number of partitions.
 
 from __future__ import annotations
 
-OFFSETS_TOPIC = "__consumer_offsets"
-
 _INT_MIN = -(1 << 31)
 
 
-def coordinator_partition(group: str, partitions: int) -> int:
-    hashed = java_hash(group)
+def coordinator_partition(key: str, partitions: int) -> int:
+    hashed = java_hash(key)
     return (0 if hashed == _INT_MIN else abs(hashed)) % partitions
 
 
