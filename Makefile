@@ -92,6 +92,11 @@ bench-partitions: ## one broker with ten thousand partitions (RUNS=5): rates, id
 	@scripts/setup.sh $(RUNTIME) $(LOAD)
 	$(bin)/python -m ottla_bench.many_partitions --runs $(or $(RUNS),5) $(BENCH)
 
+.PHONY: bench-timers
+bench-timers: ## a million deadlines in a heap and in a timing wheel
+	@scripts/setup.sh
+	$(bin)/python -m ottla_bench.timers $(BENCH)
+
 .PHONY: kill-test
 kill-test: ## kill -9 while writing, ROUNDS=200 times: every acknowledged record is there
 	@scripts/setup.sh $(RUNTIME)

@@ -30,6 +30,20 @@ def test_a_deadline_moves_both_ways() -> None:
     assert len(timers) == 0
 
 
+def test_looking_when_told_to_never_spins() -> None:
+    """Each look either finds a deadline or moves on in time."""
+    timers, now, looks = Timers(), 0, 0
+    for number in range(100):
+        timers.set(number, 1000 + 7 * number)
+    found: list[object] = []
+    while (next_ms := timers.next_ms()) is not None:
+        assert looks == 0 or next_ms > now
+        now, looks = next_ms, looks + 1
+        found += timers.due(now)
+    assert found == list(range(100))
+    assert looks <= 200
+
+
 def test_heartbeats_leave_no_garbage_behind() -> None:
     timers = Timers()
     for now in range(10_000):
@@ -72,3 +86,4 @@ def test_as_a_dict_of_all_deadlines(steps: list[tuple[str, int, int]]) -> None:
         assert (next_ms is None) == (not twin)
         if next_ms is not None:
             assert next_ms <= min(twin.values()), "somebody would be woken too late"
+            assert next_ms > now or min(twin.values()) <= now or step != "due", "the owner would spin"
