@@ -19,7 +19,7 @@ from grpc import aio
 
 from ottla_client.cluster import Cluster
 from ottla_client.connection import told
-from ottla_client.errors import ClientError
+from ottla_client.errors import CannotConnect, ClientError
 from ottla_client.leaders import list_offsets
 from ottla_core.errors import OffsetOutOfRange, RequestError, RequestTimedOut, UnknownTopicOrPartition
 from ottla_core.ids import TopicPartition
@@ -35,6 +35,8 @@ _MAX_WAIT_MS = 500
 _PAUSE_S = 0.1
 #: A topic that was there when the query was planned is not looked for much longer once it is gone.
 _UNKNOWN_TOPIC_S = 3.0
+#: A broker learns within milliseconds that a topic was created again.
+_SECOND_LOOK_S = 1.0
 #: Long polls without a record, though all that is wanted is committed, after which there is nothing: compaction took
 #: it. One alone may have met a segment that was just being replaced.
 _EMPTY_POLLS = 3
@@ -49,11 +51,8 @@ class Expired(Exception):
         self.oldest = oldest
 
 
-class Replaced(Exception):
-    """The partition ends before the offset that was to be read, so these are not the records that were meant."""
-
-    def __init__(self, tp: TopicPartition, offset: int) -> None:
-        super().__init__(f"{tp} ends before offset {offset}: the topic was deleted and made anew.")
+class Lost(Exception):
+    """The records that were to be read do not exist any more, and no later ones of the range either."""
 
 
 # No repr of its own: `asyncio.Runner` lets `signal` make one of every result, and one of megabytes took four times
@@ -74,6 +73,7 @@ class PartitionFetch:
         self._tp = wanted.tp
         self._position = wanted.start
         self._end = wanted.end
+        self._topic_id = wanted.topic_id
         self._read_committed = read_committed
         self._timeout_s = timeout_s
         self._clock = RealClock()
@@ -84,12 +84,13 @@ class PartitionFetch:
         self._correlation = 0
 
     def chunks(self) -> Iterator[Chunk]:
-        """Batches until the end offset. Raises Expired, Replaced, RequestError or ClientError."""
+        """Batches until the end offset. Raises Expired, Lost, RequestError or ClientError."""
         with asyncio.Runner() as runner:
             try:
                 runner.run(self._open())
                 while self._position < self._end:
                     yield runner.run(self._next())
+                runner.run(self._verify())
             finally:
                 runner.run(self._close())
 
@@ -101,6 +102,39 @@ class PartitionFetch:
         )
         await self._cluster.open()
         await self._cluster.layout(self._tp.topic, auto_create=False, timeout_s=self._timeout_s)
+        if self._is_another_topic():
+            # The broker that answered may not know of a new topic yet.
+            await self._clock.sleep(_SECOND_LOOK_S)
+            await self._cluster.refresh([self._tp.topic], timeout_s=self._timeout_s, doubtful=True)
+        self._check_topic()
+
+    async def _verify(self) -> None:
+        """Raise Lost if the topic was created again while it was read.
+
+        A fetch names a topic, not its id. Ids never come back: the same one before and after all fetches is the one
+        that they read. The leader itself is asked, because it knows best which topic it serves.
+        """
+        if not self._topic_id:
+            return
+        request = pb.MetadataRequest(topics=[self._tp.topic])
+        leader = self._cluster.broker(self._cluster.leader(self._tp))
+        try:
+            if leader is None:
+                raise CannotConnect(f"{self._tp} has no leader right now.")
+            answer = await self._cluster.call_at(leader, "Metadata", request, self._timeout_s)
+        except (CannotConnect, RequestTimedOut):
+            answer = await self._cluster.call("Metadata", request, timeout_s=self._timeout_s)
+        for topic in answer.topics:
+            if topic.HasField("error") or topic.topic_id != self._topic_id:
+                raise Lost(f"Topic {self._tp.topic!r} was deleted while {self._tp} was read.")
+
+    def _is_another_topic(self) -> bool:
+        layout = self._cluster.topics.get(self._tp.topic)
+        return bool(self._topic_id) and layout is not None and layout.topic_id != self._topic_id
+
+    def _check_topic(self) -> None:
+        if self._is_another_topic():
+            raise Lost(f"Topic {self._tp.topic!r} was deleted and created again before {self._tp} was read.")
 
     async def _close(self) -> None:
         self._hang_up()
@@ -124,7 +158,9 @@ class PartitionFetch:
                 oldest = await self._oldest()
                 if oldest > self._position:
                     raise Expired(self._tp, self._position, oldest) from None
-                raise Replaced(self._tp, self._position) from None
+                raise Lost(
+                    f"Partition {self._tp} ends before offset {self._position}: records at its end were lost."
+                ) from None
             except (RequestError, ClientError) as error:
                 if isinstance(error, RequestError) and not error.retriable:
                     raise
@@ -223,6 +259,7 @@ class PartitionFetch:
             await self._cluster.refresh([self._tp.topic], timeout_s=self._timeout_s)
         except (RequestError, ClientError):
             return  # the next attempt meets the same, and counts the time
+        self._check_topic()
 
     async def _oldest(self) -> int:
         found = await list_offsets(self._cluster, self._clock, {self._tp: -2}, timeout_s=self._timeout_s)

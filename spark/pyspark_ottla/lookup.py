@@ -6,25 +6,60 @@ for a Spark user.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from ottla_client.errors import ClientError, RequestError, UnknownTopicOrPartition
 from ottla_client.sync import Admin
 from ottla_core.ids import TopicPartition
-from pyspark_ottla.offsets import Bound, OffsetProblem, Question, listed, questions, resolved, too_young
+from ottla_core.ports.clock import Clock
+from ottla_core.real.clock import RealClock
+from pyspark_ottla.offsets import (
+    Bound,
+    OffsetProblem,
+    Position,
+    Question,
+    listed,
+    questions,
+    resolved,
+    too_young,
+)
 from pyspark_ottla.options import ReadOptions
+from pyspark_ottla.plan import losses_until
 
 
 class ReadProblem(Exception):
     """Why nothing can be read, in one sentence."""
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Partitions that exist, their topics' ids, and a sentence for each topic or partition that does not exist."""
+
+    partitions: list[TopicPartition] = field(default_factory=list)
+    ids: dict[str, str] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+    def complete(self) -> Found:
+        """The same; ReadProblem if something is missing."""
+        if self.missing:
+            raise ReadProblem(self.missing[0])
+        return self
+
+
+#: A broker learns within milliseconds that a topic was created or deleted. One that answers differently after this long
+#: is right.
+_SECOND_LOOK_S = 1.0
+
+
 class ClusterLookup:
     """Opened at the first question."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, clock: Clock | None = None) -> None:
         self._options = options
+        self._clock = clock or RealClock()
         self._admin: Admin | None = None
 
     def close(self) -> None:
@@ -38,37 +73,78 @@ class ClusterLookup:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def partitions(self) -> list[TopicPartition]:
-        """All partitions that the options speak of, as they are now."""
+    def subscribed(self) -> Found:
+        """All partitions that the options name, as they are now."""
         topics = self._options.topics
         if topics.assigned:
-            names = list(dict.fromkeys(tp.topic for tp in topics.assigned))
-        elif topics.pattern is not None:
-            pattern = re.compile(topics.pattern)
-            try:
-                names = [name for name in self._open().list_topics() if pattern.fullmatch(name)]
-            except (ClientError, RequestError) as error:
-                raise ReadProblem(str(error)) from None
-        else:
-            names = list(topics.named)
-        found = [tp for name in names for tp in self._partitions_of(name)]
-        if not topics.assigned:
-            return found
-        missing = sorted(set(topics.assigned) - set(found))
-        if missing:
-            raise ReadProblem(f"assign names {listed(missing)}, which does not exist.")
-        return list(topics.assigned)
-
-    def _partitions_of(self, topic: str) -> list[TopicPartition]:
+            found = self.topics(dict.fromkeys(tp.topic for tp in topics.assigned))
+            lacking = sorted(
+                tp for tp in set(topics.assigned) - set(found.partitions) if tp.topic in found.ids
+            )
+            if lacking:
+                found.missing.append(f"assign names {listed(lacking)}, which does not exist.")
+            wanted = [tp for tp in topics.assigned if tp in set(found.partitions)]
+            return Found(wanted, found.ids, found.missing)
+        if topics.pattern is None:
+            return self.topics(topics.named)
+        pattern = re.compile(topics.pattern)
         try:
-            (described,) = self._open().describe_topics([topic])
-        except UnknownTopicOrPartition:
-            raise ReadProblem(
-                f"Topic {topic!r} does not exist at {self._options.bootstrap}; create it first, or check the name."
-            ) from None
+            names = [name for name in self._open().list_topics() if pattern.fullmatch(name)]
         except (ClientError, RequestError) as error:
             raise ReadProblem(str(error)) from None
-        return [TopicPartition(topic, each.partition) for each in described.partitions]
+        found = self.topics(names)
+        return Found(found.partitions, found.ids)  # a match that was deleted meanwhile matches no more
+
+    def topics(self, names: Iterable[str]) -> Found:
+        found = Found()
+        for name in names:
+            try:
+                (described,) = self._open().describe_topics([name])
+            except UnknownTopicOrPartition:
+                found.missing.append(
+                    f"Topic {name!r} does not exist at {self._options.bootstrap}; create it first, or check the name."
+                )
+                continue
+            except (ClientError, RequestError) as error:
+                raise ReadProblem(str(error)) from None
+            found.ids[name] = described.topic_id
+            found.partitions.extend(TopicPartition(name, each.partition) for each in described.partitions)
+        return found
+
+    def latest(self) -> Position:
+        """Where the partitions end that are subscribed to; topics that do not exist are left out."""
+        found = self.subscribed()
+        return Position(self._existing("latest", found), found.ids)
+
+    def latest_after(self, start: Position) -> Position:
+        """The same. If `start` knows a topic that seems to be gone or created again, the second look counts."""
+        found = self.latest()
+        if losses_until(start, found):
+            self._pause()
+            found = self.latest()
+        return found
+
+    def oldest(self, planned: Position) -> Position:
+        """Where the planned partitions begin, of those that exist, and their topics' ids as they are now."""
+        found = self.topics(dict.fromkeys(tp.topic for tp in planned.offsets))
+        if any(planned.ids.get(topic, id_now) != id_now for topic, id_now in found.ids.items()):
+            self._pause()
+            found = self.topics(found.ids)
+        wanted = [tp for tp in found.partitions if tp in planned.offsets]
+        return Position(self._existing("earliest", Found(wanted, found.ids)), found.ids)
+
+    def _pause(self) -> None:
+        asyncio.run(self._clock.sleep(_SECOND_LOOK_S))
+
+    def _existing(self, question: str, found: Found) -> dict[TopicPartition, int]:
+        """Offsets of partitions, without those whose topic is deleted right now."""
+        try:
+            return self.same(question, found.partitions)
+        except ReadProblem:
+            left = set(self.topics(found.ids).partitions)
+            if left.issuperset(found.partitions):
+                raise
+            return self.same(question, [tp for tp in found.partitions if tp in left])
 
     def offsets(self, asked: Mapping[TopicPartition, Question]) -> dict[TopicPartition, int]:
         """The offset for each question; -1 where no record is that young."""

@@ -4,6 +4,11 @@ In a checkpoint offsets are `{"topic": {"0": 12, "1": 7}}`, the same as those of
 of the next record to read per partition. The same text is what `startingOffsets` and `endingOffsets` take, where -1
 stands for the latest and -2 for the earliest offset.
 
+A checkpoint has two more entries, under names that no topic can have. `#topicIds` tells a topic from another one that
+was created under the same name. `#startedAt` stands in the end of the first micro-batch only: where that batch starts.
+Spark logs the end of a batch and calls `initialOffset` again whenever it needs the start of the first one, also after a
+restart; without the entry, `latest` would be a later offset each time. Checkpoints without them are understood.
+
 Called by `options` to read such texts and by `reader` to turn a bound into offsets. Looking offsets up is the caller's.
 """
 
@@ -12,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ottla_core.ids import TopicPartition
 
@@ -64,9 +70,12 @@ def from_json(text: str, option: str) -> dict[TopicPartition, int]:
 _EXAMPLE = '{"events": {"0": 23, "1": -2}}'
 
 
-def from_nested(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+def from_nested(nested: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """Offsets only: other entries of a checkpoint are left out, so its text is a valid `startingOffsets` too."""
     found: dict[TopicPartition, int] = {}
     for topic, partitions in nested.items():
+        if topic in _ENTRIES:
+            continue
         for partition, offset in partitions.items():
             if type(offset) is not int:
                 raise TypeError(f"{offset!r} is no offset")
@@ -80,6 +89,49 @@ def to_nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]
     for tp in sorted(offsets):
         nested.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
     return nested
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """What Spark keeps of a stream: offsets, and which topics they are of."""
+
+    offsets: Mapping[TopicPartition, int]
+    #: Topic id by name. Checkpoints of earlier versions have none.
+    ids: Mapping[str, str] = field(default_factory=dict)
+    #: Answer of `initialOffset`: the next answer may differ from it.
+    initial: bool = False
+    #: In the end of the first micro-batch: where it starts.
+    started_at: Mapping[TopicPartition, int] | None = None
+
+    @classmethod
+    def from_nested(cls, nested: Mapping[str, Any]) -> Position:
+        started_at = nested.get(_STARTED_AT)
+        return cls(
+            from_nested(nested),
+            dict(nested.get(_TOPIC_IDS, {})),
+            bool(nested.get(_INITIAL, False)),
+            None if started_at is None else from_nested(started_at),
+        )
+
+    def to_nested(self) -> dict[str, Any]:
+        nested: dict[str, Any] = {**to_nested(self.offsets)}
+        if self.ids:
+            nested[_TOPIC_IDS] = {topic: self.ids[topic] for topic in sorted(self.ids)}
+        if self.initial:
+            nested[_INITIAL] = True
+        if self.started_at is not None:
+            nested[_STARTED_AT] = to_nested(self.started_at)
+        return nested
+
+    def id_of(self, tp: TopicPartition) -> str | None:
+        return self.ids.get(tp.topic)
+
+
+# Topic names have letters, digits, dots, dashes and underscores only.
+_TOPIC_IDS = "#topicIds"
+_INITIAL = "#initial"
+_STARTED_AT = "#startedAt"
+_ENTRIES = frozenset([_TOPIC_IDS, _INITIAL, _STARTED_AT])
 
 
 def partitions_from_json(text: str) -> list[TopicPartition]:

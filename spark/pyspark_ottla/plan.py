@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla_core.ids import TopicPartition
+from pyspark_ottla.offsets import Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,8 @@ class OffsetRange:
     tp: TopicPartition
     start: int
     end: int
+    #: Empty if not known. Another topic of the same name has other records at these offsets.
+    topic_id: str = ""
 
     @property
     def size(self) -> int:
@@ -42,13 +45,57 @@ def limited(
     # The smallest first: what they cannot use up goes to the larger ones.
     for tp in sorted(waiting, key=lambda tp: (waiting[tp], tp)):
         if waiting[tp] == 0:
-            reached[tp] = end[tp]  # also one that ends before its start: `ranges_between` has a word for it
+            reached[tp] = end[tp]  # also one that ends before its start: `ranges_between` reports it
             continue
         share = min(waiting[tp], left, max(1, left * waiting[tp] // total))
         reached[tp] = start[tp] + share
         left -= share
         total -= waiting[tp]
     return reached
+
+
+def from_beginning(start: Position, end: Position) -> list[TopicPartition]:
+    """Partitions of `end` that did not exist at `start`: added since, or of a topic that was created again."""
+    return [tp for tp in end.offsets if tp not in start.offsets or _recreated(start, end.ids, tp.topic)]
+
+
+def not_before(end: Position, start: Position) -> Position:
+    """`end`, with no partition before its `start`; partitions of a topic that was created again stay."""
+    fresh = set(from_beginning(start, end))
+    offsets = {tp: at if tp in fresh else max(at, start.offsets[tp]) for tp, at in end.offsets.items()}
+    return Position(offsets, end.ids)
+
+
+def next_end(
+    start: Position, latest: Position, earliest: Mapping[TopicPartition, int], limit: int | None
+) -> Position:
+    """Where the micro-batch from `start` ends; `start` itself if there is nothing to read.
+
+    `earliest` has the oldest offsets of the partitions `from_beginning`.
+    """
+    first = {tp: earliest[tp] if tp in earliest else start.offsets[tp] for tp in latest.offsets}
+    reached = limited(first, latest.offsets, limit)
+    if start.initial:
+        return Position(reached, latest.ids, started_at=first)
+    if reached == start.offsets and latest.ids == start.ids:
+        return start  # the same text: Spark compares no more than that
+    return Position(reached, latest.ids)
+
+
+def first_of(start: Position, end: Position) -> Position:
+    """Where the micro-batch until `end` starts: `start`, unless that was resolved again since `end` was planned."""
+    if not start.initial:
+        return start
+    if end.started_at is not None:
+        return Position(end.started_at, end.ids)
+    # Logged by a version that kept no start: no record before the end has been read, so nothing is lost by reading
+    # less of the first micro-batch.
+    return Position({tp: min(at, end.offsets.get(tp, at)) for tp, at in start.offsets.items()}, start.ids)
+
+
+def _recreated(start: Position, ids: Mapping[str, str], topic: str) -> bool:
+    before, now = start.ids.get(topic), ids.get(topic)
+    return bool(before) and bool(now) and before != now
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,43 +106,57 @@ class Checked:
     losses: list[str]
 
 
-def ranges_between(
-    start: Mapping[TopicPartition, int],
-    end: Mapping[TopicPartition, int],
-    earliest: Mapping[TopicPartition, int],
-) -> Checked:
-    """What to read from `start` until `end`, given the oldest offsets that are still there.
+def losses_until(start: Position, end: Position) -> list[str]:
+    """Topics and partitions that `start` has and `end` has lost."""
+    again = sorted(topic for topic in start.ids if _recreated(start, end.ids, topic))
+    losses = [f"Topic {topic!r} was deleted and created again since it was last read." for topic in again]
+    losses += [
+        f"Partition {tp}, read up to offset {start.offsets[tp]}, does not exist any more."
+        for tp in sorted(set(start.offsets) - set(end.offsets))
+        if tp.topic not in again
+    ]
+    return losses
+
+
+def ranges_between(start: Position, end: Position, now: Position) -> Checked:
+    """What to read from `start` until `end`. `now` has the oldest offset of each partition that exists, and its topic.
 
     A partition that is only in `end` was added meanwhile, and is read from its beginning.
     """
     ranges: list[OffsetRange] = []
-    losses = [
-        f"Partition {tp}, read up to offset {start[tp]}, does not exist any more."
-        for tp in sorted(set(start) - set(end))
-    ]
-    for tp in sorted(end):
-        oldest = earliest.get(tp, 0)
-        first = start.get(tp)
-        if first is None:
+    losses = losses_until(start, end)
+    fresh = set(from_beginning(start, end))
+    for tp in sorted(end.offsets):
+        last = end.offsets[tp]
+        if tp not in now.offsets or _recreated(end, now.ids, tp.topic):
+            if tp in fresh or start.offsets[tp] < last:
+                what = "was deleted and created again" if tp in now.offsets else "does not exist any more"
+                losses.append(f"Partition {tp} was to be read up to offset {last}, but {what}.")
+            continue
+        oldest = now.offsets[tp]
+        if tp in fresh:
             first = oldest
-            if oldest > 0:
+            if oldest > 0 and tp not in start.offsets:
                 losses.append(
                     f"Partition {tp} was added, but its first {oldest} offsets have expired already."
                 )
-        elif end[tp] < first:
+        else:
+            first = start.offsets[tp]
+        if last < first and tp not in fresh:
+            cause = "" if start.ids.get(tp.topic) else ", or the topic was deleted and created again"
             losses.append(
-                f"Partition {tp} ends at offset {end[tp]}, before offset {first} where reading stopped: "
-                "the topic was deleted and made anew."
+                f"Partition {tp} ends at offset {last}, before offset {first} where reading stopped: "
+                f"records at its end were lost{cause}."
             )
             continue
-        elif first < oldest and first < end[tp]:
+        if first < oldest and first < last:
             losses.append(
-                f"Offsets {first} to {min(oldest, end[tp]) - 1} of {tp} have expired: the oldest record left "
+                f"Offsets {first} to {min(oldest, last) - 1} of {tp} have expired: the oldest record left "
                 f"is at {oldest}."
             )
             first = oldest
-        if first < end[tp]:
-            ranges.append(OffsetRange(tp, first, end[tp]))
+        if first < last:
+            ranges.append(OffsetRange(tp, first, last, end.ids.get(tp.topic, "")))
     return Checked(ranges, losses)
 
 
@@ -121,4 +182,4 @@ def split(
 def _cut(whole: OffsetRange, pieces: int) -> Sequence[OffsetRange]:
     pieces = min(pieces, whole.size)
     edges = [whole.start + whole.size * n // pieces for n in range(pieces + 1)]
-    return [OffsetRange(whole.tp, edges[n], edges[n + 1]) for n in range(pieces)]
+    return [OffsetRange(whole.tp, edges[n], edges[n + 1], whole.topic_id) for n in range(pieces)]

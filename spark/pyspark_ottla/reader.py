@@ -13,20 +13,29 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from ottla_client.errors import ClientError, RequestError, UnknownTopicOrPartition
-from ottla_core.ids import TopicPartition
 from pyspark_ottla.admission import ReadLimit, SupportsTriggerAvailableNow, limit_of_rows, rows_of_limit
 from pyspark_ottla.columns import arrow_batches
-from pyspark_ottla.fetch import Expired, PartitionFetch, Replaced
+from pyspark_ottla.fetch import Expired, Lost, PartitionFetch
 from pyspark_ottla.lookup import ClusterLookup, ReadProblem
-from pyspark_ottla.offsets import from_nested, to_nested
+from pyspark_ottla.offsets import Position, to_nested
 from pyspark_ottla.options import ReadOptions
-from pyspark_ottla.plan import OffsetRange, limited, ranges_between, split
+from pyspark_ottla.plan import (
+    OffsetRange,
+    first_of,
+    from_beginning,
+    losses_until,
+    next_end,
+    not_before,
+    ranges_between,
+    split,
+)
 from pyspark_ottla.shipping import Shipped
 
 log = logging.getLogger(__name__)
 
-Offsets = dict[str, dict[str, int]]
-_LOSS_HINT = "set failOnDataLoss to false to go on with what is left"
+#: A `Position` as nested dictionaries, for Spark to keep as JSON.
+Offsets = dict[str, Any]
+_LOSS_HINT = "set failOnDataLoss to false to continue with what is left"
 
 
 class BatchReader(Shipped, DataSourceReader):
@@ -35,7 +44,8 @@ class BatchReader(Shipped, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         with ClusterLookup(self._options) as lookup:
-            partitions = lookup.partitions()
+            found = lookup.subscribed().complete()
+            partitions = found.partitions
             start = lookup.bound(self._options.start, partitions)
             end = lookup.bound(self._options.end, partitions)
             earliest = lookup.same("earliest", partitions)
@@ -47,7 +57,8 @@ class BatchReader(Shipped, DataSourceReader):
                 )
             if start[tp] > end[tp]:
                 raise ReadProblem(f"{tp} would start at offset {start[tp]} and end before, at {end[tp]}.")
-        return _planned(self._options, start, end, earliest)
+        ids = found.ids
+        return _planned(self._options, Position(start, ids), Position(end, ids), Position(earliest, ids))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return _read(self._options, partition)
@@ -76,42 +87,63 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
     # ------------------------------------------------------------------ how far
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
-        bound, partitions = self._options.start, self._lookup.partitions()
-        start = self._lookup.bound(bound, partitions)
+        """Where the query starts, if its checkpoint is empty.
+
+        Spark calls this for each step of the first micro-batch, and again to repeat that batch after a restart. What
+        counts is the answer that `latestOffset` got: it goes into the checkpoint with the end of the batch.
+        """
+        if "_initial" not in self.__dict__:
+            self._initial = self._resolve_start()
+        return self._initial.to_nested()
+
+    def _resolve_start(self) -> Position:
+        bound, found = self._options.start, self._lookup.subscribed()
+        if self._options.fail_on_data_loss:
+            found.complete()  # otherwise `latestOffset` insists on it, which is not called to repeat a batch
+        start = self._lookup.bound(bound, found.partitions)
         latest = self._lookup.same("latest", bound.offsets)
         for tp in latest:
             if start[tp] > latest[tp]:
                 raise ReadProblem(
                     f"{bound.option} asks for {tp} from offset {start[tp]} on, but it ends at {latest[tp]}."
                 )
-        return to_nested(start)
+        return Position(start, found.ids, initial=True)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         return limit_of_rows(self._options.max_offsets_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._goal = self._latest()
+        self._goal = self._lookup.latest()
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802 - Spark's name
-        goal: dict[TopicPartition, int] | None = self.__dict__.get("_goal")
-        latest = self._latest() if goal is None else goal
-        known = from_nested(start)
-        # Partitions that were added since are read from their beginning.
-        added = [tp for tp in latest if tp not in known]
-        known.update(self._lookup.same("earliest", added))
-        return to_nested(limited(known, latest, rows_of_limit(limit)))
+        first = Position.from_nested(start)
+        if first.initial and not self._options.fail_on_data_loss:
+            self._lookup.subscribed().complete()
+        goal: Position | None = self.__dict__.get("_goal")
+        latest = self._lookup.latest_after(first) if goal is None else goal
+        if first.initial:
+            # Spark sets the goal of Trigger.AvailableNow before it asks where to start, and "latest" moves meanwhile.
+            latest = not_before(latest, first)
+            if goal is not None:
+                self._goal = latest
+        if self._options.fail_on_data_loss:
+            # Before the end of the micro-batch is in the checkpoint.
+            for loss in losses_until(first, latest):
+                _report_loss(self._options, loss)
+        earliest = self._lookup.same("earliest", from_beginning(first, latest))
+        return next_end(first, latest, earliest, rows_of_limit(limit)).to_nested()
 
     def reportLatestOffset(self) -> Offsets:  # noqa: N802 - Spark's name
-        return to_nested(self._latest())
-
-    def _latest(self) -> dict[TopicPartition, int]:
-        return self._lookup.same("latest", self._lookup.partitions())
+        return to_nested(self._lookup.latest().offsets)
 
     # ------------------------------------------------------------------ what to read
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        first, last = from_nested(start), from_nested(end)
-        return _planned(self._options, first, last, self._lookup.same("earliest", last))
+        if start == end:
+            return []
+        last = Position.from_nested(end)
+        first = first_of(Position.from_nested(start), last)
+        return _planned(self._options, first, last, self._lookup.oldest(last))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return _read(self._options, partition)
@@ -124,13 +156,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._opened.close()
 
 
-def _planned(
-    options: ReadOptions,
-    start: dict[TopicPartition, int],
-    end: dict[TopicPartition, int],
-    earliest: dict[TopicPartition, int],
-) -> list[InputPartition]:
-    checked = ranges_between(start, end, earliest)
+def _planned(options: ReadOptions, start: Position, end: Position, oldest: Position) -> list[InputPartition]:
+    checked = ranges_between(start, end, oldest)
     for loss in checked.losses:
         _report_loss(options, loss)
     parts = split(checked.ranges, options.min_partitions, options.max_records_per_partition)
@@ -140,7 +167,7 @@ def _planned(
 def _report_loss(options: ReadOptions, loss: str) -> None:
     if options.fail_on_data_loss:
         raise ReadProblem(f"{loss.rstrip('.')}; {_LOSS_HINT}.")
-    log.warning("%s Going on with what is left, as failOnDataLoss is false.", loss)
+    log.warning("%s Continuing with what is left, because failOnDataLoss is false.", loss)
 
 
 def _read(options: ReadOptions, partition: InputPartition) -> Iterator[Any]:
@@ -152,7 +179,7 @@ def _read(options: ReadOptions, partition: InputPartition) -> Iterator[Any]:
     while True:
         fetch = PartitionFetch(
             options.bootstrap,
-            OffsetRange(wanted.tp, start, wanted.end),
+            OffsetRange(wanted.tp, start, wanted.end, wanted.topic_id),
             read_committed=options.read_committed,
             timeout_s=options.fetch_timeout_s,
         )
@@ -172,10 +199,11 @@ def _read(options: ReadOptions, partition: InputPartition) -> Iterator[Any]:
         except Expired as error:
             _report_loss(options, str(error))
             start = error.oldest
-        except Replaced as error:
+        except Lost as error:
             _report_loss(options, str(error))
             return
         except UnknownTopicOrPartition:
-            raise ReadProblem(f"{wanted.tp} does not exist any more: its topic was deleted.") from None
+            _report_loss(options, f"Partition {wanted.tp} does not exist any more: its topic was deleted.")
+            return
         except (RequestError, ClientError) as error:
             raise ReadProblem(f"{wanted.tp} could not be read: {error}") from error

@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from ottla_cli.local_cluster import LocalCluster
 from ottla_client import NewTopic
-from ottla_client.sync import Admin
+from ottla_client.sync import Admin, Producer
+from spark.spark_queries import Collected
 
 
 @pytest.fixture(scope="session")
@@ -59,3 +60,18 @@ def make_topic(admin: Admin) -> Callable[..., str]:
         return name
 
     return make
+
+
+@pytest.fixture
+def send(local_cluster: LocalCluster) -> Callable[..., None]:
+    def send(topic: str, numbers: Iterator[int] | range, partitions: int = 1) -> None:
+        with Producer(local_cluster.grpc_bootstrap) as producer:
+            for n in numbers:
+                producer.send(topic, b"%d" % n, partition=n % partitions)
+
+    return send
+
+
+@pytest.fixture
+def collect(spark: SparkSession, local_cluster: LocalCluster, tmp_path: Path) -> Callable[[str], Collected]:
+    return lambda topic: Collected(spark, local_cluster.grpc_bootstrap, topic, tmp_path / "checkpoint")

@@ -16,7 +16,7 @@ from ottla_cli.local_cluster import LocalCluster
 from ottla_client import TopicPartition
 from ottla_client.sync import Admin, Consumer, Producer
 from ottla_core.pb import broker_pb2 as pb
-from pyspark_ottla.fetch import PartitionFetch
+from pyspark_ottla.fetch import Lost, PartitionFetch
 from pyspark_ottla.lookup import ReadProblem
 from pyspark_ottla.options import read_options
 from pyspark_ottla.plan import OffsetRange
@@ -130,18 +130,53 @@ def test_expired_offsets(
     assert read(subscribe=topic, startingOffsets=start, failOnDataLoss="false").count() == 60
 
 
-def test_a_topic_made_anew_while_a_task_waited(
-    local_cluster: LocalCluster, make_topic: Callable[..., str]
+@pytest.mark.parametrize(
+    ("wanted", "topic_id", "sentence"),
+    [
+        ((50, 60), "", "-0 ends before offset 50: records at its end were lost; set failOnDataLoss"),
+        ((0, 10), "another", "was deleted and created again before .*-0 was read; set failOnDataLoss"),
+    ],
+)
+def test_records_that_were_lost_while_a_task_waited(
+    local_cluster: LocalCluster,
+    make_topic: Callable[..., str],
+    wanted: tuple[int, int],
+    topic_id: str,
+    sentence: str,
 ) -> None:
-    """What it holds now has other offsets' names only: none of it is what was planned."""
     topic = make_topic(1)
     fill(local_cluster, topic, 10)
-    planned = InputPartition(OffsetRange(TopicPartition(topic, 0), 50, 60))
+    planned = InputPartition(OffsetRange(TopicPartition(topic, 0), *wanted, topic_id))
     given = {"bootstrap.servers": local_cluster.grpc_bootstrap, "subscribe": topic}
-    with pytest.raises(ReadProblem, match=f"{topic}-0 ends before offset 50.*made anew; set failOnDataLoss"):
+    with pytest.raises(ReadProblem, match=sentence):
         list(BatchReader(read_options(given, streaming=False)).read(planned))
     careless = read_options({**given, "failOnDataLoss": "false"}, streaming=False)
     assert list(BatchReader(careless).read(planned)) == []
+
+
+def test_a_topic_that_is_deleted_while_a_task_waits(local_cluster: LocalCluster) -> None:
+    planned = InputPartition(OffsetRange(TopicPartition("no-such-topic", 0), 0, 10, "id"))
+    given = {"bootstrap.servers": local_cluster.grpc_bootstrap, "subscribe": "no-such-topic"}
+    with pytest.raises(ReadProblem, match=r"no-such-topic-0 does not exist any more.*set failOnDataLoss"):
+        list(BatchReader(read_options(given, streaming=False)).read(planned))
+    careless = read_options({**given, "failOnDataLoss": "false"}, streaming=False)
+    assert list(BatchReader(careless).read(planned)) == []
+
+
+def test_a_topic_that_is_created_again_while_it_is_read(
+    local_cluster: LocalCluster, make_topic: Callable[..., str], admin: Admin
+) -> None:
+    """A fetch names a topic and not its id, so what was read is confirmed at the end."""
+    topic = make_topic(1)
+    (described,) = admin.describe_topics([topic])
+    fill(local_cluster, topic, 10)
+    wanted = OffsetRange(TopicPartition(topic, 0), 0, 10, described.topic_id)
+    chunks = PartitionFetch(local_cluster.grpc_bootstrap, wanted, read_committed=False, timeout_s=60).chunks()
+    next(chunks)
+    admin.delete_topics([topic])
+    admin.create_topics([topic])
+    with pytest.raises(Lost, match=f"Topic '{topic}' was deleted while {topic}-0 was read"):
+        list(chunks)
 
 
 async def _nothing_left(_: PartitionFetch) -> pb.FetchedPartition:

@@ -12,6 +12,7 @@ from ottla_core.ids import TopicPartition
 from pyspark_ottla.offsets import (
     Bound,
     OffsetProblem,
+    Position,
     from_json,
     from_nested,
     partitions_from_json,
@@ -28,6 +29,31 @@ partitions = st.builds(TopicPartition, st.text(min_size=1, max_size=5), st.integ
 @given(st.dictionaries(partitions, st.integers(0, 2**63 - 1)))
 def test_a_checkpoint_gives_back_what_was_put_in(offsets: dict[TopicPartition, int]) -> None:
     assert from_nested(json.loads(json.dumps(to_nested(offsets)))) == offsets
+
+
+offsets_of = st.dictionaries(partitions, st.integers(0, 2**63 - 1))
+
+
+@given(
+    st.builds(
+        Position,
+        offsets_of,
+        st.dictionaries(st.text(min_size=1, max_size=5), st.text(min_size=1)),
+        st.booleans(),
+        st.none() | offsets_of,
+    )
+)
+def test_a_checkpoint_gives_back_a_position(position: Position) -> None:
+    assert Position.from_nested(json.loads(json.dumps(position.to_nested()))) == position
+
+
+def test_checkpoints_without_topic_ids_are_read() -> None:
+    assert Position.from_nested({"a": {"0": 7}}) == Position({A0: 7})
+
+
+def test_the_text_of_a_checkpoint_is_a_start() -> None:
+    text = json.dumps(Position({A0: 7}, {"a": "id"}, started_at={A0: 1}).to_nested())
+    assert from_json(text, "startingOffsets") == {A0: 7}
 
 
 def test_equal_offsets_are_equal_texts() -> None:

@@ -2,92 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql import SparkSession
 
 from ottla_cli.local_cluster import LocalCluster
 from ottla_client import TopicPartition
-from ottla_client.sync import Admin, Producer
+from ottla_client.sync import Admin
+from spark.spark_queries import PATIENCE_S, Collected
 
 pytestmark = pytest.mark.integration
-
-_PATIENCE_S = 60
-
-
-@pytest.fixture
-def send(local_cluster: LocalCluster) -> Callable[..., None]:
-    def send(topic: str, numbers: Iterator[int] | range, partitions: int = 1) -> None:
-        with Producer(local_cluster.grpc_bootstrap) as producer:
-            for n in numbers:
-                producer.send(topic, b"%d" % n, partition=n % partitions)
-
-    return send
-
-
-class Collected:
-    """The numbers that each micro-batch brought."""
-
-    def __init__(self, spark: SparkSession, bootstrap: str, topic: str, checkpoint: Path) -> None:
-        self._spark = spark
-        self._options = {"bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-        self._checkpoint = checkpoint
-        #: By number: a batch that Spark had not marked as done before a stop comes once more, and is the same.
-        self.batches: dict[int, list[int]] = {}
-
-    @property
-    def numbers(self) -> list[int]:
-        return sorted(n for batch in list(self.batches.values()) for n in batch)
-
-    def _take(self, frame: DataFrame, batch_id: int) -> None:
-        self.batches[batch_id] = [int(row.value) for row in frame.select("value").collect()]
-
-    def start(self, trigger: dict[str, Any], **options: str) -> StreamingQuery:
-        loaded = self._spark.readStream.format("ottla").options(**{**self._options, **options}).load()
-        writing = loaded.writeStream.foreachBatch(self._take).option(
-            "checkpointLocation", str(self._checkpoint)
-        )
-        return writing.trigger(**trigger).start()
-
-    @contextlib.contextmanager
-    def running(self, **options: str) -> Iterator[StreamingQuery]:
-        query = self.start({"processingTime": "100 milliseconds"}, **options)
-        try:
-            yield query
-        finally:
-            query.stop()
-
-    def all_there_is(self, **options: str) -> None:
-        query = self.start({"availableNow": True}, **options)
-        assert query.awaitTermination(_PATIENCE_S)
-
-    def wait_for(self, query: StreamingQuery, count: int) -> None:
-        deadline = time.monotonic() + _PATIENCE_S
-        while len(self.numbers) < count and query.isActive and time.monotonic() < deadline:
-            time.sleep(0.05)
-        error = query.exception()
-        if error is not None:
-            raise error
-
-
-@pytest.fixture
-def collect(spark: SparkSession, local_cluster: LocalCluster, tmp_path: Path) -> Callable[[str], Collected]:
-    return lambda topic: Collected(spark, local_cluster.grpc_bootstrap, topic, tmp_path / "checkpoint")
 
 
 def test_a_restarted_query_goes_on_where_it_stopped(
     collect: Callable[[str], Collected],
     send: Callable[..., None],
     make_topic: Callable[..., str],
-    tmp_path: Path,
 ) -> None:
     topic = make_topic(2)
     send(topic, range(100), 2)
@@ -100,8 +34,7 @@ def test_a_restarted_query_goes_on_where_it_stopped(
     with collected.running() as query:
         collected.wait_for(query, 200)
     assert collected.numbers == list(range(200))
-    written = sorted((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
-    assert json.loads(written[-1].read_text().splitlines()[-1]) == {topic: {"0": 100, "1": 100}}
+    assert collected.logged()[-1][topic] == {"0": 100, "1": 100}
 
 
 def test_available_now_reads_what_is_there_within_the_limit(
@@ -153,7 +86,7 @@ def test_expired_offsets_stop_the_query_unless_told_to_go_on(
     admin.delete_records({TopicPartition(topic, 0): 60})
     query = collected.start({"availableNow": True})
     with pytest.raises(StreamingQueryException, match=f"Offsets 10 to 59 of {topic}-0 have expired"):
-        query.awaitTermination(_PATIENCE_S)
+        query.awaitTermination(PATIENCE_S)
     collected.all_there_is(failOnDataLoss="false")
     assert collected.numbers == [*range(10), *range(60, 100)]
 
@@ -161,7 +94,7 @@ def test_expired_offsets_stop_the_query_unless_told_to_go_on(
 def test_an_unknown_topic_stops_the_query_with_a_sentence(collect: Callable[[str], Collected]) -> None:
     query = collect("no-such-topic").start({"availableNow": True})
     with pytest.raises(StreamingQueryException, match="Topic 'no-such-topic' does not exist"):
-        query.awaitTermination(_PATIENCE_S)
+        query.awaitTermination(PATIENCE_S)
 
 
 def test_a_start_behind_the_end_is_told(
@@ -172,7 +105,7 @@ def test_a_start_behind_the_end_is_told(
     query = collect(topic).start({"availableNow": True}, startingOffsets=json.dumps({topic: {"0": 7}}))
     sentence = f"startingOffsets asks for {topic}-0 from offset 7 on, but it ends at 3"
     with pytest.raises(StreamingQueryException, match=sentence):
-        query.awaitTermination(_PATIENCE_S)
+        query.awaitTermination(PATIENCE_S)
 
 
 def test_from_topic_to_topic(
@@ -200,7 +133,7 @@ def test_from_topic_to_topic(
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(_PATIENCE_S)
+        assert query.awaitTermination(PATIENCE_S)
     rows = spark.read.format("ottla").options(**bootstrap, subscribe=target).load()
     got = sorted((int(row.key), int(row.value)) for row in rows.select("key", "value").collect())
     assert got == [(n, n * 2) for n in range(150)]
