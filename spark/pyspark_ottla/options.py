@@ -62,6 +62,8 @@ class WriteOptions:
     #: For all rows; else each row names its topic in a column.
     topic: str | None
     compression: str
+    #: Bytes of a request, hence of a record. None: what the topic and the broker take.
+    max_request_bytes: int | None
 
 
 BOOTSTRAP = ("bootstrap.servers", "kafka.bootstrap.servers")
@@ -83,7 +85,15 @@ _READ = (
     "kafka.isolation.level",
     "fetchTimeoutMs",
 )
-_WRITE = (*BOOTSTRAP, "topic", "compression", "kafka.compression.type", "kafka.acks", "includeHeaders")
+_WRITE = (
+    *BOOTSTRAP,
+    "topic",
+    "compression",
+    "kafka.compression.type",
+    "kafka.acks",
+    "kafka.max.request.size",
+    "includeHeaders",
+)
 #: Spark hands over its own along with ours.
 _SPARKS_OWN = frozenset(["checkpointlocation", "queryname", "path"])
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -140,6 +150,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         bootstrap=_bootstrap(given),
         topic=given.text("topic"),
         compression=given.choice(name, _COMPRESSIONS, "none"),
+        max_request_bytes=given.number("kafka.max.request.size"),
     )
 
 

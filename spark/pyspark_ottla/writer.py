@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 #: How long a row may wait for room in the producer's buffer, or for its topic to be found.
 _MAX_BLOCK_MS = 30_000
+#: Without kafka.max.request.size the topic's max.message.bytes and the broker's grpc.message.max.bytes are the limits.
+#: This bounds a task's memory; the client does not receive longer messages either.
+_REQUEST_BYTES_MAX = 128 * 1024 * 1024
 
 _BYTES = ("binary", "string")
 #: What each column may be, by Spark's own names.
@@ -100,7 +103,11 @@ async def _write(options: WriteOptions, columns: dict[str, int], batches: Iterat
     rows = 0
     try:
         async with Producer(
-            options.bootstrap, acks="all", compression=options.compression, max_block_ms=_MAX_BLOCK_MS
+            options.bootstrap,
+            acks="all",
+            compression=options.compression,
+            max_block_ms=_MAX_BLOCK_MS,
+            max_request_size=options.max_request_bytes or _REQUEST_BYTES_MAX,
         ) as producer:
             async for batch in _without_blocking(batches):
                 for topic, value, key, partition, headers in _rows(batch, columns, options.topic):

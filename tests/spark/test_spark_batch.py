@@ -270,6 +270,30 @@ def test_keys_go_where_other_clients_put_them(
     assert sorted(seen) == sorted([(b"%d" % n, partition) for n, partition in placed.items()] * 2)
 
 
+def test_values_as_large_as_the_topic_takes(
+    spark: SparkSession, read: Read, local_cluster: LocalCluster, make_topic: Callable[..., str]
+) -> None:
+    """More than a megabyte, which is the client's own limit unless it is told otherwise."""
+    large, plain = make_topic(1, max_message_bytes=str(4 * 1024 * 1024)), make_topic(1)
+    frame = spark.range(2).selectExpr("repeat('x', 1536 * 1024) as value")
+    writing = frame.write.format("ottla").option("bootstrap.servers", local_cluster.grpc_bootstrap)
+    writing.option("topic", large).mode("append").save()
+    lengths = read(subscribe=large).selectExpr("length(value) as length").collect()
+    assert [row.length for row in lengths] == [1536 * 1024] * 2
+    with pytest.raises(CapturedException, match=r"max\.message\.bytes"):
+        writing.option("topic", plain).mode("append").save()
+    with pytest.raises(CapturedException, match="larger than max_request_size=1048576"):
+        writing.option("topic", large).option("kafka.max.request.size", "1048576").mode("append").save()
+
+
+def test_without_a_mode_the_error_says_which_one(spark: SparkSession, local_cluster: LocalCluster) -> None:
+    """Spark refuses its own default mode before the data source is asked."""
+    frame = spark.range(1).selectExpr("string(id) as value")
+    writing = frame.write.format("ottla").option("bootstrap.servers", local_cluster.grpc_bootstrap)
+    with pytest.raises(CapturedException, match='use either the "Append"'):
+        writing.option("topic", "t").save()
+
+
 @pytest.mark.parametrize(
     ("columns", "mode", "options", "sentence"),
     [

@@ -85,6 +85,9 @@ def test_writing_knows_its_own_options() -> None:
         {"bootstrap.servers": "h:1", "topic": "t", "compression": "ZSTD", "checkpointLocation": "x"}
     )
     assert (made.topic, made.compression) == ("t", "zstd")
+    assert made.max_request_bytes is None
+    sized = write_options({"bootstrap.servers": "h:1", "kafka.max.request.size": "5000000"})
+    assert sized.max_request_bytes == 5_000_000
     with pytest.raises(OptionProblem, match=r"no option subscribe for writing"):
         write_options(BASE)
     with pytest.raises(OptionProblem, match=r"kafka\.acks takes all or -1; got '1'"):
