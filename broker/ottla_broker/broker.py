@@ -31,6 +31,8 @@ from ottla_broker.controller.service import Controller
 from ottla_broker.edge.grpc.server import GrpcEdge
 from ottla_broker.edge.kafka.server import KafkaEdge
 from ottla_broker.edge.memory import Memory
+from ottla_broker.edge.scheduler import Scheduler
+from ottla_broker.event_loop import LagProbe, next_turn
 from ottla_broker.exporter import Exporter
 from ottla_broker.log.dirs import LogDirs
 from ottla_broker.metrics import Metrics
@@ -97,6 +99,7 @@ class Broker:
         self._chance = chance
         self._log = log
         self._metrics = Metrics(topics_max=config.http.topics_max)
+        self._lag = LagProbe(self._metrics.loop.lag_seconds.observe)
         self._store: MetadataStore = MeteredStore(store, self._metrics.metadata, clock)
         self._exporter = Exporter(config.http, self._metrics, self.not_ready)
         #: Where each edge listens, by protocol: known once bound.
@@ -129,6 +132,7 @@ class Broker:
         await self._bind()
         await self._join()
         self._waiting_for = None
+        self._lag.start()
         await self._kafka.serve()
         await self._grpc.serve()
 
@@ -255,12 +259,14 @@ class Broker:
     def _make_edges(self, services: Services) -> None:
         config, metrics = self._config, self._metrics
         memory = Memory(config.kafka.queued_max_bytes)
+        self._scheduler = Scheduler(self._clock.monotonic, next_turn, metrics.loop.turn_seconds.observe)
         self._kafka = KafkaEdge(
             services,
             config.kafka,
             metrics.kafka,
             clock=self._clock,
             memory=memory,
+            scheduler=self._scheduler,
             on_violation=self.on_violation,
         )
         self._grpc = GrpcEdge(
@@ -407,6 +413,7 @@ class Broker:
         After a broken promise it is as if killed: nobody gets another answer, and the next start scans the logs.
         """
         serves, self._waiting_for = self._waiting_for is None, "the broker is stopping"
+        self._lag.stop()
         if serves and self._failure is None:
             await self._hand_over()
         if self._dirs is not None and isinstance(self._failure, InvariantViolation):
@@ -451,6 +458,7 @@ class Broker:
     def _refresh_metrics(self) -> None:
         self._host.refresh_metrics()
         self._groups.refresh_metrics()
+        self._metrics.loop.queued = self._scheduler.waiting
         probe = self._metrics.metadata
         probe.revision = self._metadata.image.revision
         probe.is_controller = int(self._controller.is_active)

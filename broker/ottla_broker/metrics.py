@@ -149,6 +149,20 @@ class KafkaEdgeProbe:
 
 
 @dataclass
+class LoopProbe:
+    """How long the event loop is held; everything a broker does shares it."""
+
+    turn_seconds: Histogram = seconds(
+        "ottla_event_loop_turn_seconds", "Work on client requests in one turn of the event loop."
+    )
+    lag_seconds: Histogram = seconds(
+        "ottla_event_loop_lag_seconds",
+        "How late a timer fired, four times a second: anything that held the loop.",
+    )
+    queued: int = gauge("ottla_event_loop_queued", "Connections and streams that wait for their turn.")
+
+
+@dataclass
 class GrpcEdgeProbe:
     """See `edge.grpc.probe.GrpcProbe`: a gRPC call is far heavier than a method call, so it has methods."""
 
@@ -325,6 +339,7 @@ class Metrics:
     """All probes of one broker. Made once by the composition root; no global registry."""
 
     def __init__(self, *, topics_max: int = 1000) -> None:
+        self.loop = LoopProbe()
         self.kafka = KafkaEdgeProbe()
         self.grpc = GrpcEdgeProbe()
         self.log = LogProbe()
@@ -352,6 +367,7 @@ class Metrics:
             [Sample("", tuple(sorted(self._info.items())), 1)],
         )  # fmt: skip
         for probe in (
+            self.loop,
             self.kafka,
             self.grpc,
             self.log,

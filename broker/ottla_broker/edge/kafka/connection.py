@@ -1,9 +1,13 @@
 """One client: bytes to requests, requests to handlers, answers back in order. [S]
 
-Theory of operation. `_pump` takes whole frames from the framer and handles them until nothing is left or the
-connection is blocked. What blocks it: an answer that must be there before the next request is handled, too
-many unanswered requests, or a client that does not take its answers. While blocked, at most one buffer of
-bytes is read and then reading stops, so TCP holds the client back.
+Theory of operation. `_pump` sends answers that are ready, then takes whole frames from the framer and handles them,
+until nothing is left, the connection is blocked, or its time is up. What blocks it: an answer that must be there
+before the next request is handled, too many unanswered requests, or a client that does not take its answers.
+
+When its time is up, the connection waits in the run queue that all connections share (`edge.scheduler`) and `run`
+goes on in a later turn of the event loop. A large request is a generator (`Steps`): each step is a slice of it, and
+the next request is handled after its last one. While the connection waits or is blocked, at most one buffer of bytes
+is read and then reading stops, so TCP holds the client back.
 
 * I1: requests are handled in the order in which they came, and answered in that order.
 * I2: an answer that is there at once costs no task, no future and no queue.
@@ -18,6 +22,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Sequence
 from struct import Struct
+from types import GeneratorType
 from typing import TYPE_CHECKING, cast
 
 import structlog
@@ -25,8 +30,9 @@ import structlog
 from ottla_broker.edge.kafka import codec
 from ottla_broker.edge.kafka.decode import Cursor, Malformed
 from ottla_broker.edge.kafka.frame import Framer
-from ottla_broker.edge.kafka.request import Context, Disconnect, Encoded, Reply, Request
+from ottla_broker.edge.kafka.request import Context, Disconnect, Encoded, Reply, Request, Steps
 from ottla_broker.edge.kafka.versions import API_VERSIONS_KEY, APIS
+from ottla_broker.requests import Maybe
 from ottla_core.errors import RequestError
 from ottla_core.ports.disk import Buffer
 
@@ -46,12 +52,17 @@ _FLEXIBLE_ANSWER = Struct(">iiB")
 _JOIN_BYTES_MAX = 1 << 12
 #: Answers to pipelined requests are collected up to this size before they are sent.
 _OUTBOX_BYTES_MAX = 1 << 16
+#: FindCoordinator, JoinGroup, Heartbeat, LeaveGroup, SyncGroup, ApiVersions: small requests that keep groups and
+#: connections alive. They are served before bulk work.
+_URGENT = frozenset((10, 11, 12, 13, 14, API_VERSIONS_KEY))
+#: Read at once while the run queue is not empty: what is read then is copied and waits, so less of it is better.
+_BUSY_READ_BYTES = 1 << 14
 
 
 class _Slot:
     """The place of one request in the order of answers."""
 
-    __slots__ = ("buffers", "future", "request", "route", "started")
+    __slots__ = ("buffers", "future", "is_done", "request", "route", "started")
 
     def __init__(self, route: Route, request: Request, started: float) -> None:
         self.route = route
@@ -59,7 +70,9 @@ class _Slot:
         self.started = started
         #: The answer when it is there; empty for "none will be sent".
         self.buffers: list[Buffer] | None = None
-        self.future: asyncio.Future[Reply] | None = None
+        self.future: asyncio.Future[Reply | Steps] | None = None
+        #: The answer is there, or the future that has it.
+        self.is_done = False
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -83,6 +96,9 @@ class Connection(asyncio.BufferedProtocol):
         #: Answers made while handling what one read brought; they leave together.
         self._outbox: list[Buffer] = []
         self._outbox_bytes = 0
+        #: A large request that is handled step by step.
+        self._steps: tuple[_Slot, Steps] | None = None
+        self._is_queued = False
         self._is_pumping = False
         self._write_paused = False
         self._read_paused = False
@@ -116,6 +132,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
+        self._shared.scheduler.forget(self)
+        self._is_queued = False
+        if self._steps is not None:
+            self._steps[1].close()
+            self._steps = None
         memory = self._shared.memory
         memory.forget(self._granted)
         self._hold()
@@ -130,13 +151,14 @@ class Connection(asyncio.BufferedProtocol):
         self._shared.gone(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._framer.space()
+        space = self._framer.space()
+        return space[:_BUSY_READ_BYTES] if self._shared.scheduler.is_busy and not self._framer.left else space
 
     def buffer_updated(self, nbytes: int) -> None:
         self._active = True
         self._shared.probe.bytes_in += nbytes
         self._framer.filled(nbytes)
-        self._pump()
+        self._wake()
 
     def pause_writing(self) -> None:
         self._write_paused = True
@@ -149,7 +171,47 @@ class Connection(asyncio.BufferedProtocol):
         self._write_ticks = 0
         unsent, self._unsent = self._unsent, 0
         self._shared.memory.owe(-unsent)
-        self._pump()
+        self._wake()
+
+    # ------------------------------------------------------------------ turns
+
+    def _wake(self) -> None:
+        """Something came: deal with it now if this turn of the loop has time for it, else in a later one."""
+        if self._is_pumping:
+            return
+        if self._is_queued:
+            self._keep_rest()
+            return
+        scheduler = self._shared.scheduler
+        until = scheduler.admit()
+        if until is None:
+            self._queue_up()
+            self._keep_rest()
+            return
+        try:
+            self._pump(until)
+        finally:
+            scheduler.done()
+
+    def run(self, until: float) -> None:
+        """Called by the scheduler when it is our turn."""
+        self._is_queued = False
+        self._pump(until)
+
+    def _queue_up(self) -> None:
+        """Ask for another turn if there is something to do in it."""
+        slots = self._slots
+        if self._steps is None and not (slots and slots[0].is_done):
+            if self._blocked or self._waits_for_memory:
+                return
+            key = self._framer.peek()
+            if key is None:
+                return
+            urgent = key in _URGENT
+        else:
+            urgent = False
+        self._is_queued = True
+        self._shared.scheduler.queue(self, urgent=urgent)
 
     # ------------------------------------------------------------------ receiving
 
@@ -157,24 +219,21 @@ class Connection(asyncio.BufferedProtocol):
     def _blocked(self) -> bool:
         return (
             self._exclusive is not None
+            or self._steps is not None
             or self._write_paused
             or self._closing
             or len(self._slots) >= self._shared.config.requests_max
         )
 
-    def _pump(self) -> None:
-        """Handle what can be handled, then keep what is left (I3)."""
-        if self._waits_for_memory:
-            return
-        framer = self._framer
+    def _pump(self, until: float) -> None:
+        """Handle what can be handled until the clock shows `until`, then keep what is left (I3)."""
         self._is_pumping = True
+        now = self._shared.now
         try:
-            while not self._blocked:
-                frame = framer.next()
-                if frame is None:
+            while self._step():
+                if now() >= until:
+                    self._queue_up()
                     break
-                self._frame_ticks = 0
-                self._handle(frame)
         except Malformed as error:
             self.drop("malformed", str(error))
         except Disconnect as error:
@@ -192,6 +251,24 @@ class Connection(asyncio.BufferedProtocol):
             self._close_when_done()
         self._keep_rest()
 
+    def _step(self) -> bool:
+        """One bounded piece of work; False if there is none."""
+        slots = self._slots
+        if slots and slots[0].is_done:
+            self._finish_first()
+            return True
+        if self._steps is not None:
+            self._advance(*self._steps)
+            return True
+        if self._blocked or self._waits_for_memory:
+            return False
+        frame = self._framer.next()
+        if frame is None:
+            return False
+        self._frame_ticks = 0
+        self._handle(frame)
+        return True
+
     def _keep_rest(self) -> None:
         """Move what is left out of the shared buffer, and read on only if there is a place to read to
         (I3)."""
@@ -201,9 +278,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._closing:
             self._set_reading(False)
             return
+        if self._waits_for_memory:
+            return
         if left == 0 and not self._reserved and not self._parked and not self._read_paused:
             return
-        blocked = self._blocked
+        blocked = self._blocked or self._is_queued
         if left == 0:
             if self._reserved or self._parked:
                 framer.drop()
@@ -223,8 +302,8 @@ class Connection(asyncio.BufferedProtocol):
             self._waits_for_memory = size > left and not blocked
             if self._waits_for_memory:
                 self._shared.probe.reading_paused += 1
-            framer.keep(left)
-            self._hold(parked=left)
+            if framer.park():
+                self._hold(parked=left)
             self._set_reading(False)
 
     def _granted(self) -> None:
@@ -309,36 +388,71 @@ class Connection(asyncio.BufferedProtocol):
                 return
             slot = _Slot(route, request, started)
             slot.buffers = buffers
+            slot.is_done = True
             self._slots.append(slot)
             return
         slot = _Slot(route, request, started)
         self._slots.append(slot)
-        if not route.overlaps:
-            self._exclusive = slot
-        slot.future = self._shared.spawn(cast(Awaitable[Reply], reply))
-        slot.future.add_done_callback(lambda future: self._answered(slot, future))
+        self._go_on(slot, reply)
 
-    def _answered(self, slot: _Slot, future: asyncio.Future[Reply]) -> None:
-        """The answer of one slot is there; send all that are no longer held up by an older one (I1)."""
+    def _go_on(self, slot: _Slot, reply: Maybe[Reply | Steps]) -> None:
+        """Note what the answer of a slot is, or how it will be made."""
+        if type(reply) is GeneratorType:
+            self._steps = (slot, cast(Steps, reply))
+        elif type(reply) is Encoded or type(reply) is dict or reply is None:
+            slot.buffers = self._encode(slot.request, reply)
+            slot.is_done = True
+        else:
+            if not slot.route.overlaps:
+                self._exclusive = slot
+            slot.future = self._shared.spawn(cast(Awaitable[Reply | Steps], reply))
+            slot.future.add_done_callback(lambda _: self._answered(slot))
+
+    def _advance(self, slot: _Slot, steps: Steps) -> None:
+        """The next slice of a large request."""
+        try:
+            next(steps)
+        except StopIteration as last:
+            self._steps = None
+            self._go_on(slot, last.value)
+        except (Malformed, Disconnect):
+            self._steps = None
+            slot.buffers, slot.is_done = [], True
+            raise
+        except Exception as error:
+            self._steps = None
+            self._go_on(slot, self._reply_to(slot.request, error))
+
+    def _answered(self, slot: _Slot) -> None:
+        """The future of one slot is done."""
+        future = slot.future
         if self._exclusive is slot:
             self._exclusive = None
-        if future.cancelled():
-            slot.buffers = []
-            self._closing = True
-        else:
-            error = future.exception()
-            request = slot.request
-            reply = self._reply_to(request, error) if error is not None else future.result()
-            slot.buffers = self._encode(request, reply)
-        slot.future = None
-        slots = self._slots
-        while slots and slots[0].buffers is not None:
-            ready = slots.popleft()
-            self._finish(ready.route, ready.buffers or [], ready.started)
-        if self._closing:
-            self._close_when_done()
-        else:
-            self._pump()
+            if future is not None and not future.cancelled() and future.exception() is None:
+                reply = future.result()
+                if type(reply) is GeneratorType:
+                    slot.future, self._steps = None, (slot, cast(Steps, reply))
+                    self._wake()
+                    return
+        slot.is_done = True
+        if not slot.route.overlaps or (self._slots and self._slots[0] is slot):
+            self._wake()
+
+    def _finish_first(self) -> None:
+        """Send the answer of the oldest request: all younger ones wait for it (I1)."""
+        slot = self._slots[0]
+        future = slot.future
+        if future is not None:
+            slot.future = None
+            if future.cancelled():
+                slot.buffers = []
+                self._closing = True
+            else:
+                error = future.exception()
+                reply = self._reply_to(slot.request, error) if error is not None else future.result()
+                slot.buffers = self._encode(slot.request, cast(Reply, reply))
+        self._slots.popleft()
+        self._finish(slot.route, slot.buffers or [], slot.started)
 
     def _reply_to(self, request: Request, error: BaseException) -> Reply:
         """What to answer instead, when a handler raised."""
@@ -453,7 +567,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         was_active, self._active = self._active, False
         self._quiet_ticks = 0 if was_active or self._slots else self._quiet_ticks + 1
-        if self._framer.left and not self._blocked and not self._waits_for_memory:
+        if self._framer.left and not self._blocked and not self._is_queued and not self._waits_for_memory:
             # A large frame may take its time, but not forever, however steadily its bytes drip in.
             self._frame_ticks += 1
             if self._frame_ticks > stall_ticks + self._reserved // self._shared.least_bytes_per_tick:

@@ -23,6 +23,7 @@ _FIRST_BYTES_MAX = 1 << 20
 
 _LENGTH = Struct(">i")
 _PREFIX = _LENGTH.size
+_KEY = Struct(">h")
 
 
 class Framer:
@@ -80,6 +81,16 @@ class Framer:
         self._start = start + length
         return self._view[start : start + length]
 
+    def peek(self) -> int | None:
+        """The API key of the next whole frame; None if it is not all there, -1 if `next` will refuse it."""
+        start, available = self._start, self._end - self._start - _PREFIX
+        if available < 0:
+            return None
+        (length,) = _LENGTH.unpack_from(self._view, start)
+        if length < 2 or length > self._max:
+            return -1
+        return None if available < length else int(_KEY.unpack_from(self._view, start + _PREFIX)[0])
+
     def missing(self) -> int:
         """Storage that the frame begun needs; as much as is left if whole frames wait. 0 if it is there."""
         left = self._end - self._start
@@ -93,6 +104,13 @@ class Framer:
         """Move what is left to storage of its own, to be filled up to `size`."""
         self._size = size
         self._move(min(size, max(self.left * 2, _FIRST_BYTES_MAX)))
+
+    def park(self) -> bool:
+        """Move what is left out of the shared buffer; False if it lies in storage of its own already."""
+        if self._own is not None:
+            return False
+        self.keep(self.left)
+        return True
 
     def drop(self) -> None:
         """Nothing is left: back to the shared buffer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -92,7 +92,11 @@ class Encoded(NamedTuple):
 Reply: TypeAlias = dict[str, Any] | Encoded | None
 """Fields by the response's schema, or ready bytes, or None: nothing is sent (acks=0)."""
 
-Handler: TypeAlias = Callable[[Context, Request], Maybe[Reply]]
+Steps: TypeAlias = Generator[None, None, "Reply | Awaitable[Reply | Steps]"]
+"""A large request in slices of a millisecond or less. Between them other connections are served and leaders may
+change, so each slice looks for itself. What is needed of `Request.body` is copied before the first one."""
+
+Handler: TypeAlias = Callable[[Context, Request], "Maybe[Reply | Steps] | Steps"]
 
 
 def error_fields(error: RequestError | None) -> dict[str, Any]:

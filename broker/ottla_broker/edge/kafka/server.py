@@ -10,7 +10,9 @@ from ottla_broker.config import KafkaEdgeConfig
 from ottla_broker.edge.kafka.connection import Connection
 from ottla_broker.edge.kafka.shared import Shared
 from ottla_broker.edge.memory import Memory
-from ottla_broker.metrics import KafkaEdgeProbe
+from ottla_broker.edge.scheduler import Scheduler
+from ottla_broker.event_loop import next_turn
+from ottla_broker.metrics import Histogram, KafkaEdgeProbe
 from ottla_core.errors import InvariantViolation, invariant
 from ottla_core.ports.clock import Clock
 from ottla_core.real.clock import RealClock
@@ -38,11 +40,14 @@ class KafkaEdge:
         clock: Clock | None = None,
         stall_s: float = STALL_S,
         memory: Memory | None = None,
+        scheduler: Scheduler | None = None,
         on_violation: Callable[[InvariantViolation], None] | None = None,
     ) -> None:
-        """`memory` is the budget to share with others; without it this listener has one for itself."""
+        """`memory` and `scheduler` are shared with others; without them this listener has its own."""
+        clock = clock or RealClock()
         memory = memory or Memory(config.queued_max_bytes)
-        self._shared = Shared(services, config, probe, clock or RealClock(), memory, on_violation)
+        scheduler = scheduler or Scheduler(clock.monotonic, next_turn, Histogram().observe)
+        self._shared = Shared(services, config, probe, clock, memory, scheduler, on_violation)
         self._config = config
         self._server: asyncio.Server | None = None
         idle_s = config.idle_max_ms / 1000

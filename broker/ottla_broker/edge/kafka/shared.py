@@ -13,9 +13,10 @@ from ottla_broker.edge.kafka.connection import Connection
 from ottla_broker.edge.kafka.fetch_session import FetchSessions
 from ottla_broker.edge.kafka.frame import SHARED_BYTES
 from ottla_broker.edge.kafka.metadata_cache import MetadataCache
-from ottla_broker.edge.kafka.request import Handler, Reply
+from ottla_broker.edge.kafka.request import Handler, Reply, Steps
 from ottla_broker.edge.kafka.versions import APIS
 from ottla_broker.edge.memory import Memory
+from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.metrics import Cell, Histogram, KafkaEdgeProbe
 from ottla_core.errors import InvariantViolation
 from ottla_core.ports.clock import Clock
@@ -42,6 +43,7 @@ class Shared:
         probe: KafkaEdgeProbe,
         clock: Clock,
         memory: Memory,
+        scheduler: Scheduler,
         on_violation: Callable[[InvariantViolation], None] | None = None,
     ) -> None:
         self.services = services
@@ -51,6 +53,7 @@ class Shared:
         #: Taken twice per request.
         self.now = clock.monotonic
         self.memory = memory
+        self.scheduler = scheduler
         self.metadata_cache = MetadataCache(config.listener.name, clock.monotonic)
         self.fetch_sessions = FetchSessions(config.fetch_sessions_max)
         self.receive_view = memoryview(bytearray(SHARED_BYTES))
@@ -58,7 +61,7 @@ class Shared:
         self.least_bytes_per_tick = 1 << 16
         #: In the order of arrival: a dict, because a set would sweep in a different order each run.
         self.connections: dict[Connection, None] = {}
-        self._answers: dict[asyncio.Future[Reply], None] = {}
+        self._answers: dict[asyncio.Future[Reply | Steps], None] = {}
         self._routes: dict[int, Route] = {}
         self._on_violation = on_violation
         self._seconds = {0: probe.produce_seconds, 1: probe.fetch_seconds}
@@ -72,7 +75,7 @@ class Shared:
             self._routes[key] = route
         return route
 
-    def spawn(self, answer: Awaitable[Reply]) -> asyncio.Future[Reply]:
+    def spawn(self, answer: Awaitable[Reply | Steps]) -> asyncio.Future[Reply | Steps]:
         """Run an answer that has to wait. Kept here until it is done, so that `KafkaEdge.stop` can wait for
         it."""
 

@@ -1,0 +1,35 @@
+"""The event loop seen from outside: its next turn, and how late it is. [S]"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+#: Four looks a second cost an idle broker nothing, and a stall of a quarter of a second is never missed.
+LAG_PROBE_S = 0.25
+
+
+def next_turn(call: Callable[[], None]) -> None:
+    """Call back in the next iteration of the loop, after everything that is due in this one."""
+    asyncio.get_running_loop().call_soon(call)
+
+
+class LagProbe:
+    """Measures how late a timer fires: whatever held the loop shows in it, our own work or not."""
+
+    def __init__(self, observe: Callable[[float], None]) -> None:
+        self._observe = observe
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(LAG_PROBE_S, self._look, loop.time() + LAG_PROBE_S)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self, due: float) -> None:
+        self._observe(max(0.0, asyncio.get_running_loop().time() - due))
+        self.start()
