@@ -3,14 +3,17 @@
 Located first, read later: a fetch that has to wait for more data has not copied any. Waiting costs one callback per
 partition and one timer, and no task; a partition calls back when its high watermark moves. Who reads where nobody has
 lately finds indexes that are still on the disk: a thread reads them, and perhaps makes them anew from the log.
+
+A fetch of many partitions is made in slices (`steps`); partitions may change between them. An extent lies below the
+high watermark, so it stays true whoever leads by the time it is read.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ottla_broker.log.log import Extent, NotLoaded
 from ottla_broker.log.reading import COLD_LOOKS_MAX, warm
@@ -18,6 +21,7 @@ from ottla_broker.metrics import Metrics
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.partition import Partition
 from ottla_broker.requests import Fetched, FetchWant, Maybe
+from ottla_broker.steps import PARTITIONS_PER_STEP, exhaust
 from ottla_core.errors import CorruptMessage, KafkaStorageError, RequestError
 from ottla_core.ids import TopicPartition
 from ottla_core.ports.offload import Offload
@@ -31,12 +35,17 @@ class FetchLimits(NamedTuple):
     read_committed: bool
 
 
+FetchSteps: TypeAlias = Generator[None, None, "list[Fetched] | Callable[[], Awaitable[FetchSteps]]"]
+"""Slices of a fetch. If it has to wait, it returns the wait, and what comes after that is sliced again."""
+
+
 class _Located(NamedTuple):
     tp: TopicPartition
     partition: Partition | None
     extent: Extent | None
     error: RequestError | None
     read_limit: int
+    leader_epoch: int = -1
 
 
 class _Cold(Exception):
@@ -52,6 +61,7 @@ class DelayedFetch:
         "_future",
         "_host",
         "_limits",
+        "_located",
         "_loop",
         "_metrics",
         "_offload",
@@ -76,34 +86,46 @@ class DelayedFetch:
         self._wake_scheduled = False
 
     def start(self) -> Maybe[list[Fetched]]:
-        try:
-            located, satisfied = self._locate(wait=False)
-        except _Cold as cold:
-            return self._start_cold(cold)
-        return self._go_on(located, satisfied)
+        """All of it at once, but for the waiting."""
+        answer = exhaust(self.steps())
+        return answer if isinstance(answer, list) else self._finish(answer)
 
-    async def _start_cold(self, cold: _Cold) -> list[Fetched]:
-        answer = self._go_on(*await self._locate_cold(cold))
-        return answer if isinstance(answer, list) else await answer
+    async def _finish(self, wait: Callable[[], Awaitable[FetchSteps]]) -> list[Fetched]:
+        while True:
+            answer = exhaust(await wait())
+            if isinstance(answer, list):
+                return answer
+            wait = answer
+
+    def steps(self) -> FetchSteps:
+        try:
+            located, satisfied = yield from self._locate(wait=False)
+        except _Cold as cold:
+            return partial(self._start_cold, cold)
+        return (yield from self._go_on(located, satisfied))
+
+    async def _start_cold(self, cold: _Cold) -> FetchSteps:
+        return self._go_on(*await self._locate_cold(cold))
 
     async def _locate_cold(self, cold: _Cold) -> tuple[list[_Located], bool]:
         for _ in range(COLD_LOOKS_MAX):
             if not all([await warm(self._offload, each) for each in cold.looks]):
                 break
             try:
-                return self._locate(wait=False)
+                return exhaust(self._locate(wait=False))
             except _Cold as more:
                 cold = more
-        return self._locate()
+        return exhaust(self._locate())
 
-    def _go_on(self, located: list[_Located], satisfied: bool) -> Maybe[list[Fetched]]:
+    def _go_on(self, located: list[_Located], satisfied: bool) -> FetchSteps:
         if satisfied or self._limits.max_wait_s <= 0 or not self._wants:
-            return self._read(located)
-        return self._wait(located)
+            return (yield from self._read(located))
+        return partial(self._wait, located)
 
     # ------------------------------------------------------------------ waiting
 
-    async def _wait(self, located: list[_Located]) -> list[Fetched]:
+    async def _wait(self, located: list[_Located]) -> FetchSteps:
+        self._located = located
         self._loop = asyncio.get_running_loop()
         self._future: asyncio.Future[list[_Located]] = self._loop.create_future()
         self._timer = self._loop.call_later(self._limits.max_wait_s, self._time_is_up)
@@ -121,8 +143,7 @@ class DelayedFetch:
             self._metrics.partitions.waiting_fetches -= 1
             self._timer.cancel()
             self._unregister(located)
-        answer = self._read(ready)
-        return answer if isinstance(answer, list) else await answer
+        return self._read(ready)
 
     def _register(self, located: list[_Located]) -> None:
         for each in located:
@@ -144,38 +165,46 @@ class DelayedFetch:
         self._wake_scheduled = False
         if self._future.done():
             return
-        located, satisfied = self._locate()
+        self._located, satisfied = exhaust(self._locate(self._located))
         if satisfied:
-            self._future.set_result(located)
+            self._future.set_result(self._located)
         else:
-            self._register(located)
+            self._register(self._located)
 
     def _time_is_up(self) -> None:
         if not self._future.done():
-            self._future.set_result(self._locate()[0])
+            self._future.set_result(exhaust(self._locate(self._located))[0])
 
     # ------------------------------------------------------------------ locating and reading
 
-    def _locate(self, *, wait: bool = True) -> tuple[list[_Located], bool]:
+    def _locate(
+        self, before: Sequence[_Located] = (), *, wait: bool = True
+    ) -> Generator[None, None, tuple[list[_Located], bool]]:
         """Where each wanted range lies; satisfied if enough bytes are there or an error has to be told.
 
         What counts is what could be read within the limits. An answer has whole batches and ends with a segment, and
         who waited until it is longer would wait in vain.
 
         Without `wait`, `_Cold` when indexes have to be read for it. Who has waited for more reads at the end of
-        the log, where they are at hand.
+        the log, where they are at hand. `before` is what was found last time: most partitions have not moved since,
+        and looking at those again would cost a fetch of a thousand partitions 10 ms for each record that is written.
         """
         located: list[_Located] = []
         cold: list[NotLoaded] = []
         room, total, readable, failed, behind = self._limits.max_bytes, 0, 0, False, False
-        for want in self._wants:
+        for number, want in enumerate(self._wants, 1):
+            if number % PARTITIONS_PER_STEP == 0:
+                yield
             partition: Partition | None = None
             try:
+                # The first batch found is given whole even if it is over the limits, so that nobody is stuck.
+                offered = min(want.max_bytes, room)
+                if before and self._is_still_empty(before[number - 1], want):
+                    located.append(before[number - 1])
+                    continue
                 partition = self._host.find(want.tp)
                 partition.check_leader(want.leader_epoch)
                 limit = self._limit_of(partition)
-                # The first batch found is given whole even if it is over the limits, so that nobody is stuck.
-                offered = min(want.max_bytes, room)
                 extent = partition.log.read(
                     want.offset, offered, limit_offset=limit, min_one=total == 0, wait=wait
                 )
@@ -186,7 +215,8 @@ class DelayedFetch:
                     room = max(0, room - extent.size)
                 elif total and want.offset < limit:
                     readable += offered  # The next batch does not fit.
-                located.append(_Located(want.tp, partition, extent, None, limit))
+                epoch = partition.image.leader_epoch
+                located.append(_Located(want.tp, partition, extent, None, limit, epoch))
             except NotLoaded as look:
                 cold.append(look)
             except RequestError as error:
@@ -196,33 +226,48 @@ class DelayedFetch:
             raise _Cold(cold)
         return located, failed or behind or readable >= self._limits.min_bytes
 
+    def _is_still_empty(self, found: _Located, want: FetchWant) -> bool:
+        """Whether nothing was readable and nothing has happened to the partition since."""
+        partition = found.partition
+        return (
+            partition is not None
+            and found.error is None
+            and found.extent is None
+            and partition.is_leader
+            and partition.image.leader_epoch == found.leader_epoch
+            and want.offset >= found.read_limit == self._limit_of(partition)
+            and partition.log.broken is None
+        )
+
     def _limit_of(self, partition: Partition) -> int:
         return partition.stable_offset() if self._limits.read_committed else partition.high_watermark
 
-    def _read(self, located: list[_Located]) -> Maybe[list[Fetched]]:
-        fetched: list[Fetched] = []
-        for index, each in enumerate(located):
+    def _read(self, located: list[_Located], fetched: list[Fetched] | None = None) -> FetchSteps:
+        """Go on behind what was fetched already."""
+        fetched = [] if fetched is None else fetched
+        for index in range(len(fetched), len(located)):
+            if index % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
+                yield
+            each = located[index]
             found = _fetched(each, b"") if each.extent is None else self._from_cache(each, each.extent)
             if found is None:
-                return self._read_cold(located[index:], fetched)
+                return partial(self._read_cold, located, fetched)
             fetched.append(found)
         return fetched
 
-    async def _read_cold(self, located: list[_Located], fetched: list[Fetched]) -> list[Fetched]:
-        """Some of it is not in memory: let a thread wait for the disk."""
-        for each in located:
-            extent = each.extent
-            found = _fetched(each, b"") if extent is None else self._from_cache(each, extent)
-            if found is None and extent is not None:
-                self._metrics.log.reads_cold += 1
-                try:
-                    found = _fetched(each, await self._offload.run(partial(_read_checked, extent)))
-                except CorruptMessage as damage:
-                    found = self._damaged(each, extent, damage)
-                except (OSError, ValueError) as error:
-                    found = _unreadable(each, error)
-            fetched.append(found or _fetched(each, b""))
-        return fetched
+    async def _read_cold(self, located: list[_Located], fetched: list[Fetched]) -> FetchSteps:
+        """The next one is not in memory: let a thread wait for the disk."""
+        each = located[len(fetched)]
+        extent = each.extent
+        if extent is not None:
+            self._metrics.log.reads_cold += 1
+            try:
+                fetched.append(_fetched(each, await self._offload.run(partial(_read_checked, extent))))
+            except CorruptMessage as damage:
+                fetched.append(self._damaged(each, extent, damage))
+            except (OSError, ValueError) as error:
+                fetched.append(_unreadable(each, error))
+        return self._read(located, fetched)
 
     def _damaged(self, located: _Located, extent: Extent, damage: CorruptMessage) -> Fetched:
         """An error for who asked; and the partition may be mended (`partition.mending`)."""

@@ -23,7 +23,7 @@ from ottla_broker.requests import (
     Maybe,
     ProducerIdentity,
 )
-from ottla_broker.service.delayed_fetch import DelayedFetch, FetchLimits
+from ottla_broker.service.delayed_fetch import DelayedFetch, FetchLimits, FetchSteps
 from ottla_broker.service.producer_ids import ProducerIds
 from ottla_core.errors import (
     CorruptMessage,
@@ -82,6 +82,19 @@ class RecordService:
         # Nobody waits for more than one answer can hold.
         limits = FetchLimits(max_wait_s, min(min_bytes, max_bytes), max_bytes, read_committed)
         return DelayedFetch(self._host, self._offload, self._metrics, wants, limits).start()
+
+    def fetch_in_steps(
+        self,
+        wants: Sequence[FetchWant],
+        *,
+        max_wait_s: float,
+        min_bytes: int,
+        max_bytes: int,
+        read_committed: bool = False,
+    ) -> FetchSteps:
+        """The same in slices, for many partitions."""
+        limits = FetchLimits(max_wait_s, min(min_bytes, max_bytes), max_bytes, read_committed)
+        return DelayedFetch(self._host, self._offload, self._metrics, wants, limits).steps()
 
     def list_offset(
         self,

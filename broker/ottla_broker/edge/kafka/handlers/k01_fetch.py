@@ -16,8 +16,8 @@ the diverging epoch (only followers ask), the current leader in errors (KIP-951)
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import NamedTuple, TypedDict
 from uuid import UUID
 
 from ottla_broker.edge.kafka.decode import Malformed
@@ -28,10 +28,13 @@ from ottla_broker.edge.kafka.fetch_wire import (
     FetchRequest,
     FetchTopic,
     encode,
+    encode_in_steps,
     parse,
 )
-from ottla_broker.edge.kafka.request import WAIT_S_MAX, Context, Encoded, Reply, Request
+from ottla_broker.edge.kafka.request import WAIT_S_MAX, Context, Encoded, Reply, Request, Steps
 from ottla_broker.requests import Fetched, FetchWant, Maybe
+from ottla_broker.service.delayed_fetch import FetchSteps
+from ottla_broker.steps import PARTITIONS_PER_STEP, exhaust
 from ottla_core.errors import RequestError, UnknownTopicId
 from ottla_core.ids import TopicPartition
 
@@ -53,7 +56,7 @@ class _Plan(NamedTuple):
     places: list[tuple[bytes, list[tuple[int, int | Fetched]]]]
 
 
-def handle(context: Context, request: Request) -> Maybe[Reply]:
+def handle(context: Context, request: Request) -> Maybe[Reply | Steps] | Steps:
     version = request.version
     wanted = parse(request.body, version)
     is_incremental = wanted.session_epoch not in (FIRST_EPOCH, SESSIONLESS_EPOCH)
@@ -65,8 +68,11 @@ def handle(context: Context, request: Request) -> Maybe[Reply]:
     plan = _Plan(context, version, wanted, session, is_incremental, [])
     wants = _locate(plan, topics)
     refused = len(wants) < sum(len(within) for _, within in plan.places)
-    fetched = _fetch(context, wanted, wants, at_once=refused)
-    return _answer(plan, fetched) if isinstance(fetched, list) else _answer_later(plan, fetched)
+    limits = _limits(context, wanted, at_once=refused)
+    if len(wants) > PARTITIONS_PER_STEP:
+        return _in_steps(plan, context.services.records.fetch_in_steps(wants, **limits))
+    fetched = context.services.records.fetch(wants, **limits)
+    return exhaust(_answer(plan, fetched)) if isinstance(fetched, list) else _answer_later(plan, fetched)
 
 
 def _session(
@@ -109,24 +115,40 @@ def _name_of(context: Context, version: int, key: bytes) -> str | None:
         raise Malformed("a topic name is not UTF-8") from error
 
 
-def _fetch(
-    context: Context, wanted: FetchRequest, wants: list[FetchWant], *, at_once: bool
-) -> Maybe[list[Fetched]]:
+class _Limits(TypedDict):
+    max_wait_s: float
+    min_bytes: int
+    max_bytes: int
+    read_committed: bool
+
+
+def _limits(context: Context, wanted: FetchRequest, *, at_once: bool) -> _Limits:
     room = max(context.memory.room, _BYTES_LEAST)
-    return context.services.records.fetch(
-        wants,
-        max_wait_s=0.0 if at_once else min(max(wanted.max_wait_ms, 0) / 1000, WAIT_S_MAX),
-        min_bytes=wanted.min_bytes,
-        max_bytes=max(0, min(wanted.max_bytes, context.config.fetch_max_bytes, room)),
-        read_committed=wanted.read_committed,
-    )
+    return {
+        "max_wait_s": 0.0 if at_once else min(max(wanted.max_wait_ms, 0) / 1000, WAIT_S_MAX),
+        "min_bytes": wanted.min_bytes,
+        "max_bytes": max(0, min(wanted.max_bytes, context.config.fetch_max_bytes, room)),
+        "read_committed": wanted.read_committed,
+    }
 
 
 async def _answer_later(plan: _Plan, fetched: Awaitable[list[Fetched]]) -> Reply:
-    return _answer(plan, await fetched)
+    return exhaust(_answer(plan, await fetched))
 
 
-def _answer(plan: _Plan, fetched: list[Fetched]) -> Reply:
+def _in_steps(plan: _Plan, steps: FetchSteps) -> Steps:
+    """Many partitions: others are served between two slices, and again after waiting."""
+    fetched = yield from steps
+    if isinstance(fetched, list):
+        return (yield from _answer(plan, fetched))
+    return _wait(plan, fetched)
+
+
+async def _wait(plan: _Plan, wait: Callable[[], Awaitable[FetchSteps]]) -> Steps:
+    return _in_steps(plan, await wait())
+
+
+def _answer(plan: _Plan, fetched: list[Fetched]) -> Generator[None, None, Reply]:
     for each in fetched:
         if each.error is not None:
             plan.context.failed(each.error)
@@ -139,6 +161,11 @@ def _answer(plan: _Plan, fetched: list[Fetched]) -> Reply:
         session_id = plan.session.id
         news = plan.session.news(answers)  # a full answer, too, is something that was told
         answers = news if plan.is_incremental else answers
+    yield
     return Encoded(
-        encode(plan.version, answers, read_committed=plan.wanted.read_committed, session_id=session_id)
+        (
+            yield from encode_in_steps(
+                plan.version, answers, read_committed=plan.wanted.read_committed, session_id=session_id
+            )
+        )
     )
