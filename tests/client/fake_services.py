@@ -225,6 +225,7 @@ class FakeRecords:
         min_bytes: int,
         max_bytes: int,
         read_committed: bool = False,
+        ask: object = None,
     ) -> Maybe[list[Fetched]]:
         fetched = self._read(wants, max_bytes)
         enough = sum(len(f.records) for f in fetched) >= min_bytes or any(f.error for f in fetched)

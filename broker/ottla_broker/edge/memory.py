@@ -1,12 +1,16 @@
 """Memory that all connections of both protocols share: a budget, and buffers that are used again. [P]
 
-Counted: requests that are still arriving, and answers that a client does not take. A request that arrives
+Counted: requests that are still arriving, and answers to fetches from the moment they are read until they are sent
+(`Hold`, then `owe`). A request that arrives
 whole in one read is never counted, because it never leaves the shared receive buffer; so small requests go
 through even when the budget is used up.
 
 A request is counted with its full size before its body is read. Who was granted can always finish, so there
 is no deadlock; who was not stands in a queue, first come, first served, and is not read from. What it has
 received so far is counted as parked, but decides nothing: it can only go away once its owner is granted.
+
+A fetch never waits for memory: it gets less. Within the budget it gets what it asks for; beyond it one batch, and
+beyond twice the budget one small batch, so that every reader gets on, however many others do not take their answers.
 """
 
 from __future__ import annotations
@@ -17,6 +21,11 @@ from typing import TypeAlias
 #: Buffers kept for the next request: eight of a full megabyte, more of less.
 _POOLED_BYTES_MAX = 8 << 20
 _SMALLEST = 1 << 12
+#: A batch up to this size is read whatever the memory is like.
+_ALWAYS_BYTES = 1 << 16
+#: Memory goes back to the operating system after so much of it was in use and is free again: below, keeping it is
+#: cheaper than to ask for it again, which costs 2 ms of CPU per MB.
+_TRIM_BYTES = 32 << 20
 
 Granted: TypeAlias = Callable[[], None]
 
@@ -33,6 +42,8 @@ class Memory:
         self._queue: dict[Granted, int] = {}
         self._pool: dict[int, list[bytearray]] = {}
         self._pooled = 0
+        #: The most that was in use since memory was given back last.
+        self._peak = 0
 
     @property
     def used(self) -> int:
@@ -66,6 +77,16 @@ class Memory:
         self._unsent += change
         if change < 0:
             self._serve()
+        elif self._unsent > self._peak:
+            self._peak = self._unsent
+
+    def should_trim(self) -> bool:
+        """True if much memory was freed since the last time: to be asked now and then."""
+        self._peak = max(self._peak, self.used)
+        if self._peak - self.used < _TRIM_BYTES or self.used > self._peak // 2:
+            return False
+        self._peak = self.used
+        return True
 
     def _fits(self, size: int) -> bool:
         # One is always let in: a request above the whole budget could never be read otherwise.
@@ -95,3 +116,35 @@ class Memory:
         if self._pooled + capacity <= _POOLED_BYTES_MAX:
             self._pooled += capacity
             self._pool.setdefault(capacity, []).append(buffer)
+
+
+class Hold:
+    """What the answer to one fetch occupies, from before it is read until its connection takes it over."""
+
+    __slots__ = ("_held", "_memory")
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._held = 0
+
+    def ask(self, size: int, first: int) -> int:
+        """Count `size` bytes that are about to be read, `first` of them from the first partition. Gives how many may
+        be read: all, or less if there is no room; what is not 0 is enough for the first partition."""
+        memory = self._memory
+        self.release()
+        granted = min(size, memory.room)
+        if granted < first:
+            is_full = memory.used + first > 2 * memory.limit
+            granted = 0 if is_full and first > _ALWAYS_BYTES else first
+        self._held = granted
+        memory.owe(granted)
+        return granted
+
+    def release(self) -> None:
+        held, self._held = self._held, 0
+        if held:
+            self._memory.owe(-held)
+
+    def __del__(self) -> None:
+        # An answer that is dropped on its way, with its task or its connection, is counted no longer.
+        self.release()

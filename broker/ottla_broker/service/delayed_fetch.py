@@ -27,12 +27,16 @@ from ottla_core.ids import TopicPartition
 from ottla_core.ports.offload import Offload
 from ottla_core.records.batch import complete_batches, verify
 
+Ask: TypeAlias = Callable[[int, int], int]
+
 
 class FetchLimits(NamedTuple):
     max_wait_s: float
     min_bytes: int
     max_bytes: int
     read_committed: bool
+    #: Called before anything is read, with all bytes and those of the first partition; gives how many may be read.
+    ask: Ask | None = None
 
 
 FetchSteps: TypeAlias = Generator[None, None, "list[Fetched] | Callable[[], Awaitable[FetchSteps]]"]
@@ -119,7 +123,7 @@ class DelayedFetch:
 
     def _go_on(self, located: list[_Located], satisfied: bool) -> FetchSteps:
         if satisfied or self._limits.max_wait_s <= 0 or not self._wants:
-            return (yield from self._read(located))
+            return (yield from self._read(self._granted(located)))
         return partial(self._wait, located)
 
     # ------------------------------------------------------------------ waiting
@@ -143,7 +147,7 @@ class DelayedFetch:
             self._metrics.partitions.waiting_fetches -= 1
             self._timer.cancel()
             self._unregister(located)
-        return self._read(ready)
+        return self._read(self._granted(ready))
 
     def _register(self, located: list[_Located]) -> None:
         for each in located:
@@ -241,6 +245,22 @@ class DelayedFetch:
 
     def _limit_of(self, partition: Partition) -> int:
         return partition.stable_offset() if self._limits.read_committed else partition.high_watermark
+
+    def _granted(self, located: list[_Located]) -> list[_Located]:
+        """What there is memory for: from the first on, and nothing of the others."""
+        sizes = [each.extent.size for each in located if each.extent is not None]
+        if self._limits.ask is None or not sizes:
+            return located
+        total = sum(sizes)
+        room = self._limits.ask(total, sizes[0])
+        if room >= total:
+            return located
+        fitting: list[_Located] = []
+        for each in located:
+            size = 0 if each.extent is None else each.extent.size
+            fitting.append(each if size <= room else each._replace(extent=None))
+            room = room - size if size <= room else 0
+        return fitting
 
     def _read(self, located: list[_Located], fetched: list[Fetched] | None = None) -> FetchSteps:
         """Go on behind what was fetched already."""

@@ -23,7 +23,7 @@ from ottla_broker.requests import (
     Maybe,
     ProducerIdentity,
 )
-from ottla_broker.service.delayed_fetch import DelayedFetch, FetchLimits, FetchSteps
+from ottla_broker.service.delayed_fetch import Ask, DelayedFetch, FetchLimits, FetchSteps
 from ottla_broker.service.producer_ids import ProducerIds
 from ottla_core.errors import (
     CorruptMessage,
@@ -77,10 +77,14 @@ class RecordService:
         min_bytes: int,
         max_bytes: int,
         read_committed: bool = False,
+        ask: Ask | None = None,
     ) -> Maybe[list[Fetched]]:
-        """Batches from each wanted partition, waiting up to `max_wait_s` until `min_bytes` are there."""
+        """Batches from each wanted partition, waiting up to `max_wait_s` until `min_bytes` are there.
+
+        `ask` is told how much is about to be read and how much of it is the first partition's; it may grant less.
+        """
         # Nobody waits for more than one answer can hold.
-        limits = FetchLimits(max_wait_s, min(min_bytes, max_bytes), max_bytes, read_committed)
+        limits = FetchLimits(max_wait_s, min(min_bytes, max_bytes), max_bytes, read_committed, ask)
         return DelayedFetch(self._host, self._offload, self._metrics, wants, limits).start()
 
     def fetch_in_steps(
@@ -91,9 +95,10 @@ class RecordService:
         min_bytes: int,
         max_bytes: int,
         read_committed: bool = False,
+        ask: Ask | None = None,
     ) -> FetchSteps:
         """The same in slices, for many partitions."""
-        limits = FetchLimits(max_wait_s, min(min_bytes, max_bytes), max_bytes, read_committed)
+        limits = FetchLimits(max_wait_s, min(min_bytes, max_bytes), max_bytes, read_committed, ask)
         return DelayedFetch(self._host, self._offload, self._metrics, wants, limits).steps()
 
     def list_offset(

@@ -49,8 +49,11 @@ class AnsweredStream(Generic[Q, A]):
         weigh: Callable[[Q], int] | None = None,
         weigh_answer: Callable[[A], int] | None = None,
         hurry: Callable[[], None] | None = None,
+        sending: Callable[[A], None] | None = None,
     ) -> None:
         """`weigh` and `weigh_answer` give the bytes of a message, where they are worth counting.
+
+        `sending` is called when an answer is about to be written: from here on its memory is counted here.
 
         `turns` if the messages of such streams may be large: then only some of them are read at the same time.
         """
@@ -61,6 +64,7 @@ class AnsweredStream(Generic[Q, A]):
         self._turn = None if turns is None else Turn(turns, self.stop)
         self._weigh = weigh
         self._weigh_answer = weigh_answer
+        self._sending = sending
         #: Called when a request arrives while earlier ones still wait, and at the end: they should not any longer.
         self._hurry = hurry
         #: Answers in order: ready ones, or futures of them.
@@ -171,6 +175,8 @@ class AnsweredStream(Generic[Q, A]):
 
     async def _send(self, answer: A) -> None:
         size = 0 if self._weigh_answer is None else self._weigh_answer(answer)
+        if self._sending is not None:
+            self._sending(answer)
         if size < WORTH_COUNTING_BYTES:
             await self._write_one(answer)
             return

@@ -17,7 +17,7 @@ from ottla_broker.edge.grpc.refusal import Refusals, abort, guarded
 from ottla_broker.edge.grpc.share import Share
 from ottla_broker.edge.grpc.translation import error_message, fetched_partition
 from ottla_broker.edge.grpc.turns import Turns
-from ottla_broker.edge.memory import Memory
+from ottla_broker.edge.memory import Hold, Memory
 from ottla_broker.requests import Appended, Fetched, FetchWant, FoundOffset, Maybe, ProducerIdentity
 from ottla_core.errors import InvalidRequest, InvalidRequiredAcks, RequestError
 from ottla_core.ids import TopicPartition
@@ -52,6 +52,7 @@ class Records(Protocol):
         min_bytes: int,
         max_bytes: int,
         read_committed: bool = False,
+        ask: Callable[[int, int], int] | None = None,
     ) -> Maybe[list[Fetched]]: ...
 
     def list_offset(
@@ -106,6 +107,12 @@ class LogService:
 
     async def fetch(self, _requests: Any, context: Any) -> None:
         waiting: list[_LongPoll] = []
+        #: Answers that are made and not being written yet, by identity, with the memory they are counted in.
+        held: dict[int, Hold] = {}
+
+        def sending(answer: pb.FetchResponse) -> None:
+            if (hold := held.pop(id(answer), None)) is not None:
+                hold.release()
 
         def hurry() -> None:
             for poll in waiting:
@@ -113,7 +120,7 @@ class LogService:
 
         def fetch(request: pb.FetchRequest) -> Maybe[pb.FetchResponse | None]:
             waiting[:] = [poll for poll in waiting if not poll.done]
-            return self._fetch(request, waiting)
+            return self._fetch(request, waiting, held)
 
         stream = AnsweredStream[pb.FetchRequest, pb.FetchResponse](
             context,
@@ -122,6 +129,7 @@ class LogService:
             share=Share(self._memory),
             weigh_answer=pb.FetchResponse.ByteSize,
             hurry=hurry,
+            sending=sending,
         )
         await self._serve("fetch", stream, context)
 
@@ -206,7 +214,9 @@ class LogService:
 
     # ------------------------------------------------------------------ fetch
 
-    def _fetch(self, request: pb.FetchRequest, waiting: list[_LongPoll]) -> Maybe[pb.FetchResponse | None]:
+    def _fetch(
+        self, request: pb.FetchRequest, waiting: list[_LongPoll], held: dict[int, Hold]
+    ) -> Maybe[pb.FetchResponse | None]:
         wants = [
             FetchWant(TopicPartition(ask.topic, ask.partition), ask.offset, ask.max_bytes, ask.leader_epoch)
             for ask in request.partitions
@@ -214,6 +224,7 @@ class LogService:
         # Little memory left makes small answers, not waiting readers.
         room = max(self._memory.room, _ANSWER_BYTES_MIN)
         max_bytes = min(request.max_bytes, _ANSWER_BYTES_MAX, room)
+        hold = Hold(self._memory)
 
         def look(max_wait_s: float) -> Maybe[list[Fetched]]:
             return self._records.fetch(
@@ -222,21 +233,29 @@ class LogService:
                 min_bytes=min(request.min_bytes, max_bytes),
                 max_bytes=max_bytes,
                 read_committed=request.read_committed,
+                ask=hold.ask,
             )
+
+        def made(found: list[Fetched]) -> pb.FetchResponse:
+            answer = self._fetched(request, found)
+            held[id(answer)] = hold
+            return answer
 
         try:
             found = look(min(request.max_wait_ms / 1000, _WAIT_MAX_S))
         except Exception as error:
             return self._fetch_refused(request, error)
         if isinstance(found, list):
-            return self._fetched(request, found)
+            return made(found)
         poll = _LongPoll(found, look)
         waiting.append(poll)
-        return self._fetched_later(request, poll)
+        return self._fetched_later(request, poll, made)
 
-    async def _fetched_later(self, request: pb.FetchRequest, poll: _LongPoll) -> pb.FetchResponse:
+    async def _fetched_later(
+        self, request: pb.FetchRequest, poll: _LongPoll, made: Callable[[list[Fetched]], pb.FetchResponse]
+    ) -> pb.FetchResponse:
         try:
-            return self._fetched(request, await poll.result())
+            return made(await poll.result())
         except Exception as error:
             return self._fetch_refused(request, error)
 

@@ -32,6 +32,7 @@ from ottla_broker.edge.kafka.decode import Cursor, Malformed
 from ottla_broker.edge.kafka.frame import Framer
 from ottla_broker.edge.kafka.request import Context, Disconnect, Encoded, Reply, Request, Steps
 from ottla_broker.edge.kafka.versions import API_VERSIONS_KEY, APIS
+from ottla_broker.edge.memory import Hold
 from ottla_broker.requests import Maybe
 from ottla_core.errors import RequestError
 from ottla_core.ports.disk import Buffer
@@ -50,6 +51,8 @@ _ANSWER = Struct(">ii")
 _FLEXIBLE_ANSWER = Struct(">iiB")
 #: Answers up to this size are sent as one buffer: joining is cheaper than another entry in the write queue.
 _JOIN_BYTES_MAX = 1 << 12
+#: Unsent bytes of a connection are counted above this; below it they cost no more than the connection itself.
+_COUNTED_BYTES = 1 << 16
 #: Answers to pipelined requests are collected up to this size before they are sent.
 _OUTBOX_BYTES_MAX = 1 << 16
 #: FindCoordinator, JoinGroup, Heartbeat, LeaveGroup, SyncGroup, ApiVersions: small requests that keep groups and
@@ -62,7 +65,7 @@ _BUSY_READ_BYTES = 1 << 14
 class _Slot:
     """The place of one request in the order of answers."""
 
-    __slots__ = ("buffers", "future", "is_done", "request", "route", "started")
+    __slots__ = ("buffers", "future", "hold", "is_done", "request", "route", "started")
 
     def __init__(self, route: Route, request: Request, started: float) -> None:
         self.route = route
@@ -70,6 +73,8 @@ class _Slot:
         self.started = started
         #: The answer when it is there; empty for "none will be sent".
         self.buffers: list[Buffer] | None = None
+        #: The memory that it is counted in.
+        self.hold: Hold | None = None
         self.future: asyncio.Future[Reply | Steps] | None = None
         #: The answer is there, or the future that has it.
         self.is_done = False
@@ -96,6 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         #: Answers made while handling what one read brought; they leave together.
         self._outbox: list[Buffer] = []
         self._outbox_bytes = 0
+        self._outbox_holds: list[Hold] = []
         #: A large request that is handled step by step.
         self._steps: tuple[_Slot, Steps] | None = None
         self._is_queued = False
@@ -128,7 +134,8 @@ class Connection(asyncio.BufferedProtocol):
             self._closing = True
             self._transport.abort()
             return
-        self._transport.set_write_buffer_limits(high=self._shared.config.write_buffer_bytes)
+        # From here on unsent bytes are counted; `_write_paused` begins at `write_buffer_bytes`.
+        self._transport.set_write_buffer_limits(high=_COUNTED_BYTES)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
@@ -142,8 +149,11 @@ class Connection(asyncio.BufferedProtocol):
         self._hold()
         memory.owe(-self._unsent)
         self._unsent = 0
+        self._outbox_holds = []
         self._framer.drop()
         for slot in self._slots:
+            if slot.hold is not None:
+                slot.hold.release()
             if slot.future is not None and slot.route.read_only:
                 slot.future.cancel()
         if self._context.fetch_session is not None:
@@ -161,10 +171,14 @@ class Connection(asyncio.BufferedProtocol):
         self._wake()
 
     def pause_writing(self) -> None:
-        self._write_paused = True
-        if self._transport is not None:
-            self._unsent = self._transport.get_write_buffer_size()
-            self._shared.memory.owe(self._unsent)
+        self._count_unsent()
+
+    def _count_unsent(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        before, self._unsent = self._unsent, self._transport.get_write_buffer_size()
+        self._shared.memory.owe(self._unsent - before)
+        self._write_paused = self._unsent >= self._shared.config.write_buffer_bytes
 
     def resume_writing(self) -> None:
         self._write_paused = False
@@ -383,11 +397,12 @@ class Connection(asyncio.BufferedProtocol):
         # By exact types first: `isinstance(…, Awaitable)` costs as much as the rest of this function.
         if type(reply) is Encoded or type(reply) is dict or reply is None:
             buffers = self._encode(request, reply)
+            hold = reply.hold if type(reply) is Encoded else None
             if not self._slots:
-                self._finish(route, buffers, started)  # I2
+                self._finish(route, buffers, started, hold)  # I2
                 return
             slot = _Slot(route, request, started)
-            slot.buffers = buffers
+            slot.buffers, slot.hold = buffers, hold
             slot.is_done = True
             self._slots.append(slot)
             return
@@ -401,6 +416,7 @@ class Connection(asyncio.BufferedProtocol):
             self._steps = (slot, cast(Steps, reply))
         elif type(reply) is Encoded or type(reply) is dict or reply is None:
             slot.buffers = self._encode(slot.request, reply)
+            slot.hold = reply.hold if type(reply) is Encoded else None
             slot.is_done = True
         else:
             if not slot.route.overlaps:
@@ -451,8 +467,9 @@ class Connection(asyncio.BufferedProtocol):
                 error = future.exception()
                 reply = self._reply_to(slot.request, error) if error is not None else future.result()
                 slot.buffers = self._encode(slot.request, cast(Reply, reply))
+                slot.hold = reply.hold if type(reply) is Encoded else None
         self._slots.popleft()
-        self._finish(slot.route, slot.buffers or [], slot.started)
+        self._finish(slot.route, slot.buffers or [], slot.started, slot.hold)
 
     def _reply_to(self, request: Request, error: BaseException) -> Reply:
         """What to answer instead, when a handler raised."""
@@ -500,12 +517,14 @@ class Connection(asyncio.BufferedProtocol):
             return [b"".join((head, *body))]
         return [head, *body]
 
-    def _finish(self, route: Route, buffers: list[Buffer], started: float) -> None:
+    def _finish(self, route: Route, buffers: list[Buffer], started: float, hold: Hold | None) -> None:
         shared, transport = self._shared, self._transport
         if route.seconds is not None:
             route.seconds.observe(shared.now() - started)
         if not buffers or transport is None or transport.is_closing():
             return
+        if hold is not None:
+            self._outbox_holds.append(hold)
         outbox = self._outbox
         for buffer in buffers:
             outbox.append(buffer)
@@ -515,7 +534,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         """Send what is in the outbox: one system call, however many answers."""
-        outbox, size = self._outbox, self._outbox_bytes
+        outbox, size, holds = self._outbox, self._outbox_bytes, self._outbox_holds
         self._outbox, self._outbox_bytes = [], 0
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -527,6 +546,12 @@ class Connection(asyncio.BufferedProtocol):
             transport.write(b"".join(outbox))
         else:
             transport.writelines(outbox)
+        if self._unsent:
+            self._count_unsent()
+        if holds:
+            self._outbox_holds = []
+            for hold in holds:
+                hold.release()
 
     # ------------------------------------------------------------------ ending
 
@@ -562,7 +587,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def tick(self, stall_ticks: int, idle_ticks: int) -> None:
         """Called by the sweeper at a steady pace; ends who does not move."""
-        if self._write_paused or self._closing:
+        if self._unsent or self._closing:
             self._tick_writing(stall_ticks)
             return
         was_active, self._active = self._active, False

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from ottla_broker.edge.kafka import codec
 from ottla_broker.edge.kafka.fetch_session import FetchSession, FetchSessions
 from ottla_broker.edge.kafka.versions import Api
+from ottla_broker.edge.memory import Hold
 from ottla_broker.requests import Maybe
 from ottla_core.errors import RequestError
 from ottla_core.ports.disk import Buffer
@@ -87,6 +88,8 @@ class Encoded(NamedTuple):
     """An answer whose body the handler wrote itself: buffers that are sent in order, uncopied."""
 
     body: Sequence[Buffer]
+    #: The memory that it is counted in until it is handed to the socket.
+    hold: Hold | None = None
 
 
 Reply: TypeAlias = dict[str, Any] | Encoded | None

@@ -15,6 +15,7 @@ from ottla_broker.event_loop import next_turn
 from ottla_broker.metrics import Histogram, KafkaEdgeProbe
 from ottla_core.errors import InvariantViolation, invariant
 from ottla_core.ports.clock import Clock
+from ottla_core.real import heap
 from ottla_core.real.clock import RealClock
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ STALL_S = 30.0
 #: How often connections are looked at. One timer for all: a timer per connection would cost each request.
 _TICK_S_MAX = 5.0
 _TICKS_PER_LIMIT = 4
+#: While the memory is used up, clients that take nothing of their answers have less time.
+_PRESSED_STALL_TICKS = 1
 #: After the grace, closing sockets take a turn of the loop or two; who takes longer is left to the
 #: process's end.
 _ABORT_S = 1.0
@@ -103,6 +106,9 @@ class KafkaEdge:
     def _sweep(self) -> None:
         probe, memory = self._shared.probe, self._shared.memory
         probe.queued_bytes = memory.used
+        stall_ticks = self._stall_ticks if memory.room else _PRESSED_STALL_TICKS
         for connection in list(self._shared.connections):
-            connection.tick(self._stall_ticks, self._idle_ticks)
+            connection.tick(stall_ticks, self._idle_ticks)
+        if memory.should_trim():
+            asyncio.get_running_loop().run_in_executor(None, heap.trim)
         self._sweeper = asyncio.get_running_loop().call_later(self._tick_s, self._sweep)

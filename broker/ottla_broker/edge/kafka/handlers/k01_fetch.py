@@ -32,8 +32,9 @@ from ottla_broker.edge.kafka.fetch_wire import (
     parse,
 )
 from ottla_broker.edge.kafka.request import WAIT_S_MAX, Context, Encoded, Reply, Request, Steps
+from ottla_broker.edge.memory import Hold
 from ottla_broker.requests import Fetched, FetchWant, Maybe
-from ottla_broker.service.delayed_fetch import FetchSteps
+from ottla_broker.service.delayed_fetch import Ask, FetchSteps
 from ottla_broker.steps import PARTITIONS_PER_STEP, exhaust
 from ottla_core.errors import RequestError, UnknownTopicId
 from ottla_core.ids import TopicPartition
@@ -54,6 +55,8 @@ class _Plan(NamedTuple):
     is_incremental: bool
     #: Per topic: its key, and per partition its index and either a place in what is fetched or the refusal.
     places: list[tuple[bytes, list[tuple[int, int | Fetched]]]]
+    #: Counts the memory of what is read.
+    hold: Hold
 
 
 def handle(context: Context, request: Request) -> Maybe[Reply | Steps] | Steps:
@@ -65,10 +68,10 @@ def handle(context: Context, request: Request) -> Maybe[Reply | Steps] | Steps:
     except RequestError as error:
         return Encoded(encode(version, (), read_committed=False, error_code=context.failed(error)))
     topics = session.topics() if session is not None and is_incremental else wanted.topics
-    plan = _Plan(context, version, wanted, session, is_incremental, [])
+    plan = _Plan(context, version, wanted, session, is_incremental, [], Hold(context.memory))
     wants = _locate(plan, topics)
     refused = len(wants) < sum(len(within) for _, within in plan.places)
-    limits = _limits(context, wanted, at_once=refused)
+    limits = _limits(context, wanted, plan.hold, at_once=refused)
     if len(wants) > PARTITIONS_PER_STEP:
         return _in_steps(plan, context.services.records.fetch_in_steps(wants, **limits))
     fetched = context.services.records.fetch(wants, **limits)
@@ -120,15 +123,17 @@ class _Limits(TypedDict):
     min_bytes: int
     max_bytes: int
     read_committed: bool
+    ask: Ask
 
 
-def _limits(context: Context, wanted: FetchRequest, *, at_once: bool) -> _Limits:
+def _limits(context: Context, wanted: FetchRequest, hold: Hold, *, at_once: bool) -> _Limits:
     room = max(context.memory.room, _BYTES_LEAST)
     return {
         "max_wait_s": 0.0 if at_once else min(max(wanted.max_wait_ms, 0) / 1000, WAIT_S_MAX),
         "min_bytes": wanted.min_bytes,
         "max_bytes": max(0, min(wanted.max_bytes, context.config.fetch_max_bytes, room)),
         "read_committed": wanted.read_committed,
+        "ask": hold.ask,
     }
 
 
@@ -167,5 +172,6 @@ def _answer(plan: _Plan, fetched: list[Fetched]) -> Generator[None, None, Reply]
             yield from encode_in_steps(
                 plan.version, answers, read_committed=plan.wanted.read_committed, session_id=session_id
             )
-        )
+        ),
+        plan.hold,
     )
