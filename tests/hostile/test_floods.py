@@ -35,7 +35,7 @@ GROWTH_MAX = 2 * BUDGET + 64 * MIB
 
 
 def _broker_pid(cluster: LocalCluster) -> int:
-    return cluster.pids()[0]
+    return cluster.pids[0]
 
 
 @pytest.fixture
