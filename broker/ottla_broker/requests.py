@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
-from ottla_core.errors import RequestError
+from ottla_core.errors import RequestError, TransactionalIdAuthorizationFailed
 from ottla_core.ids import TopicPartition
 
 T = TypeVar("T")
@@ -110,3 +110,11 @@ class ConfigValue:
     sensitive: bool = False
     #: (name, value, source) of every level that has a value, the effective one first.
     synonyms: tuple[tuple[str, str | None, str], ...] = ()
+
+
+def no_transactions() -> TransactionalIdAuthorizationFailed:
+    """The refusal of a transactional id. Of the codes that FindCoordinator may return, this is the only one that makes
+    every client fail at once: librdkafka retries all others until its timeout."""
+    return TransactionalIdAuthorizationFailed(
+        "This version does not support transactions: produce without a transactional id."
+    )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from ottla_broker.requests import ProducerIdentity
-from ottla_core.errors import CoordinatorNotAvailable
+from ottla_broker.requests import ProducerIdentity, no_transactions
 
 
 class ProducerIds:
@@ -18,9 +17,7 @@ class ProducerIds:
 
     async def next(self, transactional_id: str | None) -> ProducerIdentity:
         if transactional_id is not None:
-            raise CoordinatorNotAvailable(
-                "Transactions are not supported yet; produce without a transactional id."
-            )
+            raise no_transactions()
         async with self._allocating:
             producer_id = next(self._left, None)
             if producer_id is None:
