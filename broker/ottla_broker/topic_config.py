@@ -3,8 +3,9 @@
 Three levels: what a topic sets, what the broker sets under its own older names (`log.retention.hours`), and
 Kafka's defaults. `TopicConfig.resolve` folds them into one typed value, which the log and the partition read.
 
-A setting that is accepted here does something. What Kafka knows and Ottla does not have is refused with the
-reason, and a misspelt name with the nearest ones: a setting that is silently ignored is worse than an error.
+A setting that is accepted here does something, apart from the few in `inert_config`. What else Kafka knows and Ottla
+does not have is refused with the reason, and a misspelt name with the nearest ones: a setting that is silently ignored
+is worse than an error.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from ottla_broker import inert_config
 from ottla_core.errors import InvalidConfig
 
 INT_MAX = (1 << 31) - 1
@@ -242,7 +244,6 @@ _BY_NAME: Mapping[str, Definition] = MappingProxyType({d.name: d for d in _DEFIN
 
 _TIERED = "there is no tiered storage"
 _OLD_FORMAT = "only record batch format v2 is stored and served"
-_THROTTLE = "replication is not throttled per replica"
 #: Names that Kafka has or had, and why they are refused.
 _REFUSED: Mapping[str, str] = MappingProxyType(
     {
@@ -253,8 +254,6 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
         "remote.copy.lag.bytes": _TIERED,
         "local.retention.ms": _TIERED,
         "local.retention.bytes": _TIERED,
-        "leader.replication.throttled.replicas": _THROTTLE,
-        "follower.replication.throttled.replicas": _THROTTLE,
         "message.format.version": _OLD_FORMAT,
         "message.downconversion.enable": _OLD_FORMAT,
         "message.timestamp.difference.max.ms": (
@@ -359,11 +358,13 @@ class TopicConfig:
 def validate(overrides: Mapping[str, str | None], broker_defaults: Mapping[str, str] | None = None) -> None:
     checked: dict[str, str] = {}
     for name, text in overrides.items():
-        setting = definition(name)
+        setting = inert_config.TOPIC.get(name) or definition(name)
         if text is None:
             raise InvalidConfig(f"{name} has no value; leave it out to get the default, {setting.default!r}.")
-        setting.parse(text)
+        if isinstance(setting, Definition):
+            setting.parse(text)
         checked[name] = text
+    inert_config.check(inert_config.TOPIC, checked)
     TopicConfig.resolve(checked, broker_defaults or {})
 
 
@@ -371,7 +372,8 @@ def _effective(
     overrides: Mapping[str, str], broker_defaults: Mapping[str, str]
 ) -> list[tuple[Definition, Any]]:
     for name in overrides:
-        definition(name)
+        if name not in inert_config.TOPIC:
+            definition(name)
     values: list[tuple[Definition, Any]] = []
     for setting in _DEFINITIONS:
         text = overrides.get(setting.name)

@@ -237,3 +237,32 @@ async def _away(operation: str) -> None:
 
 async def _never(operation: str) -> None:
     await asyncio.Event().wait()
+
+
+async def test_settings_without_effect_are_shown_as_they_were_set(
+    world: SimWorld, admins: list[Admin]
+) -> None:
+    admin = admins[1]
+    await admin.create(NewTopic("a", 1, 1))
+    rate, replicas = "leader.replication.throttled.rate", "leader.replication.throttled.replicas"
+    change = ConfigChange("set", rate, "500")
+    await done(world, admin.configs.alter_broker(2, [change], validate_only=False))
+    await done(
+        world, admin.configs.alter_topic("a", [ConfigChange("set", replicas, "0:1")], validate_only=False)
+    )
+    shown = {each.name: each for each in admin.configs.describe_broker(2)}
+    assert (shown[rate].value, shown[rate].source) == ("500", "dynamic-broker")
+    assert "without effect" in shown[rate].documentation
+    topic = {each.name: each.value for each in admin.configs.describe_topic("a")}
+    assert topic[replicas] == "0:1"
+    cleared = [ConfigChange("delete", rate), ConfigChange("delete", "no.such.setting")]
+    await done(world, admin.configs.alter_broker(2, cleared, validate_only=False))
+    assert rate not in {each.name for each in admin.configs.describe_broker(2)}
+
+
+async def test_a_broker_shows_its_listeners_under_kafkas_names(world: SimWorld, admins: list[Admin]) -> None:
+    admin = admins[1]
+    shown = {each.name: each for each in admin.configs.describe_broker(2)}
+    assert shown["listeners"].value == "kafka://127.0.0.1:9092"
+    assert shown["advertised.listeners"].value == "kafka://127.0.0.1:9092"
+    assert all(shown[name].read_only for name in ("listeners", "listener.security.protocol.map"))

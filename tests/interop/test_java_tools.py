@@ -23,6 +23,7 @@ from ottla_bench.kafka_jars import (
     KAFKA_GET_OFFSETS,
     KAFKA_LOG_DIRS,
     KAFKA_PRODUCER_PERF_TEST,
+    KAFKA_REASSIGN_PARTITIONS,
     KAFKA_TOPICS,
     OLD_KAFKA_VERSION,
     run_tool,
@@ -139,6 +140,33 @@ def test_kafka_configs_of_brokers(target: Target, admin: AdminClient) -> None:
         assert "log.retention.bytes=123456789" in tool(target, KAFKA_CONFIGS, "--describe", *one)
     finally:
         tool(target, KAFKA_CONFIGS, "--alter", *everybody, "--delete-config", "log.retention.bytes")
+
+
+def test_settings_that_tools_set_without_effect_here(target: Target, admin: AdminClient) -> None:
+    (broker_id,) = admin.list_topics(timeout=10).brokers
+    one = ("--entity-type", "brokers", "--entity-name", str(broker_id))
+    rate = "leader.replication.throttled.rate"
+    tool(target, KAFKA_CONFIGS, "--alter", *one, "--add-config", f"{rate}=5000,log.cleaner.threads=2")
+    shown = tool(target, KAFKA_CONFIGS, "--describe", *one)
+    assert f"{rate}=5000" in shown and "log.cleaner.threads=2" in shown
+    tool(target, KAFKA_CONFIGS, "--alter", *one, "--delete-config", f"{rate},log.cleaner.threads")
+    everything = tool(target, KAFKA_CONFIGS, "--describe", "--all", *one)
+    assert f"{rate}=5000" not in everything
+    host, port = target.bootstrap.rsplit(":", 1)
+    assert re.search(rf"^  advertised.listeners=\w+://{re.escape(host)}:{port} ", everything, re.MULTILINE)
+    assert re.search(r"^  listeners=\w+://", everything, re.MULTILINE)
+
+
+def test_kafka_reassign_partitions_verifies_what_is_so(
+    target: Target, topic: str, admin: AdminClient, tmp_path: Path
+) -> None:
+    """It clears replication throttles on its way, whether somebody has set them or not."""
+    (broker_id,) = admin.list_topics(timeout=10).brokers
+    plan = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [broker_id]}]}
+    (order := tmp_path / "plan.json").write_text(json.dumps(plan))
+    said = tool(target, KAFKA_REASSIGN_PARTITIONS, "--verify", "--reassignment-json-file", str(order))
+    assert f"Reassignment of partition {topic}-0 is completed." in said
+    assert f"Clearing topic-level throttles on topic {topic}" in said
 
 
 def test_the_cluster_and_its_apis(target: Target) -> None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+from ottla_broker import inert_config
 from ottla_broker.config import SETTINGS
 from ottla_broker.group_config import GroupSettings
 from ottla_broker.group_config import definition as group_definition
+from ottla_broker.inert_config import InertSetting
 from ottla_broker.requests import ConfigChange
 from ottla_broker.topic_config import Definition, definition, definitions, no_such_setting
 from ottla_core.errors import InvalidConfig
@@ -29,11 +31,16 @@ def replacement(values: Mapping[str, str]) -> Edit:
 
 
 def topic_edit(changes: Sequence[ConfigChange]) -> Edit:
-    return lambda old: changed(old, changes, definition)
+    return lambda old: changed(old, changes, topic_definition)
 
 
 def broker_edit(changes: Sequence[ConfigChange]) -> Edit:
-    return lambda old: changed(old, changes, server_definition)
+    def edit(old: Mapping[str, str]) -> dict[str, str]:
+        made = changed(old, changes, server_definition)
+        inert_config.check(inert_config.BROKER, made)
+        return made
+
+    return edit
 
 
 def group_edit(changes: Sequence[ConfigChange]) -> Edit:
@@ -51,8 +58,12 @@ def group_checked(edit: Edit) -> Edit:
     return checked
 
 
-def server_definition(name: str) -> Definition:
-    found = SERVER_NAMES.get(name)
+def topic_definition(name: str) -> Definition | InertSetting:
+    return inert_config.TOPIC.get(name) or definition(name)
+
+
+def server_definition(name: str) -> Definition | InertSetting:
+    found = SERVER_NAMES.get(name) or inert_config.BROKER.get(name)
     if found is None:
         if name in SETTINGS:
             raise InvalidConfig(
@@ -63,17 +74,21 @@ def server_definition(name: str) -> Definition:
 
 
 def changed(
-    values: Mapping[str, str], changes: Sequence[ConfigChange], find: Callable[[str], Definition]
+    values: Mapping[str, str],
+    changes: Sequence[ConfigChange],
+    find: Callable[[str], Definition | InertSetting],
 ) -> dict[str, str]:
-    """The settings after all changes; an unknown name or a change that makes no sense is refused."""
+    """The settings after all changes; an unknown name or a change that makes no sense is refused. Deleting a setting
+    that is not set changes nothing, whatever its name: Kafka's tools clear settings without asking what is set."""
     made = dict(values)
     for change in changes:
-        setting = find(change.name)
         if change.kind == "delete":
             made.pop(change.name, None)
-        elif change.value is None:
+            continue
+        setting = find(change.name)
+        if change.value is None:
             raise InvalidConfig(f"{change.name} needs a value.")
-        elif change.kind == "set":
+        if change.kind == "set":
             made[change.name] = change.value
         elif setting.type != "list":
             raise InvalidConfig(f"{change.name} is not a list: set it instead of changing parts of it.")

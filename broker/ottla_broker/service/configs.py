@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ottla_broker import group_config
+from ottla_broker import group_config, inert_config
 from ottla_broker.config import SETTINGS, BrokerConfig
 from ottla_broker.controller.caretaker import CareConfig
 from ottla_broker.controller.image import ClusterImage
 from ottla_broker.controller.metadata import Metadata
 from ottla_broker.controller.names import no_such_topic
+from ottla_broker.inert_config import InertSetting
 from ottla_broker.requests import ConfigChange, ConfigValue
 from ottla_broker.service.config_edits import (
     SERVER_NAMES,
@@ -26,6 +27,7 @@ from ottla_broker.service.config_edits import (
     topic_edit,
 )
 from ottla_broker.service.controller_calls import ControllerCalls
+from ottla_broker.setting import Address
 from ottla_broker.topic_config import Definition, TopicConfig, definitions
 from ottla_core.errors import InvalidGroupId, InvalidRequest
 
@@ -69,7 +71,11 @@ class ConfigService:
 
     def describe_new_topic(self, own: Mapping[str, str]) -> list[ConfigValue]:
         """All settings of a topic for which these are set, whether it exists or not."""
-        return [self._topic_value(d, own) for d in definitions()]
+        values = [self._topic_value(d, own) for d in definitions()]
+        values += [
+            _inert_value(d, own[d.name], "topic") for d in inert_config.TOPIC.values() if d.name in own
+        ]
+        return values
 
     def _topic_value(self, setting: Definition, own: Mapping[str, str]) -> ConfigValue:
         levels: list[tuple[str, str | None, str]] = []
@@ -121,13 +127,15 @@ class ConfigService:
             return [
                 ConfigValue(name, value, "dynamic-default-broker", d.type, d.documentation)
                 for name, value in sorted(image.broker_configs.get(ALL_BROKERS, {}).items())
-                if (d := SERVER_NAMES.get(name)) is not None
+                if (d := SERVER_NAMES.get(name) or inert_config.BROKER.get(name)) is not None
             ]
         if broker_id != self._config.process.broker_id:
             raise InvalidRequest(
                 f"Broker {self._config.process.broker_id} cannot describe broker {broker_id}: ask that one."
             )
         values = [self._static_value(name) for name in SETTINGS]
+        values += self._listener_values(image)
+        values += self._inert_broker_values(image)
         for setting in definitions():
             name, value, source = (levels := self._server_levels(setting))[0]
             values.append(
@@ -142,6 +150,43 @@ class ConfigService:
         return ConfigValue(
             name, value, source, "string", setting.doc, read_only=True, synonyms=((name, value, source),)
         )
+
+    def _listener_values(self, image: ClusterImage) -> list[ConfigValue]:
+        """What Kafka's tools ask for, from our own settings: kafka.listener and kafka.advertised."""
+        listener = self._config.kafka.listener
+        registered = image.brokers.get(self._config.process.broker_id)
+        told = registered.endpoint("kafka", listener.name) if registered is not None else None
+        port = listener.port or (told.port if told is not None else 0)
+        values = {
+            "listeners": (f"{listener.name}://{Address(listener.host, port)}", "kafka.listener"),
+            "listener.security.protocol.map": (f"{listener.name}:PLAINTEXT", "kafka.listener"),
+        }
+        if told is not None:
+            advertised = f"{told.listener}://{Address(told.host, told.port)}"
+            values["advertised.listeners"] = (advertised, "kafka.advertised")
+        return [
+            ConfigValue(
+                name,
+                value,
+                source := "static-broker" if setting in self._config.static else "default",
+                "list" if name != "listener.security.protocol.map" else "string",
+                f"Kafka's name for what {setting} sets.",
+                read_only=True,
+                synonyms=((name, value, source),),
+            )
+            for name, (value, setting) in values.items()
+        ]
+
+    def _inert_broker_values(self, image: ClusterImage) -> list[ConfigValue]:
+        own = image.broker_configs.get(str(self._config.process.broker_id), {})
+        everybody = image.broker_configs.get(ALL_BROKERS, {})
+        values = []
+        for setting in inert_config.BROKER.values():
+            if setting.name in own:
+                values.append(_inert_value(setting, own[setting.name], "dynamic-broker"))
+            elif setting.name in everybody:
+                values.append(_inert_value(setting, everybody[setting.name], "dynamic-default-broker"))
+        return values
 
     async def alter_broker(
         self, broker_id: int | None, changes: Sequence[ConfigChange], *, validate_only: bool
@@ -188,6 +233,11 @@ class ConfigService:
         group_config.GroupSettings.of(made).check_session(
             groups.session_timeout_min_ms, groups.session_timeout_max_ms
         )
+
+
+def _inert_value(setting: InertSetting, value: str, source: str) -> ConfigValue:
+    synonyms = ((setting.name, value, source), (setting.name, setting.default, "default"))
+    return ConfigValue(setting.name, value, source, setting.type, setting.documentation, synonyms=synonyms)
 
 
 def _check_group(group: str) -> None:
