@@ -353,6 +353,43 @@ class GrpcEdgeConfig:
 
 
 @dataclass(frozen=True)
+class InternalEdgeConfig:
+    """The listener for other brokers and its limits. Clients never reach it: every call needs the cluster secret."""
+
+    listener: Listener = setting(
+        "internal.listener", "127.0.0.1:9392", listener("internal"), "Where other brokers connect."
+    )
+    advertised: Address | None = setting(
+        "internal.advertised",
+        "",
+        optional(ADDRESS),
+        "The address told to other brokers; port 0 is the bound one.",
+    )
+    # A file, not a value: what is set can be read by everybody who may describe configs.
+    secret_file: str | None = setting(
+        "cluster.secret.file",
+        "",
+        optional(FILE),
+        "Holds the secret that all brokers of a cluster share. One per line: the first signs, all are accepted.",
+    )
+    # A broker has two connections to each other one: its Follow stream, and its questions. 300 brokers fit.
+    connections_max: int = setting(
+        "internal.connections.max", "1024", whole(16, 65_535), "More are refused at once."
+    )
+    # One connection carries the questions of one broker, and a client that waits may be behind each.
+    streams_max: int = setting(
+        "internal.streams.max", "128", whole(8, 10_000), "Concurrent calls of one connection."
+    )
+    # Positions of 5,000 partitions are 250 KB; a question lists partitions, or topics to create.
+    message_max_bytes: int = setting(
+        "internal.message.max.bytes",
+        str(4 * MIB),
+        whole(512 * KIB, 64 * MIB),
+        "A longer message from another broker ends its call.",
+    )
+
+
+@dataclass(frozen=True)
 class EtcdConfig:
     """Where the metadata is, and how long its absence is borne."""
 
@@ -422,6 +459,7 @@ class BrokerConfig:
     replication: ReplicationConfig = field(default_factory=ReplicationConfig)
     kafka: KafkaEdgeConfig = field(default_factory=KafkaEdgeConfig)
     grpc: GrpcEdgeConfig = field(default_factory=GrpcEdgeConfig)
+    internal: InternalEdgeConfig = field(default_factory=InternalEdgeConfig)
     etcd: EtcdConfig = field(default_factory=EtcdConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
     #: Only those that were set, by their server-side name, as text.
@@ -460,6 +498,7 @@ _COMPONENTS: dict[str, type] = {
     "replication": ReplicationConfig,
     "kafka": KafkaEdgeConfig,
     "grpc": GrpcEdgeConfig,
+    "internal": InternalEdgeConfig,
     "etcd": EtcdConfig,
     "http": HttpConfig,
 }
@@ -535,17 +574,22 @@ def _check_together(config: BrokerConfig) -> None:
         TopicConfig.resolve({}, config.topic_defaults)
     except InvalidConfig as refused:
         raise ConfigError(str(refused)) from None
-    for name, edge in (("kafka", config.kafka), ("grpc", config.grpc)):
+    for name, edge, who in (
+        ("kafka", config.kafka, "clients"),
+        ("grpc", config.grpc, "clients"),
+        ("internal", config.internal, "other brokers"),
+    ):
         told = edge.advertised.host if edge.advertised else edge.listener.host
         if told in ("0.0.0.0", "::"):
             raise ConfigError(
-                f"{name}.advertised must be set to an address clients can reach, because {told} means "
+                f"{name}.advertised must be set to an address {who} can reach, because {told} means "
                 f"every address of this machine ({name}.listener = {edge.listener})."
             )
     taken: dict[tuple[str, int], str] = {}
     for name, bound in (
         ("kafka.listener", config.kafka.listener),
         ("grpc.listener", config.grpc.listener),
+        ("internal.listener", config.internal.listener),
         ("http.listener", config.http.listener),
     ):
         if bound.port and (other := taken.setdefault((bound.host, bound.port), name)) != name:

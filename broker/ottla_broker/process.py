@@ -93,6 +93,7 @@ def check_ports(config: BrokerConfig) -> None:
     for name, wanted in (
         ("kafka.listener", config.kafka.listener),
         ("grpc.listener", config.grpc.listener),
+        ("internal.listener", config.internal.listener),
         ("http.listener", config.http.listener),
     ):
         family = socket.AF_INET6 if ":" in wanted.host else socket.AF_INET
