@@ -16,7 +16,9 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
+from ottla_broker.cluster_secret import ClusterSecret, SecretMissing
 from ottla_broker.config import BrokerConfig
 from ottla_broker.controller.cluster_id import find_or_create_cluster_id
 from ottla_broker.controller.failure_detector import FailureDetector
@@ -28,6 +30,7 @@ from ottla_broker.controller.metered_store import MeteredStore
 from ottla_broker.controller.questions import Questions
 from ottla_broker.controller.registration import Registration
 from ottla_broker.controller.service import Controller
+from ottla_broker.edge.grpc.internal_server import InternalEdge
 from ottla_broker.edge.grpc.server import GrpcEdge
 from ottla_broker.edge.kafka.server import KafkaEdge
 from ottla_broker.edge.memory import Memory
@@ -39,7 +42,8 @@ from ottla_broker.metrics import Metrics
 from ottla_broker.neighbours import Neighbours
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.housekeeping import Housekeeping
-from ottla_broker.replication.grpc_peers import GrpcPeers, Locate
+from ottla_broker.replication.grpc_peers import GrpcPeers, Locate, PeerAddress
+from ottla_broker.replication.peer_auth import PeerAuth, SecretAuth
 from ottla_broker.service.configs import ConfigService, broker_defaults, care_config
 from ottla_broker.service.controller_calls import ControllerCalls
 from ottla_broker.service.groups import GroupService
@@ -88,11 +92,13 @@ class Broker:
         chance: Chance,
         store: MetadataStore,
         log: Any,
-        make_peers: Callable[[Locate], Peers] = GrpcPeers,
+        secret: ClusterSecret,
+        make_peers: Callable[[Locate, PeerAuth], Peers] = GrpcPeers,
     ) -> None:
+        """`secret` is what other brokers of the cluster know too."""
         self._config = config
-        #: The way to other brokers, whose addresses the image has.
-        self._peers = make_peers(self._address_of)
+        self._secret = secret
+        self._make_peers = make_peers
         self._clock = clock
         self._disk = disk
         self._offload = offload
@@ -133,6 +139,7 @@ class Broker:
         await self._join()
         self._waiting_for = None
         self._lag.start()
+        await self._internal.serve()
         await self._kafka.serve()
         await self._grpc.serve()
 
@@ -162,7 +169,8 @@ class Broker:
         self._metadata = Metadata(
             self._store, self._clock, self._chance, seen=seen, on_refusal=self._on_refusal
         )
-        self._questions = Questions(self._peers)
+        own, incarnation = config.process.broker_id, self._chance.uuid()
+        self._wire_peers(seen.cluster_id or "", incarnation)
         self._host = PartitionHost(
             config.process.broker_id,
             dirs,
@@ -177,8 +185,8 @@ class Broker:
             self._clock,
             self._metadata,
             BrokerImage(
-                config.process.broker_id,
-                self._chance.uuid(),
+                own,
+                incarnation,
                 (),
                 config.process.rack,
                 directories=dirs.ids,
@@ -210,12 +218,10 @@ class Broker:
             self._questions,
             ttl_s=config.etcd.session_timeout_ms / 1000,
         )
-        self._calls = ControllerCalls(
-            config.process.broker_id, self._controller, self._metadata, self._clock, self._questions
-        )
+        self._calls = ControllerCalls(own, self._controller, self._metadata, self._clock, self._questions)
         self._neighbours = Neighbours(
-            config.process.broker_id,
-            self._registration.broker.incarnation,
+            own,
+            incarnation,
             self._host,
             self._metadata,
             self._store,
@@ -228,6 +234,13 @@ class Broker:
             chance=self._chance,
             probe=metrics.replication,
         )
+
+    def _wire_peers(self, cluster_id: str, incarnation: UUID) -> None:
+        """The way to other brokers, whose addresses the image has."""
+        own = self._config.process.broker_id
+        self._auth = SecretAuth(self._secret.values, cluster_id, own, incarnation)
+        self._peers = self._make_peers(self._address_of, self._auth)
+        self._questions = Questions(self._peers)
 
     def _wire_services(self, dirs: LogDirs) -> None:
         """What serves clients, on top of what `_wire_cluster` has made."""
@@ -273,16 +286,26 @@ class Broker:
             services,
             config.grpc,
             metrics.grpc,
-            self._neighbours,
             memory=memory,
             on_violation=self.on_violation,
         )
+        self._internal = InternalEdge(
+            self._neighbours,
+            self._auth,
+            config.internal,
+            self._clock,
+            metrics.internal,
+            metrics.grpc,
+            on_violation=self.on_violation,
+        )
 
-    def _address_of(self, broker_id: int) -> tuple[str, int] | None:
+    def _address_of(self, broker_id: int) -> PeerAddress | None:
         """Where another broker listens for us."""
         broker = self._metadata.image.brokers.get(broker_id)
-        found = None if broker is None else broker.endpoint("grpc")
-        return None if found is None else (found.host, found.port)
+        found = None if broker is None else broker.endpoint("internal")
+        if broker is None or found is None:
+            return None
+        return PeerAddress(found.host, found.port, broker.incarnation)
 
     def _on_refusal(self, reason: str) -> None:
         """Rule 18: controller, leaders and detector look at the refusal before they write; `not_ready` shows it."""
@@ -306,6 +329,7 @@ class Broker:
         for protocol, edge, settings in (
             ("kafka", self._kafka, self._config.kafka),
             ("grpc", self._grpc, self._config.grpc),
+            ("internal", self._internal, self._config.internal),
         ):
             listener = settings.listener
             port = await edge.bind(listener.host, listener.port)
@@ -316,6 +340,7 @@ class Broker:
 
     async def _join(self) -> None:
         image = await self._metadata.load()
+        self._check_alone(image)
         self._waiting_for = "logs are being opened"
         await self._offload.run(lambda: self._host.open_logs(image))
         torn = self._dirs.torn if self._dirs is not None else ()
@@ -335,6 +360,7 @@ class Broker:
             self._begin(name, work)
         own = self._config.process.broker_id
         await self._metadata.wait_until(self._is_admitted, _ADMISSION_TIMEOUT_S)
+        self._check_alone(self._metadata.image)
         self._host.admit(self._metadata.image)
         self._groups.on_image(ClusterImage(cluster_id=""), self._metadata.image)
         self._log.info("admitted", broker=own, partitions=len(self._host))
@@ -342,6 +368,15 @@ class Broker:
         self._begin("housekeeping", self._housekeeping.run())
         self._begin("in-sync sets", self._host.run())
         self._begin("followers", self._neighbours.run())
+
+    def _check_alone(self, image: ClusterImage) -> None:
+        """Without a shared secret this broker can neither follow others nor be followed, so it must be the only one."""
+        others = sorted({*image.brokers, *image.members} - {self._config.process.broker_id})
+        if others and not self._secret.is_shared:
+            raise SecretMissing(
+                f"The cluster has other brokers ({', '.join(map(str, others[:5]))}), and this one does not know their "
+                "secret: set cluster.secret.file to the file that they use."
+            )
 
     def _is_admitted(self, image: ClusterImage) -> bool:
         """The controller has admitted this very incarnation, and there is one to ask for changes."""
@@ -444,7 +479,7 @@ class Broker:
         self._groups.close()
         self._host.close()
         await self._neighbours.stop()
-        await asyncio.gather(self._kafka.stop(grace_s), self._grpc.stop(grace_s))
+        await asyncio.gather(*(e.stop(grace_s) for e in (self._kafka, self._grpc, self._internal)))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ottla_broker.config import BrokerConfig
 
-#: Listeners, etcd, other brokers, libraries, and files that are open for a moment only.
+#: Listeners, etcd, connections to other brokers, libraries, and files that are open for a moment only.
 _OTHERS = 128
 _FILES_MIN = 16
 _CONNECTIONS_MIN = 16
@@ -22,6 +22,8 @@ class Shares(NamedTuple):
     files: int
     kafka_connections: int
     grpc_connections: int
+    #: From other brokers. Set aside before clients get theirs.
+    internal_connections: int
 
     def are_short_for(self, config: BrokerConfig) -> bool:
         """Whether an edge has less than half of the connections that it was to have: worth a word."""
@@ -32,11 +34,13 @@ class Shares(NamedTuple):
 def share_out(config: BrokerConfig, limit: int) -> Shares:
     """As configured, within `limit` descriptors: up to half of them are for files, connections get the rest."""
     files = max(_FILES_MIN, min(config.log_dirs.open_files_max, limit // 2))
-    room = limit - files - config.http.connections_max - _OTHERS
+    internal = min(config.internal.connections_max, max(_CONNECTIONS_MIN, limit // 16))
+    room = limit - files - config.http.connections_max - internal - _OTHERS
     kafka, grpc = config.kafka.connections_max, config.grpc.connections_max
     half = max(_CONNECTIONS_MIN, room // 2)
     # Who needs less than half leaves the rest to the other.
-    return Shares(files, min(kafka, max(half, room - grpc)), min(grpc, max(half, room - kafka)))
+    shares = min(kafka, max(half, room - grpc)), min(grpc, max(half, room - kafka))
+    return Shares(files, *shares, internal)
 
 
 def with_shares(config: BrokerConfig, shares: Shares) -> BrokerConfig:
@@ -44,4 +48,5 @@ def with_shares(config: BrokerConfig, shares: Shares) -> BrokerConfig:
         config,
         kafka=replace(config.kafka, connections_max=shares.kafka_connections),
         grpc=replace(config.grpc, connections_max=shares.grpc_connections),
+        internal=replace(config.internal, connections_max=shares.internal_connections),
     )

@@ -184,6 +184,17 @@ class GrpcEdgeProbe:
 
 
 @dataclass
+class InternalProbe:
+    """The listener for other brokers."""
+
+    refused: Labelled = labelled(
+        "ottla_internal_refused_calls_total",
+        "Calls to the internal listener without a valid token, by reason.",
+        "reason",
+    )
+
+
+@dataclass
 class LogProbe:
     """Writes, reads and upkeep of all logs."""
 
@@ -342,6 +353,7 @@ class Metrics:
         self.loop = LoopProbe()
         self.kafka = KafkaEdgeProbe()
         self.grpc = GrpcEdgeProbe()
+        self.internal = InternalProbe()
         self.log = LogProbe()
         self.partitions = PartitionsProbe()
         self.replication = ReplicationProbe()
@@ -370,6 +382,7 @@ class Metrics:
             self.loop,
             self.kafka,
             self.grpc,
+            self.internal,
             self.log,
             self.partitions,
             self.replication,

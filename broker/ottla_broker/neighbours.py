@@ -1,7 +1,7 @@
 """What one broker is to the others: Follow streams both ways, in-sync sets, and their questions. [S]
 
-Wired by the composition root from parts that do not know each other; decides nothing. The gRPC edge hands it what other
-brokers send, the partition host what it wants of them.
+Wired by the composition root from parts that do not know each other; decides nothing. The internal listener hands it
+what other brokers send, the partition host what it wants of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Neighbours:
         store: MetadataStore,
         peers: Peers,
         *,
-        answer: Callable[[bytes], Awaitable[bytes]],
+        answer: Callable[[bytes, int], Awaitable[bytes]],
         suspect: Callable[[int], None],
         is_confirmed: Callable[[], bool],
         clock: Clock,
@@ -55,11 +55,11 @@ class Neighbours:
         """Follow leaders until cancelled."""
         await self._clients.run()
 
-    async def serve(self, link: FollowLink) -> None:
-        await self._server.serve(link)
+    async def serve(self, link: FollowLink, follower: int) -> None:
+        await self._server.serve(link, follower)
 
-    async def answer(self, request: bytes) -> bytes:
-        return await self._answer(request)
+    async def answer(self, request: bytes, caller: int) -> bytes:
+        return await self._answer(request, caller)
 
     async def stop(self) -> None:
         """Follow nobody and be followed by nobody; the logs may be closed then."""

@@ -25,6 +25,7 @@ import uvloop
 
 from ottla_broker import logs
 from ottla_broker.broker import Broker, NoLogDirectory
+from ottla_broker.cluster_secret import SecretMissing, cluster_secret
 from ottla_broker.config import BrokerConfig, Resolved
 from ottla_broker.controller.metadata import LostHistory
 from ottla_broker.controller.registration import BrokerIdTaken
@@ -118,6 +119,7 @@ async def _live(
     if exit_with_parent:
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), _on_stdin, stop)
     try:
+        secret = cluster_secret(config.internal.secret_file)
         store = etcd_store(config)
     except ConfigError as refused:
         raise _Refused(ExitCode.BAD_CONFIG, str(refused)) from None
@@ -136,7 +138,12 @@ async def _live(
         chance=RealChance(),
         store=store,
         log=structlog.get_logger("ottla.broker"),
+        secret=secret,
     )
+    if not secret.is_shared:
+        _log.warning(
+            "no_cluster_secret", detail="No other broker can join; set cluster.secret.file for that."
+        )
     _watch_callbacks(broker)
     try:
         if not await _until(stop, _start(broker, config, clock)):
@@ -217,6 +224,8 @@ async def _start(broker: Broker, config: BrokerConfig, clock: Clock) -> None:
         raise _Refused(ExitCode.NO_ETCD, f"etcd at {_endpoints(config)} failed: {failed}") from failed
     except LostHistory as failed:
         raise _Refused(ExitCode.LOST_HISTORY, str(failed)) from failed
+    except SecretMissing as failed:
+        raise _Refused(ExitCode.BAD_CONFIG, str(failed)) from failed
     except BrokerIdTaken as failed:
         raise _Refused(ExitCode.BROKER_ID_TAKEN, str(failed)) from failed
     except ForeignDirectory as failed:

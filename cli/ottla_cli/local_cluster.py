@@ -26,12 +26,13 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 
 from ottla_cli.child import Child, wait_for_file
+from ottla_cli.cluster_secret_file import keep_secret
 from ottla_cli.cluster_state import BrokerState, ClusterFolder, Running, process_of
 from ottla_cli.embedded_etcd import EmbeddedEtcd, EtcdProgram, find_etcd
 from ottla_cli.failure import Failure
 from ottla_cli.free_ports import check_port, free_ports, port_is_free
 
-#: Each is a process of some 60 MB, and three ports.
+#: Each is a process of some 60 MB, and four ports.
 BROKERS_MAX = 99
 #: Start of a healthy broker takes under a second; ten thousand partitions after a crash take longer.
 START_TIMEOUT_S = 60.0
@@ -53,9 +54,9 @@ class Ports:
 class LocalBroker:
     """One broker process of the cluster. Addresses are as the broker told them."""
 
-    def __init__(self, broker_id: int, ports: tuple[int, int, int], folder: ClusterFolder) -> None:
+    def __init__(self, broker_id: int, ports: tuple[int, int, int, int], folder: ClusterFolder) -> None:
         self.id = broker_id
-        self.kafka, self.grpc, self.http = (f"127.0.0.1:{port}" for port in ports)
+        self.kafka, self.grpc, self.http, self.internal = (f"127.0.0.1:{port}" for port in ports)
         self.log_dir = folder.file(f"broker-{broker_id}")
         self._ready_file = folder.file(f"broker-{broker_id}.ready")
         self.child = Child(f"broker {broker_id}", folder.file(f"broker-{broker_id}.log"))
@@ -73,6 +74,7 @@ class LocalBroker:
             "kafka.listener": self.kafka,
             "grpc.listener": self.grpc,
             "http.listener": self.http,
+            "internal.listener": self.internal,
         }
         flags = [part for name, value in {**own, **settings}.items() for part in ("--set", f"{name}={value}")]
         self.child.start(
@@ -290,14 +292,19 @@ class LocalCluster:
                 process.send(signal.SIGKILL)
 
     def _broker_settings(self) -> dict[str, str]:
-        return {"etcd.endpoints": self.etcd_endpoint, **self._settings}
+        return {
+            "etcd.endpoints": self.etcd_endpoint,
+            "cluster.secret.file": keep_secret(self.folder.file("cluster.secret")),
+            **self._settings,
+        }
 
-    def _choose_ports(self) -> list[tuple[int, int, int]]:
+    def _choose_ports(self) -> list[tuple[int, int, int, int]]:
+        """Kafka, gRPC, HTTP and internal ports of each broker. Only brokers use the last one, so any will do."""
         if self._ports is None:
-            found = free_ports(3 * self._count)
-            return [(found[i], found[i + 1], found[i + 2]) for i in range(0, len(found), 3)]
+            found = free_ports(4 * self._count)
+            return [(found[i], found[i + 1], found[i + 2], found[i + 3]) for i in range(0, len(found), 4)]
         first = self._ports
-        chosen = []
+        chosen: list[tuple[int, int, int]] = []
         given: dict[int, str] = {}
         for number in range(self._count):
             own = (("kafka", first.kafka), ("grpc", first.grpc), ("http", first.http))
@@ -305,7 +312,9 @@ class LocalCluster:
                 check_port(port + number if port else 0, number, name, given)
             kafka, grpc, http = ((port + number if port else free_ports(1)[0]) for _, port in own)
             chosen.append((kafka, grpc, http))
-        return chosen
+        taken = {port for ports in chosen for port in ports}
+        others = [port for port in free_ports(self._count + len(taken)) if port not in taken]
+        return [(*ports, internal) for ports, internal in zip(chosen, others, strict=False)]
 
     def _etcd_ports(self) -> tuple[int, int]:
         """Those of the last time, unless somebody took them meanwhile."""

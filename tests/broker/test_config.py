@@ -58,6 +58,16 @@ def test_kafka_style_properties_are_read() -> None:
         ({"log.dirs": "/a,/a"}, None, ["different values"]),
         ({"cluster.name": "a/b"}, None, ["cluster.name"]),
         ({"kafka.listener": "0.0.0.0:9092"}, None, ["kafka.advertised must be set"]),
+        (
+            {"internal.listener": "0.0.0.0:9392"},
+            None,
+            ["internal.advertised must be set", "other brokers can reach"],
+        ),
+        (
+            {"internal.listener": "127.0.0.1:9192"},
+            None,
+            ["internal.listener and grpc.listener cannot both be"],
+        ),
         ({"grpc.listener": "127.0.0.1:9092"}, None, ["grpc.listener and kafka.listener cannot both be"]),
         ({"queued.max.request.bytes": "1048576"}, None, ["must be at least socket.request.max.bytes"]),
         ({"broker.heartbeat.interval.ms": "6000"}, None, ["at most half of broker.session.timeout.ms"]),
@@ -118,7 +128,9 @@ def test_listeners_have_names_and_advertised_addresses() -> None:
 
 
 def test_port_zero_may_be_used_by_several_listeners() -> None:
-    config = BrokerConfig.of({f"{name}.listener": "127.0.0.1:0" for name in ("kafka", "grpc", "http")})
+    config = BrokerConfig.of(
+        {f"{name}.listener": "127.0.0.1:0" for name in ("kafka", "grpc", "internal", "http")}
+    )
     assert config.http.listener.port == 0
 
 

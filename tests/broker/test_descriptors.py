@@ -11,10 +11,10 @@ from ottla_broker.descriptors import Shares, share_out
 @pytest.mark.parametrize(
     ("limit", "shares"),
     [
-        (1 << 20, Shares(4096, 10_000, 10_000)),
-        (20_000, Shares(4096, 7856, 7856)),
-        (1024, Shares(512, 160, 160)),
-        (100, Shares(50, 16, 16)),
+        (1 << 20, Shares(4096, 10_000, 10_000, 1024)),
+        (20_000, Shares(4096, 7344, 7344, 1024)),
+        (1024, Shares(512, 128, 128, 64)),
+        (100, Shares(50, 16, 16, 16)),
     ],
 )
 def test_connections_get_what_files_leave(limit: int, shares: Shares) -> None:
@@ -28,9 +28,9 @@ def test_a_word_is_said_where_it_is_far_less_than_configured(limit: int, is_shor
 
 def test_who_needs_little_leaves_it_to_the_other() -> None:
     config = BrokerConfig.of({"grpc.connections.max": "20"})
-    assert share_out(config, 1024) == Shares(512, 300, 20)
+    assert share_out(config, 1024) == Shares(512, 236, 20, 64)
     config = BrokerConfig.of({"max.connections": "20", "log.open.files.max": "100"})
-    assert share_out(config, 1024) == Shares(100, 20, 712)
+    assert share_out(config, 1024) == Shares(100, 20, 648, 64)
 
 
 @pytest.mark.parametrize("limit", [600, 1024, 4096, 20_000, 65_536])

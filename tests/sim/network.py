@@ -80,9 +80,9 @@ class WorldNet(SimNet):
         port = self.ports[broker_id]
         port.neighbours = neighbours
 
-        async def serve(link: FollowLink) -> None:
+        async def serve(link: FollowLink, follower: int) -> None:
             # In the place of the one who serves: it may be stopped while its peers go on.
-            await asyncio.wait([self.loop.spawn(port.place, neighbours.serve(link))])
+            await asyncio.wait([self.loop.spawn(port.place, neighbours.serve(link, follower))])
 
         self.listen(broker_id, Listener(port.incarnation, serve, neighbours.answer))
 
@@ -129,7 +129,7 @@ class WorldPeers:
         if port is None:
             raise PeerUnavailable(f"broker {broker_id} refused the connection")
         if not self._is_cut(broker_id) and port.neighbours is not None:
-            work = self._net.loop.spawn(port.place, port.neighbours.answer(request))
+            work = self._net.loop.spawn(port.place, port.neighbours.answer(request, self._id))
             try:
                 await asyncio.wait([work, port.died], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
                 await self._travel(broker_id, self._id)

@@ -30,8 +30,8 @@ class Listener:
     """What a broker answers with."""
 
     incarnation: UUID
-    serve: Callable[[FollowLink], Awaitable[None]]
-    answer: Callable[[bytes], Awaitable[bytes]]
+    serve: Callable[[FollowLink, int], Awaitable[None]]
+    answer: Callable[[bytes, int], Awaitable[bytes]]
 
 
 class _Pipe:
@@ -142,14 +142,14 @@ class SimNet:
         there, back = _Pipe(self, follower, leader), _Pipe(self, leader, follower)
         self._pipes += [there, back]
         server = SimLink(back, there)
-        task = asyncio.get_running_loop().create_task(self._serve(self.listeners[leader], server))
+        task = asyncio.get_running_loop().create_task(self._serve(self.listeners[leader], server, follower))
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
         return SimLink(there, back)
 
-    async def _serve(self, listener: Listener, link: SimLink) -> None:
+    async def _serve(self, listener: Listener, link: SimLink, follower: int) -> None:
         try:
-            await listener.serve(link)
+            await listener.serve(link, follower)
         finally:
             await link.close()
 
@@ -190,7 +190,7 @@ class SimPeers:
             raise PeerUnavailable(f"broker {broker_id} does not answer")
         if listener is None:
             raise PeerUnavailable(f"broker {broker_id} refused the connection")
-        return await listener.answer(request)
+        return await listener.answer(request, self._broker_id)
 
     async def close(self) -> None:
         return None

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import structlog
 
 from ottla_broker.broker import Broker, NoLogDirectory
+from ottla_broker.cluster_secret import ClusterSecret
 from ottla_broker.config import BrokerConfig
 from ottla_broker.controller import keys
 from ottla_broker.controller.image import PartitionImage
@@ -84,8 +85,8 @@ class SimBroker(Broker):
 
     def _make_edges(self, services: Services) -> None:
         self.services = services
-        self._kafka = _NoEdge()  # type: ignore[assignment]
-        self._grpc = _NoEdge(self.on_bound, self.on_serving)  # type: ignore[assignment]
+        self._kafka = self._grpc = _NoEdge()  # type: ignore[assignment]
+        self._internal = _NoEdge(self.on_bound, self.on_serving)  # type: ignore[assignment]
 
 
 class Process:
@@ -109,7 +110,8 @@ class Process:
             chance=chance_for(world.seed, f"broker {self.place}"),
             store=self.store,
             log=structlog.get_logger("ottla.broker"),
-            make_peers=lambda locate: WorldPeers(world.net, machine.id),
+            secret=ClusterSecret((b"of all simulated brokers",)),
+            make_peers=lambda locate, auth: WorldPeers(world.net, machine.id),
         )
         self.broker._exporter = _NoEdge()  # type: ignore[assignment]
         self.broker.on_bound, self.broker.on_serving = self._bind, self._serve

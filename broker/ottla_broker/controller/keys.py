@@ -39,6 +39,7 @@ from ottla_broker.controller.image import (
     PartitionImage,
     TopicImage,
 )
+from ottla_core.bounded_json import parse_json
 from ottla_core.ports.store import Entry
 
 VERSION = 1
@@ -149,7 +150,6 @@ def _number(key: str, text: str) -> int:
 # ---------------------------------------------------------------------- values
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-_decode = json.JSONDecoder().decode
 
 
 def _value(fields: dict[str, object], extra: Extra = ()) -> bytes:
@@ -158,8 +158,8 @@ def _value(fields: dict[str, object], extra: Extra = ()) -> bytes:
 
 def _fields(value: bytes) -> dict[str, Any]:
     try:
-        fields: Any = _decode(value.decode())
-    except (ValueError, RecursionError) as error:
+        fields: Any = parse_json(value)
+    except ValueError as error:
         raise BadValue(f"it does not hold JSON: {error}") from None
     if not isinstance(fields, dict):
         raise BadValue("it does not hold a JSON object")

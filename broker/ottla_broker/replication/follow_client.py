@@ -85,7 +85,7 @@ class FollowClient:
         #: What to report of whom, in order; a wish is not forgotten over a mere position.
         self._reports: dict[bytes, Says] = {}
         #: Farewells: the last thing that is said of a partition in its epoch.
-        self._farewells: list[PositionEntry] = []
+        self._farewells: dict[bytes, PositionEntry] = {}
         #: Partitions whose wish was not answered yet.
         self._unheard: dict[bytes, None] = {}
         #: Of these, who was sent something of no use: nothing more reaches them until they have asked again.
@@ -120,7 +120,7 @@ class FollowClient:
         self._unheard.pop(key, None)
         self._spoilt.pop(key, None)
         if self._is_connected:
-            self._farewells.append(followed.entry(Says.LEAVE))
+            self._farewells[key] = followed.entry(Says.LEAVE)
             self._wake.set()
 
     def _begin(self, followed: Followed) -> None:
@@ -214,11 +214,11 @@ class FollowClient:
             await link.send(wire.encode_positions(self._own, self._leader, self._next_entries()))
 
     def _next_entries(self) -> list[PositionEntry]:
-        entries, self._farewells = self._farewells[:_ENTRIES_MAX], self._farewells[_ENTRIES_MAX:]
+        farewells = self._farewells
+        entries = [farewells.pop(key) for key in list(farewells)[:_ENTRIES_MAX]]
         reports = self._reports
         keys = list(reports)[: _ENTRIES_MAX - len(entries)]
-        for key in keys:
-            entries.append(self._followed[key].entry(reports.pop(key)))
+        entries += [self._followed[key].entry(reports.pop(key)) for key in keys]
         return entries
 
     async def _read(self, link: FollowLink) -> str:
@@ -267,5 +267,5 @@ class FollowClient:
         followed.on_stream()
         self._reports.pop(key, None)
         self._unheard[key] = self._spoilt[key] = None
-        self._farewells.append(followed.entry(Says.LEAVE))
+        self._farewells[key] = followed.entry(Says.LEAVE)
         self._wake.set()

@@ -25,6 +25,8 @@ _log = structlog.get_logger("ottla.follow")
 
 #: A follower greets with its first breath; who is silent for so long is none.
 _GREETING_S = 5.0
+#: A follower has one stream, and for a while those that broke without our noticing. One more ends the oldest.
+_STREAMS_PER_FOLLOWER_MAX = 4
 
 
 class FollowServer:
@@ -47,15 +49,18 @@ class FollowServer:
         self._streams: dict[FollowStream, None] = {}
         self._is_stopped = False
 
-    async def serve(self, link: FollowLink) -> None:
-        """Serve one stream until it ends, for whatever reason."""
+    async def serve(self, link: FollowLink, follower: int) -> None:
+        """Serve one stream until it ends, for whatever reason. `follower` is the broker that opened it, as proved."""
         try:
-            stream = await self._greet(link)
+            stream = await self._greet(link, follower)
         except (PeerUnavailable, WireError) as error:
             _log.warning("a follower's stream did not begin", reason=str(error))
             return
         if stream is None or self._is_stopped:
             return
+        others = [s for s in self._streams if s.follower == follower]
+        for oldest in others[: len(others) - _STREAMS_PER_FOLLOWER_MAX + 1]:
+            oldest.stop()
         self._streams[stream] = None
         self._probe.streams += 1
         _log.info("follower is here", follower=stream.follower)
@@ -68,7 +73,7 @@ class FollowServer:
             self._probe.streams -= 1
             self._streams.pop(stream, None)
 
-    async def _greet(self, link: FollowLink) -> FollowStream | None:
+    async def _greet(self, link: FollowLink, follower: int) -> FollowStream | None:
         try:
             async with asyncio.timeout(_GREETING_S):
                 frame = await link.receive()
@@ -80,6 +85,8 @@ class FollowServer:
         if header.kind != Kind.HELLO:
             raise WireError(f"A stream begins with a greeting, not with kind {header.kind}.")
         hello = wire.decode_hello(frame)
+        if hello.follower != follower:
+            raise WireError(f"Broker {follower} follows as broker {hello.follower}.")
         if hello.leader != self._broker_id or header.receiver != self._around.incarnation:
             # Rule 9. It means a former life of ours, or another broker that had our address.
             raise WireError(f"Broker {hello.follower} follows another incarnation of broker {hello.leader}.")

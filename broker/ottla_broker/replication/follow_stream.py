@@ -66,6 +66,9 @@ _HELPING_BYTES = 256 * 1024
 _WATERMARK_S = 0.025
 #: Between attempts to read what the disk did not give.
 _REREAD_S = 1.0
+#: Wishes that wait for us to learn of their epoch: as many as the partitions of a large broker, 250 bytes each. A
+#: follower repeats what was not answered, so one that is dropped is late by half a second.
+_EARLY_MAX = 10_000
 #: Without anything else to say, a sign of life; and no sign from the follower for so long ends the stream.
 BEAT_S = 1.0
 SILENCE_S = 10.0
@@ -156,8 +159,8 @@ class FollowStream:
         self._early: dict[bytes, PositionEntry] = {}
         self._live: deque[Sending] = deque()
         self._behind: deque[Sending] = deque()
-        #: Answers without batches, ready to go.
-        self._told: list[bytes] = []
+        #: Answers without batches, ready to go: the last one for each partition.
+        self._told: dict[bytes, bytes] = {}
         #: High watermarks that wait for company (S5).
         self._marks: dict[Sending, None] = {}
         self._marks_timer: asyncio.TimerHandle | None = None
@@ -253,7 +256,7 @@ class FollowStream:
         led = self._around.find(entry.key)
         role = None if led is None else led.leading
         if led is None or led.leader_epoch < entry.leader_epoch:
-            self._early[entry.key] = entry
+            self._keep_early(entry)
             return
         if role is None or led.leader_epoch != entry.leader_epoch:
             return  # Rule 9: the follower learns of the new epoch as we did.
@@ -262,6 +265,13 @@ class FollowStream:
             sending = self._sendings[entry.key] = Sending(self, led, role, entry.leader_epoch)
         self._reset(sending)
         self._do(sending, role.hear(self._position(entry), sending))
+
+    def _keep_early(self, entry: PositionEntry) -> None:
+        """Bounded: the key is what the follower says, and nobody may know the partition."""
+        self._early.pop(entry.key, None)
+        if len(self._early) >= _EARLY_MAX:
+            del self._early[next(iter(self._early))]
+        self._early[entry.key] = entry
 
     def on_led(self, key: bytes) -> None:
         entry = self._early.pop(key, None)
@@ -303,7 +313,7 @@ class FollowStream:
             log.start_offset,
             b"",
         )
-        self._told.append(wire.encode_section_header(section, 0))
+        self._told[sending.led.key] = wire.encode_section_header(section, 0)
         self._wake.set()
 
     # ------------------------------------------------------------------ what is under way
@@ -407,8 +417,8 @@ class FollowStream:
         parts: list[Buffer] = []
         count = len(self._told)
         if count:
-            parts += self._told
-            self._told = []
+            parts += self._told.values()
+            self._told = {}
         if self._may_send():
             sent = self._sent_bytes
             room = min(_FRAME_BYTES, _IN_FLIGHT_BYTES - self._flying_bytes)

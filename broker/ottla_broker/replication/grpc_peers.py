@@ -4,6 +4,9 @@ Implements the `Peers` port. Each Follow stream has a connection of its own, mad
 that was refused is tried again when we say so and not when a channel's back-off does, and a stream full of batches
 stands in nobody's way. Questions and probes share one connection per broker.
 
+Every call goes to the internal listener of the other broker and is signed (`peer_auth`); nothing that comes back is
+used before the other end has proved who it is.
+
 Follow frames are passed through as bytes: no serializer, no copy of ours.
 """
 
@@ -11,12 +14,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc import aio
 
+from ottla_broker.replication.peer_auth import (
+    PROOF_KEY,
+    TOKEN_KEY,
+    NotAuthenticated,
+    PeerAuth,
+    SignedCall,
+)
 from ottla_core.pb import replication_pb2 as pb
 from ottla_core.ports.peers import FollowLink, PeerUnavailable, Presence, Probe
 
@@ -25,8 +36,20 @@ _FOLLOW = f"/{SERVICE}/Follow"
 _PROBE = f"/{SERVICE}/Probe"
 _ASK = f"/{SERVICE}/Ask"
 
-#: Where a broker listens for gRPC, as the image says; None if it is not there.
-Locate = Callable[[int], tuple[str, int] | None]
+
+class PeerAddress(NamedTuple):
+    """The internal listener of a broker, and which incarnation of it is expected there."""
+
+    host: str
+    port: int
+    incarnation: UUID
+
+
+#: Where a broker listens for other brokers, as the image says; None if it is offline.
+Locate = Callable[[int], PeerAddress | None]
+
+#: A leader answers a Follow call at once, before it reads from it; a paused one does not.
+_FOLLOW_ANSWER_S = 5.0
 
 #: HTTP/2 look-ahead of a Follow stream: what may lie in memory before it is read. Larger ones did not raise the rate.
 _LOOKAHEAD_BYTES = 2 * 1024 * 1024
@@ -108,51 +131,81 @@ class ServerLink:
 
 
 class GrpcPeers:
-    def __init__(self, locate: Locate) -> None:
+    def __init__(self, locate: Locate, auth: PeerAuth) -> None:
         self._locate = locate
+        self._auth = auth
         #: For questions: address and channel by broker.
         self._channels: dict[int, tuple[str, Any]] = {}
 
     async def follow(self, broker_id: int) -> FollowLink:
-        channel = aio.insecure_channel(self._target(broker_id), options=_FOLLOW_OPTIONS)
-        call = channel.stream_stream(_FOLLOW)()
-        link = _ClientLink(channel, call)
+        where = self._find(broker_id)
+        signed = self._auth.sign(_FOLLOW, broker_id, where.incarnation)
+        channel = aio.insecure_channel(_target(where), options=_FOLLOW_OPTIONS)
+        call = channel.stream_stream(_FOLLOW)(metadata=_metadata(signed))
         try:
             # Without it a refused connection shows only at the first read.
             await call.wait_for_connection()
-        except aio.AioRpcError as error:
+            async with asyncio.timeout(_FOLLOW_ANSWER_S):
+                found = _check(signed, await call.initial_metadata())
+            if found is None and not call.done():
+                raise PeerUnavailable(f"broker {broker_id} answered without a proof")
+            if found is None:
+                raise PeerUnavailable(f"{_name(await call.code())}: {await call.details()}")
+        except (aio.AioRpcError, NotAuthenticated) as error:
             await channel.close()
             raise _unavailable(error) from None
+        except TimeoutError:
+            await channel.close()
+            raise PeerUnavailable(f"no answer within {_FOLLOW_ANSWER_S:g} s") from None
         except BaseException:
             await channel.close()
             raise
-        return link
+        return _ClientLink(channel, call)
 
     async def probe(self, broker_id: int, timeout_s: float = 1.0) -> Probe:
-        """A plain connection first: only that tells "nobody listens" from all other kinds of silence."""
+        """A plain connection first: only that tells "nobody listens" from all other kinds of silence.
+
+        A process that answers but does not prove that it is the broker counts as silent: its lease decides then.
+        """
         where = self._locate(broker_id)
         if where is None:
             return Probe(Presence.SILENT)
         deadline = asyncio.get_running_loop().time() + timeout_s
         try:
             async with asyncio.timeout_at(deadline):
-                _, writer = await asyncio.open_connection(*where)
+                _, writer = await asyncio.open_connection(where.host, where.port)
                 writer.close()
-                reply = await self._channel(broker_id).unary_unary(_PROBE)(b"")
-            return Probe(Presence.HERE, UUID(bytes=pb.ProbeResponse.FromString(reply).incarnation))
+                _, incarnation = await self._call(broker_id, where, _PROBE, b"", None)
+            return Probe(Presence.HERE, incarnation)
         except ConnectionRefusedError:
             return Probe(Presence.REFUSED)
-        except (OSError, TimeoutError, aio.AioRpcError, ValueError):
+        except (OSError, TimeoutError, PeerUnavailable):
             return Probe(Presence.SILENT)
 
     async def ask(self, broker_id: int, request: bytes, timeout_s: float) -> bytes:
         question = pb.AskRequest(question=request).SerializeToString()
+        reply, _ = await self._call(broker_id, self._find(broker_id), _ASK, question, timeout_s)
         try:
-            reply = await self._channel(broker_id).unary_unary(_ASK)(question, timeout=timeout_s)
-        except aio.AioRpcError as error:
-            raise _unavailable(error) from None
-        answer: bytes = pb.AskResponse.FromString(reply).answer
+            answer: bytes = pb.AskResponse.FromString(reply).answer
+        except DecodeError:
+            raise PeerUnavailable(f"broker {broker_id} answered with something else") from None
         return answer
+
+    async def _call(
+        self, broker_id: int, where: PeerAddress, method: str, request: bytes, timeout_s: float | None
+    ) -> tuple[bytes, UUID]:
+        """The answer, and the incarnation that has proved to have given it. PeerUnavailable otherwise."""
+        signed = self._auth.sign(method, broker_id, where.incarnation)
+        channel = self._channel(broker_id, _target(where))
+        call = channel.unary_unary(method)(request, timeout=timeout_s, metadata=_metadata(signed))
+        try:
+            reply: bytes = await call
+            found = _check(signed, await call.initial_metadata())
+        except (aio.AioRpcError, NotAuthenticated) as error:
+            raise _unavailable(error) from None
+        if found is None:
+            raise PeerUnavailable(f"broker {broker_id} answered without a proof")
+        return reply, found
 
     async def close(self) -> None:
         channels, self._channels = self._channels, {}
@@ -161,15 +214,13 @@ class GrpcPeers:
 
     # ------------------------------------------------------------------ where
 
-    def _target(self, broker_id: int) -> str:
+    def _find(self, broker_id: int) -> PeerAddress:
         where = self._locate(broker_id)
         if where is None:
             raise PeerUnavailable(f"broker {broker_id} is not registered")
-        host, port = where
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return where
 
-    def _channel(self, broker_id: int) -> Any:
-        target = self._target(broker_id)
+    def _channel(self, broker_id: int, target: str) -> Any:
         known = self._channels.get(broker_id)
         if known is None or known[0] != target:
             # One to an old address ends with what is still asked there.
@@ -178,9 +229,27 @@ class GrpcPeers:
         return known[1]
 
 
+def _target(where: PeerAddress) -> str:
+    return f"[{where.host}]:{where.port}" if ":" in where.host else f"{where.host}:{where.port}"
+
+
+def _metadata(signed: SignedCall) -> tuple[tuple[str, bytes], ...]:
+    return ((TOKEN_KEY, signed.token),)
+
+
+def _check(signed: SignedCall, metadata: Any) -> UUID | None:
+    """Which incarnation has answered; None if the answer has no proof at all. NotAuthenticated if it is wrong."""
+    proof = next((value for key, value in metadata or () if key == PROOF_KEY), None)
+    return None if proof is None else signed.check(proof)
+
+
 def _unavailable(error: Exception) -> PeerUnavailable:
     if isinstance(error, aio.AioRpcError):
-        code = error.code()
-        name = code.name if isinstance(code, grpc.StatusCode) else str(code)
-        return PeerUnavailable(f"{name}: {error.details()}")
+        return PeerUnavailable(f"{_name(error.code())}: {error.details()}")
+    if isinstance(error, NotAuthenticated):
+        return PeerUnavailable(f"the other end is not the broker that was called: {error}")
     return PeerUnavailable(f"the stream has ended: {error}")
+
+
+def _name(code: Any) -> str:
+    return code.name if isinstance(code, grpc.StatusCode) else str(code)

@@ -154,7 +154,7 @@ class WorldPeers:
         node = self._world.living.get(broker_id)
         if await self._is_cut(broker_id, timeout_s) or node is None or node.dead.is_set():
             raise PeerUnavailable("nobody answers")
-        answering = asyncio.ensure_future(node.questions.answer(request))
+        answering = asyncio.ensure_future(node.questions.answer(request, self._own))
         dying = asyncio.ensure_future(node.dead.wait())
         late = asyncio.ensure_future(self._world.clock.sleep(timeout_s))
         try:

@@ -139,7 +139,7 @@ class Node:
         return found
 
 
-async def _no_answer(request: bytes) -> bytes:
+async def _no_answer(request: bytes, caller: int) -> bytes:
     return b""
 
 

@@ -8,17 +8,31 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from uuid import UUID
 
-import grpc
 import pytest
-from grpc import aio
 
-from ottla_broker.edge.grpc.refusal import Refusals
-from ottla_broker.edge.grpc.replication_service import REPLICATION_SERVICE, ReplicationService
-from ottla_broker.metrics import GrpcEdgeProbe
-from ottla_broker.replication.grpc_peers import GrpcPeers
+from ottla_broker.config import InternalEdgeConfig
+from ottla_broker.edge.grpc.internal_server import InternalEdge
+from ottla_broker.metrics import GrpcEdgeProbe, InternalProbe
+from ottla_broker.replication.grpc_peers import GrpcPeers, PeerAddress
+from ottla_broker.replication.peer_auth import SecretAuth
 from ottla_core.ports.peers import FollowLink, PeerUnavailable, Presence, Probe
+from ottla_core.real.clock import RealClock
 
 INCARNATION = UUID(int=42)
+CALLER = 7
+SECRET = b"the secret of all brokers"
+
+
+def auth(broker_id: int, incarnation: UUID, secret: bytes = SECRET) -> SecretAuth:
+    return SecretAuth([secret], "a cluster", broker_id, incarnation)
+
+
+def peers_at(
+    port: int, *, known: int = 1, incarnation: UUID = INCARNATION, secret: bytes = SECRET
+) -> GrpcPeers:
+    """Broker 7, to which only one other broker is known."""
+    where = PeerAddress("127.0.0.1", port, incarnation)
+    return GrpcPeers(lambda i: where if i == known else None, auth(CALLER, UUID(int=77), secret))
 
 
 class Neighbour:
@@ -27,10 +41,12 @@ class Neighbour:
     def __init__(self, serve: Callable[[FollowLink], Awaitable[None]]) -> None:
         self._serve = serve
 
-    async def serve(self, link: FollowLink) -> None:
+    async def serve(self, link: FollowLink, follower: int) -> None:
+        assert follower == CALLER
         await self._serve(link)
 
-    async def answer(self, request: bytes) -> bytes:
+    async def answer(self, request: bytes, caller: int) -> bytes:
+        assert caller == CALLER
         if request == b"wait":
             await asyncio.sleep(60)
         return request[::-1]
@@ -44,15 +60,18 @@ async def echo(link: FollowLink) -> None:
 @asynccontextmanager
 async def listening(
     serve: Callable[[FollowLink], Awaitable[None]] = echo,
-) -> AsyncIterator[tuple[GrpcPeers, aio.Server]]:
-    server = aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1)])
-    service = ReplicationService(Neighbour(serve), GrpcEdgeProbe(), Refusals())
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(REPLICATION_SERVICE, service.handlers()),)
+) -> AsyncIterator[tuple[GrpcPeers, InternalEdge]]:
+    server = InternalEdge(
+        Neighbour(serve),
+        auth(1, INCARNATION),
+        InternalEdgeConfig(),
+        RealClock(),
+        InternalProbe(),
+        GrpcEdgeProbe(),
     )
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    peers = GrpcPeers(lambda broker_id: ("127.0.0.1", port) if broker_id == 1 else None)
+    port = await server.bind("127.0.0.1", 0)
+    await server.serve()
+    peers = peers_at(port)
     try:
         yield peers, server
     finally:
@@ -139,7 +158,7 @@ async def test_a_probe_tells_here_from_refused_from_silent() -> None:
         assert await peers.probe(2) == Probe(Presence.SILENT)  # Nobody knows where it is.
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        nobody = GrpcPeers(lambda broker_id: ("127.0.0.1", held.getsockname()[1]))
+        nobody = peers_at(held.getsockname()[1])
         assert await nobody.probe(1) == Probe(Presence.REFUSED)
         held.listen(1)  # A process that accepts and says nothing, as a paused one does.
         assert await nobody.probe(1, 0.3) == Probe(Presence.SILENT)
@@ -164,7 +183,7 @@ async def test_a_question_is_answered_or_unavailable() -> None:
 async def test_following_who_is_not_there_fails_at_once() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        peers = GrpcPeers(lambda broker_id: ("127.0.0.1", held.getsockname()[1]))
+        peers = peers_at(held.getsockname()[1])
         with pytest.raises(PeerUnavailable):
             async with asyncio.timeout(3):
                 await peers.follow(1)

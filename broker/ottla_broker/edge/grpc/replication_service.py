@@ -1,6 +1,7 @@
-"""The Replication service: hands Follow streams, probes and questions of other brokers to who serves them. [A]
+"""gRPC service for broker-to-broker traffic: Follow streams, probes and questions. [A]
 
-Follow frames go through as bytes; the two small calls are protobuf.
+Served on the internal listener only, behind `authentication`. Follow frames go through as bytes; the two small calls
+are protobuf.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from uuid import UUID
 
 import grpc
 
+from ottla_broker.edge.grpc.authentication import caller_id
 from ottla_broker.edge.grpc.bounds import bounded
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.refusal import Refusals
@@ -20,9 +22,6 @@ from ottla_core.ports.peers import FollowLink
 
 REPLICATION_SERVICE = SERVICE
 
-#: Questions are lists of partitions at the most.
-_QUESTION_BYTES_MAX = 4 * 1024 * 1024
-
 
 class Neighbour(Protocol):
     """What this broker is to the others."""
@@ -30,21 +29,25 @@ class Neighbour(Protocol):
     @property
     def incarnation(self) -> UUID: ...
 
-    async def serve(self, link: FollowLink) -> None: ...
+    async def serve(self, link: FollowLink, follower: int) -> None:
+        """`follower` is the broker that has proved to have opened the stream."""
 
-    async def answer(self, request: bytes) -> bytes: ...
+    async def answer(self, request: bytes, caller: int) -> bytes: ...
 
 
 class ReplicationService:
-    def __init__(self, neighbour: Neighbour, probe: GrpcProbe, refusals: Refusals) -> None:
+    def __init__(
+        self, neighbour: Neighbour, probe: GrpcProbe, refusals: Refusals, message_max_bytes: int
+    ) -> None:
         self._neighbour = neighbour
         self._probe = probe
         self._refusals = refusals
+        self._message_max_bytes = message_max_bytes
 
     async def follow(self, request_iterator: Any, context: Any) -> None:
         self._probe.stream_opened("Follow")
         try:
-            await self._neighbour.serve(ServerLink(context))
+            await self._neighbour.serve(ServerLink(context), caller_id())
         except InvariantViolation as violation:
             self._refusals.of(violation, "a Follow stream")
             raise
@@ -58,7 +61,7 @@ class ReplicationService:
         if isinstance(request, RequestError):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, request.message)
         try:
-            return pb.AskResponse(answer=await self._neighbour.answer(request.question))
+            return pb.AskResponse(answer=await self._neighbour.answer(request.question, caller_id()))
         except InvariantViolation as violation:
             self._refusals.of(violation, "a question of another broker")
             raise
@@ -73,6 +76,8 @@ class ReplicationService:
     def _unary(self, method: Any, request: Any) -> Any:
         return grpc.unary_unary_rpc_method_handler(
             method,
-            request_deserializer=bounded(request.FromString, bytes_max=_QUESTION_BYTES_MAX, entries_max=16),
+            request_deserializer=bounded(
+                request.FromString, bytes_max=self._message_max_bytes, entries_max=16
+            ),
             response_serializer=lambda message: message.SerializeToString(),
         )

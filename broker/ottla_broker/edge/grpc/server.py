@@ -1,4 +1,4 @@
-"""The gRPC listener: options, limits, which method is served by what, start and stop. [A]
+"""The gRPC listener for clients: options, limits, which method is served by what, start and stop. [A]
 
 Made by the broker's composition root. Holds no logic: `log_service` and `admin_service` translate, the
 services behind them decide.
@@ -26,7 +26,6 @@ from ottla_broker.edge.grpc.log_service import LogService, Records
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.reads import Reads
 from ottla_broker.edge.grpc.refusal import Refusals
-from ottla_broker.edge.grpc.replication_service import REPLICATION_SERVICE, Neighbour, ReplicationService
 from ottla_broker.edge.memory import Memory
 from ottla_core.errors import InvariantViolation
 from ottla_core.pb import broker_pb2 as pb
@@ -94,18 +93,13 @@ class GrpcEdge:
         services: Services,
         config: GrpcEdgeConfig,
         probe: GrpcProbe,
-        neighbour: Neighbour | None = None,
         *,
         memory: Memory | None = None,
         on_violation: Callable[[InvariantViolation], None] | None = None,
     ) -> None:
-        """`neighbour` answers other brokers; without it this is a listener for clients only.
-
-        `memory` is the budget that streams share with each other and with the other protocol.
-        """
+        """`memory` is the budget that streams share with each other and with the other protocol."""
         self._config = config
         refusals = Refusals(on_violation)
-        self._replication = None if neighbour is None else ReplicationService(neighbour, probe, refusals)
         self._log = LogService(services.records, config, probe, refusals, memory or Memory(_MEMORY_BYTES))
         self._admin = AdminService(services, config, probe, refusals)
         # Looked up when first used: a listener without groups can do without them.
@@ -125,20 +119,9 @@ class GrpcEdge:
                 grpc.method_handlers_generic_handler(GROUPS_SERVICE, _unary(self._groups, GROUPS_CALLS)),
             )
         )
-        if self._replication is not None:
-            handlers = grpc.method_handlers_generic_handler(REPLICATION_SERVICE, self._replication.handlers())
-            server.add_generic_rpc_handlers((handlers,))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection(
-            (
-                LOG_SERVICE,
-                ADMIN_SERVICE,
-                GROUPS_SERVICE,
-                REPLICATION_SERVICE,
-                HEALTH_SERVICE,
-                reflection.SERVICE_NAME,
-            ),
-            server,
+            (LOG_SERVICE, ADMIN_SERVICE, GROUPS_SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME), server
         )
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
