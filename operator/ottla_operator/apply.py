@@ -38,6 +38,17 @@ class Applier:
         path = path_of(wanted["apiVersion"], wanted["kind"], meta["namespace"], meta["name"])
         return await self._kube.request("patch", path, wanted, **_APPLY)
 
+    async def create(self, wanted: Object) -> bool:
+        """Make it unless it is there, and leave it alone if it is: False then."""
+        path = path_of(wanted["apiVersion"], wanted["kind"], wanted["metadata"]["namespace"])
+        try:
+            await self._kube.request("post", path, wanted)
+        except KubeError as failed:
+            if failed.code != 409:
+                raise
+            return False
+        return True
+
     async def status(self, meta: Meta, status: dict[str, Any], *, version: str | None = None) -> bool:
         """Replace our part of the status, which is all of it. False if the resource is gone, or is another one by
         now, or (with `version`) was changed since that version was read."""

@@ -17,10 +17,13 @@ from ottla_operator.specs import InvalidSpec, texts_of
 RESERVED_SETTINGS = (
     "broker.id",
     "cluster.name",
+    "cluster.secret.file",
     *external_etcd.SETTINGS,
     "grpc.advertised",
     "grpc.listener",
     "http.listener",
+    "internal.advertised",
+    "internal.listener",
     "kafka.advertised",
     "kafka.listener",
     "log.dirs",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
 from ottla_core.errors import RequestError
+from ottla_operator import cluster_secret
 from ottla_operator.brokers import BrokersAway, SeenCluster
 from ottla_operator.cast import CLUSTER, Tools
 from ottla_operator.cluster_spec import ClusterSpec
@@ -29,6 +31,7 @@ class ClusterLook:
         self._settled_s = settled_s
         #: Of each Cluster: the generation that was applied last, and when.
         self._applied: dict[str, tuple[int, float]] = {}
+        self._secrets = cluster_secret.Due(tools.clock.monotonic)
 
     async def look(self, key: tuple[str, str]) -> float | None:
         body = self._tools.cast.get(CLUSTER, key)
@@ -58,6 +61,7 @@ class ClusterLook:
         now = self._tools.clock.monotonic()
         if generation == meta.generation and now - at < self._settled_s / 2:
             return  # while pods start, looks are frequent
+        await self._keep_secret(meta)
         known = (body.get("status") or {}).get("observedGeneration") == meta.generation
         for wanted in objects_of(meta, spec, self._images):
             before = await self._tools.observer.current(wanted)
@@ -72,6 +76,11 @@ class ClusterLook:
                     meta, "DriftRepaired", f"{what} was changed by somebody else."
                 )
         self._applied[meta.uid] = meta.generation, now
+
+    async def _keep_secret(self, meta: Meta) -> None:
+        if self._secrets.is_due(meta):
+            await self._tools.applier.create(cluster_secret.secret(meta, secrets.token_hex(32)))
+            self._secrets.done(meta)
 
     async def _inspect(self, meta: Meta, spec: ClusterSpec, body: Mapping[str, Any]) -> float:
         seen = await self._tools.observer.brokers(meta)

@@ -26,6 +26,7 @@ PLURALS = {
     ("v1", "ConfigMap"): "configmaps",
     ("v1", "Event"): "events",
     ("v1", "Pod"): "pods",
+    ("v1", "Secret"): "secrets",
     ("v1", "Service"): "services",
     ("apps/v1", "Deployment"): "deployments",
     ("apps/v1", "StatefulSet"): "statefulsets",

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ottla_operator import etcd_resources
+from ottla_operator import cluster_secret, etcd_resources
 from ottla_operator.cluster_spec import ClusterSpec
 from ottla_operator.external_etcd import ExternalEtcd
 from ottla_operator.pod_parts import (
@@ -102,6 +102,7 @@ def broker_settings(meta: Meta, spec: ClusterSpec) -> dict[str, str]:
         "kafka.listener": f"0.0.0.0:{KAFKA_PORT}",
         "grpc.listener": f"0.0.0.0:{GRPC_PORT}",
         "http.listener": f"0.0.0.0:{HTTP_PORT}",
+        **cluster_secret.settings(),
         # A subfolder of its volume: a volume's root has a lost+found, and may be unmounted.
         "log.dirs": ",".join(f"{_DATA}/{number}/log" for number in range(len(spec.storage.volumes))),
     }
@@ -135,7 +136,12 @@ def headless_service(meta: Meta) -> Object:
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": labels_of(meta, "broker"),
-            "ports": [_port("kafka", KAFKA_PORT), _port("grpc", GRPC_PORT), _port("http", HTTP_PORT)],
+            "ports": [
+                _port("kafka", KAFKA_PORT),
+                _port("grpc", GRPC_PORT),
+                _port("http", HTTP_PORT),
+                *cluster_secret.service_ports(),
+            ],
         },
     }
 
@@ -201,6 +207,7 @@ def stateful_set(meta: Meta, spec: ClusterSpec, images: Images, config: Mapping[
                     "volumes": [
                         {"name": "config", "configMap": {"name": f"{meta.name}-config"}},
                         {"name": "tmp", "emptyDir": {}},
+                        *cluster_secret.volumes(meta),
                         *(spec.external_etcd.volumes() if spec.external_etcd else []),
                         *volumes,
                     ],
@@ -222,6 +229,7 @@ def _broker_container(meta: Meta, spec: ClusterSpec, images: Images, mounts: lis
             env_field("OTTLA_BROKER_ID", "metadata.labels['apps.kubernetes.io/pod-index']"),
             env_value("OTTLA_KAFKA_ADVERTISED", f"{address}:{KAFKA_PORT}"),
             env_value("OTTLA_GRPC_ADVERTISED", f"{address}:{GRPC_PORT}"),
+            *cluster_secret.env(names_of(meta).headless),
             env_value("OTTLA_CONFIG", "/etc/ottla/ottla.properties"),
             *(spec.external_etcd.env() if spec.external_etcd else []),
         ],
@@ -229,6 +237,7 @@ def _broker_container(meta: Meta, spec: ClusterSpec, images: Images, mounts: lis
             {"name": "kafka", "containerPort": KAFKA_PORT},
             {"name": "grpc", "containerPort": GRPC_PORT},
             {"name": "http", "containerPort": HTTP_PORT},
+            *cluster_secret.container_ports(),
         ],
         # A scan after a dirty stop answers /healthz all along; the first answer needs only the process and an etcd.
         "startupProbe": _probe("/healthz", period_s=1, failures=_STARTUP_S),
@@ -241,6 +250,7 @@ def _broker_container(meta: Meta, spec: ClusterSpec, images: Images, mounts: lis
         "volumeMounts": [
             {"name": "config", "mountPath": "/etc/ottla", "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
+            *cluster_secret.mounts(),
             *(spec.external_etcd.mounts() if spec.external_etcd else []),
             *mounts,
         ],

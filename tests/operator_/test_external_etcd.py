@@ -15,6 +15,7 @@ import pytest
 from conformance.secured_etcd import PASSWORD, USER, Secured, running_secured_etcd
 from operator_.bodies import cluster
 from ottla_broker.exit_codes import ExitCode
+from ottla_operator import cluster_secret
 from ottla_operator.cluster_spec import ClusterSpec
 from ottla_operator.pod_parts import Images
 from ottla_operator.resources import objects_of
@@ -58,6 +59,8 @@ class Pod:
         folder.mkdir(parents=True)
         self.config = self.config.replace(f"{mount['mountPath']}/", f"{folder}/")
         volume = self._volumes.get(mount["name"], {})
+        for key, content in self._secrets.get(volume.get("secret", {}).get("secretName"), {}).items():
+            (folder / key).write_text(content)
         for source in volume.get("projected", {}).get("sources", ()):
             for item in source["secret"]["items"]:
                 content = self._secrets[source["secret"]["name"]][item["key"]]
@@ -66,7 +69,9 @@ class Pod:
     def start(self, ready: Path) -> subprocess.Popen[str]:
         (self._root / "ottla.properties").write_text(self.config)
         flags = [
-            part for edge in ("kafka", "grpc", "http") for part in ("--set", f"{edge}.listener=127.0.0.1:0")
+            part
+            for edge in ("kafka", "grpc", "http", "internal")
+            for part in ("--set", f"{edge}.listener=127.0.0.1:0")
         ]
         command = [sys.executable, "-P", "-m", "ottla_broker", "--ready-file", str(ready)]
         return subprocess.Popen(
@@ -86,6 +91,9 @@ def test_a_broker_of_the_cluster_is_let_in(secured: Secured, tmp_path: Path) -> 
             "tls.key": secured.pem("client-key").read_text(),
         },
         "etcd-login": {"username": USER, "password": PASSWORD},
+        "main-cluster-secret": cluster_secret.secret(Meta.of(cluster()), "0123456789abcdef" * 4)[
+            "stringData"
+        ],
     }
     etcd = {
         "endpoints": [secured.etcd.endpoint],

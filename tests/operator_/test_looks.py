@@ -292,7 +292,8 @@ async def test_a_new_cluster_gets_its_objects(world: World) -> None:
     await ClusterLook(world.tools, Images("b:1", "e:1")).look(("shop", "main"))
     kinds = sorted(each["kind"] for each in world.kube.objects.values())
     assert kinds == [
-        "Cluster", "ConfigMap", "PodDisruptionBudget", "Service", "Service", "Service", "StatefulSet", "StatefulSet",
+        "Cluster", "ConfigMap", "PodDisruptionBudget", "Secret", "Service", "Service", "Service", "StatefulSet",
+        "StatefulSet",
     ]  # fmt: skip
     assert world.condition("Cluster", "main") == ("False", "Starting")
 
@@ -387,3 +388,44 @@ async def test_a_cluster_that_goes_is_let_go(world: World) -> None:
     world.cast.remove("Cluster", ("shop", "main"))
     assert await ClusterLook(world.tools, Images("b:1", "e:1")).look(("shop", "main")) is None
     assert world.links.forgotten == [("shop", "main")]
+
+
+# ------------------------------------------------------------------ the secret of the brokers
+
+
+def secret_of(world: World) -> str:
+    made: str = world.kube.find("Secret", "main-cluster-secret")["stringData"]["secret"]
+    return made
+
+
+async def test_brokers_get_a_secret_once() -> None:
+    world = World()
+    key = world.put(cluster())
+    look = ClusterLook(world.tools, Images("broker:1", "etcd:1"))
+    await look.look(key)
+    first = secret_of(world)
+    assert len(first) == 64
+    for _ in range(3):
+        world.clock.now += 601
+        await look.look(key)
+    await ClusterLook(world.tools, Images("broker:1", "etcd:1")).look(key)  # The operator has started again.
+    assert secret_of(world) == first
+
+
+async def test_a_deleted_secret_is_made_again_so_that_pods_can_start() -> None:
+    world = World()
+    key = world.put(cluster())
+    look = ClusterLook(world.tools, Images("broker:1", "etcd:1"))
+    await look.look(key)
+    path = next(at for at in world.kube.objects if at.endswith("/secrets/main-cluster-secret"))
+    del world.kube.objects[path]
+    world.clock.now += 601
+    await look.look(key)
+    assert len(secret_of(world)) == 64
+
+
+async def test_each_cluster_has_its_own_secret() -> None:
+    worlds = [World(), World()]
+    for world in worlds:
+        await ClusterLook(world.tools, Images("broker:1", "etcd:1")).look(world.put(cluster()))
+    assert secret_of(worlds[0]) != secret_of(worlds[1])

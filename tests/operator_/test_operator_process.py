@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -249,6 +250,9 @@ def test_a_cluster_gets_its_objects(api: ApiServer, operator: Operator) -> None:
     uid = read(api, "Cluster", "main")["metadata"]["uid"]  # type: ignore[index]
     assert found["metadata"]["ownerReferences"][0]["uid"] == uid
     assert read(api, "Cluster", "main")["metadata"].get("finalizers") is None, "it can always be deleted"  # type: ignore[index]
+    secret = api.request("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets/main-cluster-secret")
+    assert secret["metadata"]["ownerReferences"][0]["uid"] == uid
+    assert len(b64decode(secret["data"]["secret"])) == 64
     # Somebody else's hand is noticed and undone. An operator that has just been started (by another test) puts
     # everything right without knowing who was wrong, so it is tried until there is one to notice.
     path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/main-config"

@@ -103,7 +103,9 @@ def test_a_broker_would_take_its_settings(case: str) -> None:
     assert config.process.broker_id == 2
     assert str(config.grpc.advertised) == "main-broker-2.main-brokers.shop.svc:9192"
     assert str(config.kafka.advertised) == "main-broker-2.main-brokers.shop.svc:9092"
+    assert str(config.internal.advertised) == "main-broker-2.main-brokers.shop.svc:9392"
     mounts = [each["mountPath"] for each in container["volumeMounts"]]
+    assert os.path.dirname(config.internal.secret_file or "") in mounts
     assert all(os.path.dirname(path) in mounts for path in config.log_dirs.dirs), (
         "subfolders of their volumes"
     )
@@ -122,7 +124,7 @@ def test_a_broker_would_take_its_settings(case: str) -> None:
 def test_what_the_operator_sets_cannot_be_overridden() -> None:
     body = cluster(**CASES["secured"])
     settings = broker_settings(Meta.of(body), ClusterSpec.of(body))
-    of_the_pod = {"broker.id", "kafka.advertised", "grpc.advertised", "etcd.user"}
+    of_the_pod = {"broker.id", "kafka.advertised", "grpc.advertised", "internal.advertised", "etcd.user"}
     assert set(RESERVED_SETTINGS) - of_the_pod <= set(settings)
 
 
@@ -193,7 +195,7 @@ def test_tls_alone_needs_no_secret() -> None:
     """An etcd whose certificate every client trusts."""
     spec = {"etcd": {"endpoints": ["etcd.example:2379"], "tls": {}}}
     pod = one(spec, "StatefulSet", "main-broker")["spec"]["template"]["spec"]
-    assert [each["name"] for each in pod["volumes"]] == ["config", "tmp"]
+    assert [each["name"] for each in pod["volumes"]] == ["config", "tmp", "cluster-secret"]
     settings = one(spec, "ConfigMap", "main-config")["data"]["ottla.properties"]
     assert "etcd.tls.enable=true" in settings and "etcd.tls.ca.file" not in settings
 

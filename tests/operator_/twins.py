@@ -48,7 +48,12 @@ class MemoryKube:
     ) -> dict[str, Any]:
         if verb == "post":
             assert body is not None
-            self.events.append((body["reason"], body["message"]))
+            if body["kind"] == "Event":
+                self.events.append((body["reason"], body["message"]))
+                return dict(body)
+            if (there := f"{path}/{body['metadata']['name']}") in self.objects:
+                raise KubeError(409, "already exists")
+            self.objects[there] = copy.deepcopy(dict(body))
             return dict(body)
         if verb == "delete":
             self.deleted.append(path.rsplit("/", 1)[1])
