@@ -140,10 +140,6 @@ async def _live(
         log=structlog.get_logger("ottla.broker"),
         secret=secret,
     )
-    if not secret.is_shared:
-        _log.warning(
-            "no_cluster_secret", detail="No other broker can join; set cluster.secret.file for that."
-        )
     _watch_callbacks(broker)
     try:
         if not await _until(stop, _start(broker, config, clock)):
@@ -153,6 +149,8 @@ async def _live(
             gc.freeze()
             gc.enable()
             _log.info("ready", **{name: str(address) for name, address in broker.addresses.items()})
+            if not secret.is_shared:
+                _log.warning("no_cluster_secret", detail="No other broker can join: set cluster.secret.file.")
             if ready_file is not None:
                 _write_ready_file(ready_file, config, broker)
             await broker.run_until(stop)

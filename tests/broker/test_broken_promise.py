@@ -36,7 +36,7 @@ class Doomed:
         self.log_dir = folder / "log"
         ready = folder / "ready"
         settings = {
-            **{f"{edge}.listener": "127.0.0.1:0" for edge in ("kafka", "grpc", "http")},
+            **{f"{edge}.listener": "127.0.0.1:0" for edge in ("kafka", "grpc", "internal", "http")},
             "etcd.endpoints": cluster.etcd_endpoint,
             "cluster.name": folder.name,
             "log.dirs": str(self.log_dir),

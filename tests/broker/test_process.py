@@ -39,7 +39,7 @@ def _ending(process: subprocess.Popen[str]) -> tuple[int, str]:
 def _listeners() -> list[str]:
     return [
         f"{name}.listener=127.0.0.1:{port}"
-        for name, port in zip(("kafka", "grpc", "http"), free_ports(3), strict=True)
+        for name, port in zip(("kafka", "grpc", "internal", "http"), free_ports(4), strict=True)
     ]
 
 
@@ -62,7 +62,7 @@ def test_a_config_file_that_is_not_there() -> None:
     assert "/nowhere/ottla.toml cannot be read" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["kafka", "grpc", "http"])
+@pytest.mark.parametrize("name", ["kafka", "grpc", "internal", "http"])
 def test_a_taken_port_is_named_with_its_setting(name: str, tmp_path: Path) -> None:
     listeners = dict(pair.split("=") for pair in _listeners())
     port = int(listeners[f"{name}.listener"].split(":")[1])
@@ -155,3 +155,38 @@ def test_it_ends_with_its_owner(make_cluster: Make, tmp_path: Path) -> None:
     assert code == ExitCode.OK
     assert "is gone" in said
     assert os.path.exists(tmp_path / "log")
+
+
+def test_a_broker_without_the_secret_does_not_join_others(make_cluster: Make, tmp_path: Path) -> None:
+    cluster = make_cluster()
+    own = (f"etcd.endpoints={cluster.etcd_endpoint}", f"log.dirs={tmp_path}/log", "broker.id=1")
+    code, said = _ending(_broker(*_listeners(), *own))
+    assert code == ExitCode.BAD_CONFIG
+    assert said.splitlines()[-1] == (
+        "ottla-broker: The cluster has other brokers (0), and this one does not know their secret: set "
+        "cluster.secret.file to the file that they use."
+    )
+    short = tmp_path / "secret"
+    short.write_text("short")
+    code, said = _ending(_broker(*_listeners(), *own, f"cluster.secret.file={short}"))
+    assert code == ExitCode.BAD_CONFIG
+    assert "needs at least 16 characters" in said
+
+
+def test_a_broker_that_is_alone_needs_no_secret(make_cluster: Make) -> None:
+    cluster = make_cluster(settings={"cluster.secret.file": ""})
+    log = "\n".join(cluster.brokers[0].child.log_lines(50))
+    assert "no_cluster_secret" in log
+    cluster.restart(0)  # It finds itself among the members, and nobody else.
+
+
+def test_a_local_cluster_keeps_its_secret_for_itself(make_cluster: Make, tmp_path: Path) -> None:
+    path = tmp_path / "data" / "cluster.secret"
+    cluster = make_cluster(str(tmp_path / "data"))
+    secret = path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+    cluster.stop()
+    make_cluster(str(tmp_path / "data"))
+    assert path.read_text() == secret
+    logs = "".join(each.read_text(errors="replace") for each in (tmp_path / "data").glob("*.log"))
+    assert secret.strip() not in logs

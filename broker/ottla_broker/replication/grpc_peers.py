@@ -134,8 +134,8 @@ class GrpcPeers:
     def __init__(self, locate: Locate, auth: PeerAuth) -> None:
         self._locate = locate
         self._auth = auth
-        #: For questions: address and channel by broker.
-        self._channels: dict[int, tuple[str, Any]] = {}
+        #: For questions: whom it reaches, and the channel, by broker.
+        self._channels: dict[int, tuple[PeerAddress, Any]] = {}
 
     async def follow(self, broker_id: int) -> FollowLink:
         where = self._find(broker_id)
@@ -196,7 +196,7 @@ class GrpcPeers:
     ) -> tuple[bytes, UUID]:
         """The answer, and the incarnation that has proved to have given it. PeerUnavailable otherwise."""
         signed = self._auth.sign(method, broker_id, where.incarnation)
-        channel = self._channel(broker_id, _target(where))
+        channel = self._channel(broker_id, where)
         call = channel.unary_unary(method)(request, timeout=timeout_s, metadata=_metadata(signed))
         try:
             reply: bytes = await call
@@ -220,11 +220,12 @@ class GrpcPeers:
             raise PeerUnavailable(f"broker {broker_id} is not registered")
         return where
 
-    def _channel(self, broker_id: int, target: str) -> Any:
+    def _channel(self, broker_id: int, where: PeerAddress) -> Any:
+        """One for each incarnation: a new one may have another IP behind the same name."""
         known = self._channels.get(broker_id)
-        if known is None or known[0] != target:
-            # One to an old address ends with what is still asked there.
-            known = (target, aio.insecure_channel(target, options=_ASK_OPTIONS))
+        if known is None or known[0] != where:
+            # One to a former incarnation ends with what is still asked there.
+            known = (where, aio.insecure_channel(_target(where), options=_ASK_OPTIONS))
             self._channels[broker_id] = known
         return known[1]
 

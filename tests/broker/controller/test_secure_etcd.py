@@ -74,7 +74,7 @@ async def test_who_is_not_known_is_refused_with_the_reason(secured: Secured) -> 
 def _broker(secured: Secured, folder: Path, **changed: str) -> subprocess.Popen[str]:
     (folder / "password").write_text(PASSWORD + "\n")
     settings = {
-        **{f"{edge}.listener": "127.0.0.1:0" for edge in ("kafka", "grpc", "http")},
+        **{f"{edge}.listener": "127.0.0.1:0" for edge in ("kafka", "grpc", "internal", "http")},
         "etcd.endpoints": secured.etcd.endpoint,
         "etcd.user": "ottla",
         "etcd.password.file": str(folder / "password"),

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from broker.replication.cluster import TOPIC_ID, Cluster, cluster
+from ottla_broker.replication import follow_stream
 from ottla_broker.replication import follow_wire as wire
 from ottla_broker.replication.follow_wire import PositionEntry, Says
 from ottla_core.ports.peers import FollowLink, PeerUnavailable
@@ -120,3 +121,55 @@ async def test_a_position_beyond_the_leaders_log_commits_nothing() -> None:
         await asyncio.sleep(0.05)
         assert leader.partition.high_watermark == 0
         await link.close()
+
+
+async def test_a_broker_cannot_follow_as_another() -> None:
+    """Who opened the stream was proved; what its greeting says must agree with that."""
+    async with cluster(1, 2, isr=(1, 2, 3), min_insync_replicas="1") as world:
+        link = await SimPeers(world.net, 2).follow(1)
+        me, ours = world.nodes[2].incarnation.bytes, world.nodes[1].incarnation.bytes
+        await link.send(wire.encode_hello(me, ours, 3, 1))
+        assert await ends(link)
+        assert 3 not in world.nodes[1].partition.leading.machine.positions  # type: ignore[union-attr]
+
+
+async def test_wishes_for_partitions_that_nobody_knows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow_stream, "_EARLY_MAX", 100)
+    async with cluster() as world:
+        link = await greeted(world)
+        me, ours = world.nodes[3].incarnation.bytes, world.nodes[1].incarnation.bytes
+        unknown = [wire.partition_key(UUID(int=n), n) for n in range(1000)]
+        entries = [PositionEntry(key, Says.WANT, 0, -1, 0, 0) for key in unknown]
+        await link.send(wire.encode_positions(me, ours, entries))
+        streams = world.nodes[1].server._streams
+        await world.until(lambda: any(unknown[-1] in stream._early for stream in streams))
+        (early,) = (stream._early for stream in streams if stream._early)
+        assert list(early) == unknown[-100:], "the newest stay: the others are asked for again"
+        await world.nodes[1].write("still here")
+        await link.close()
+
+
+async def test_answers_that_nobody_reads_are_bounded() -> None:
+    """A follower that wants what diverges again and again, and takes no answer."""
+    async with cluster() as world:
+        await world.nodes[1].write("a")
+        link = await greeted(world)
+        me, ours = world.nodes[3].incarnation.bytes, world.nodes[1].incarnation.bytes
+        entry = PositionEntry(KEY, Says.WANT, 0, 0, 2**40, 2**40)
+        for _ in range(20):
+            await link.send(wire.encode_positions(me, ours, [entry] * 500))
+        await asyncio.sleep(0.1)
+        assert all(len(stream._told) <= 1 for stream in world.nodes[1].server._streams)
+        await link.close()
+
+
+async def test_a_follower_has_a_few_streams_and_the_newest_stay() -> None:
+    async with cluster() as world:
+        links = [await greeted(world) for _ in range(10)]
+        assert all([await ends(link) for link in links[:6]])
+        await asyncio.sleep(0.05)
+        held = [stream for stream in world.nodes[1].server._streams if stream.follower == 3]
+        assert len(held) <= 4
+        for link in links:
+            await link.close()
+        await world.nodes[1].write("still here")
