@@ -42,6 +42,7 @@ from ottla_broker.metrics import Metrics
 from ottla_broker.neighbours import Neighbours
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.housekeeping import Housekeeping
+from ottla_broker.readiness import CatchUp
 from ottla_broker.replication.grpc_peers import GrpcPeers, Locate, PeerAddress
 from ottla_broker.replication.peer_auth import PeerAuth, SecretAuth
 from ottla_broker.service.configs import ConfigService, broker_defaults, care_config
@@ -111,6 +112,9 @@ class Broker:
         #: Where each edge listens, by protocol: known once bound.
         self.addresses: dict[str, Address] = {}
         self._waiting_for: str | None = "the broker has not started"
+        self._catch_up = CatchUp(
+            config.process.broker_id, timeout_s=config.replication.ready_timeout_ms / 1000
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._failed = asyncio.Event()
         self._failure: BaseException | None = None
@@ -125,6 +129,9 @@ class Broker:
             reasons.append(self._metadata.refusal)
         if not self._dirs or not self._dirs.online:
             reasons.append("no log directory is online")
+        behind = self._catch_up.reason(self._metadata.image, self._clock.monotonic())
+        if behind is not None:
+            reasons.append(behind)
         return reasons
 
     # ------------------------------------------------------------------ start
@@ -343,6 +350,7 @@ class Broker:
         self._check_alone(image)
         self._waiting_for = "logs are being opened"
         await self._offload.run(lambda: self._host.open_logs(image))
+        self._warn_of_new_directories(image)
         torn = self._dirs.torn if self._dirs is not None else ()
         self._registration.broker = replace(
             self._registration.broker, torn=torn, offline=self._host.give_up_broken()
@@ -376,6 +384,21 @@ class Broker:
             raise SecretMissing(
                 f"The cluster has other brokers ({', '.join(map(str, others[:5]))}), and this one does not know their "
                 "secret: set cluster.secret.file to the file that they use."
+            )
+
+    def _warn_of_new_directories(self, image: ClusterImage) -> None:
+        """This broker was here before with other log directories: a volume was replaced, and its copies are lost."""
+        own = self._config.process.broker_id
+        member, present = image.members.get(own), self._dirs.ids if self._dirs is not None else ()
+        missing = [str(each) for each in member.directories if each not in present] if member else []
+        if missing:
+            held = sum(own in p.replicas for topic in image.topics.values() for p in topic.partitions)
+            self._log.warning(
+                "log directories are missing or empty, their replicas are copied from other brokers",
+                broker=own,
+                missing=missing,
+                present=[str(each) for each in present],
+                replicas=held,
             )
 
     def _is_admitted(self, image: ClusterImage) -> bool:

@@ -243,6 +243,13 @@ class ReplicationConfig:
         whole(100, LONG_MAX),
         "A follower that has not caught up for so long leaves the in-sync set.",
     )
+    # Enough to copy some hundred GB again; what takes longer must not hold up the drain of a node for ever.
+    ready_timeout_ms: int = setting(
+        "replica.ready.timeout.ms",
+        "3600000",
+        whole(0, LONG_MAX),
+        "A broker whose replicas are not in sync is not ready, but for so long at most; 0: ready at once.",
+    )
 
 
 @dataclass(frozen=True)

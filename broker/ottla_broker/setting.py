@@ -28,6 +28,12 @@ class Kind(Generic[T]):
     type: str  # as in service.types.ConfigValue.type
     allowed: str
     parse: Callable[[str], T]
+    #: The same for programs that cannot import this one (`manifests/generate.py`): bounds, and the only values.
+    low: int | None = None
+    high: int | None = None
+    values: tuple[str, ...] = ()
+    #: Empty text is a value.
+    may_be_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +103,8 @@ def whole(low: int, high: int = INT_MAX) -> Kind[int]:
         return number
 
     top = "" if high in (INT_MAX, LONG_MAX) else f" and at most {high}"
-    return Kind("long" if high > INT_MAX else "int", f"a whole number, at least {low}{top}", parse)
+    kind = "long" if high > INT_MAX else "int"
+    return Kind(kind, f"a whole number, at least {low}{top}", parse, low, high)
 
 
 def choice(*names: str) -> Kind[str]:
@@ -106,7 +113,7 @@ def choice(*names: str) -> Kind[str]:
             raise ValueError
         return text
 
-    return Kind("string", "one of " + ", ".join(names), parse)
+    return Kind("string", "one of " + ", ".join(names), parse, values=names)
 
 
 def _boolean(text: str) -> bool:
@@ -168,7 +175,15 @@ def listener(protocol: str) -> Kind[Listener]:
 
 def optional(kind: Kind[T]) -> Kind[T | None]:
     """The same kind, where empty text means that nothing was chosen."""
-    return Kind(kind.type, f"empty or {kind.allowed}", lambda text: kind.parse(text) if text else None)
+    return Kind(
+        kind.type,
+        f"empty or {kind.allowed}",
+        lambda text: kind.parse(text) if text else None,
+        kind.low,
+        kind.high,
+        kind.values,
+        may_be_empty=True,
+    )
 
 
 BOOLEAN = Kind("boolean", "true or false", _boolean)

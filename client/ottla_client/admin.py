@@ -67,6 +67,8 @@ class BrokerDescription:
     rack: str
     kafka_host: str
     kafka_port: int
+    #: Ids of its log directories; a broker that comes back with others has lost what it had.
+    directories: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +279,9 @@ class Admin(Connected):
             answer.cluster_id,
             answer.controller_id,
             tuple(
-                BrokerDescription(b.id, b.host, b.port, b.rack, b.kafka_host, b.kafka_port)
+                BrokerDescription(
+                    b.id, b.host, b.port, b.rack, b.kafka_host, b.kafka_port, tuple(b.directories)
+                )
                 for b in answer.brokers
             ),
         )

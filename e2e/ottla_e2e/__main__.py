@@ -41,7 +41,7 @@ def main() -> int:
     except Fault as fault:
         say(f"FAILED: {fault}")
         return 1
-    except subprocess.CalledProcessError as failed:
+    except subprocess.SubprocessError as failed:
         say(f"FAILED: {failed}")
         return 1
     except KeyboardInterrupt:

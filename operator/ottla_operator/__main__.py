@@ -1,4 +1,4 @@
-"""The operator's process: `run` (default), `crds` prints the CRDs, `release` takes our finalizers off. [A]"""
+"""The operator's process: `run` (default), `crds` prints the CRDs. [A]"""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from ottla_operator.control import Control
 from ottla_operator.crds import all_crds
 from ottla_operator.kube import Kube, KubeError
 from ottla_operator.observe import Observer
-from ottla_operator.release import release
 from ottla_operator.settings import Settings
 
 _log = logging.getLogger("ottla.operator")
@@ -68,11 +67,10 @@ def main(argv: list[str]) -> int:
     kopf.configure(log_format=kopf.LogFormat.JSON if settings.log_json else kopf.LogFormat.FULL)
     # One line per event of a watch says nothing; what we do is logged by apply.py.
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
-    if command == "release":
-        asyncio.run(release(settings))
-        return 0
+    # The kubelet asks for /healthz every few seconds; a line for each hides the others.
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     if command != "run":
-        sys.stderr.write(f"ottla-operator: there is no command {command!r}; try run, crds or release.\n")
+        sys.stderr.write(f"ottla-operator: there is no command {command!r}; try run or crds.\n")
         return 2
     asyncio.run(run(settings))
     return 0

@@ -1,6 +1,6 @@
 """Writing to the API server: server-side apply of what we own, deletes of pods, events. [A]
 
-The only module that writes there (kopf itself adds and removes finalizers). Server-side apply takes the
+The only module that writes there. Server-side apply takes the
 fields that we name and leaves all others alone: what a sidecar injector or an autoscaler adds stays.
 """
 
@@ -27,15 +27,33 @@ _APPLY = {
 }
 
 
+#: Of each kind with ports: the field of its spec to replace.
+_REPLACED = {"Service": "ports", "StatefulSet": "template"}
+
+
 class Applier:
     def __init__(self, kube: Kube, clock: Clock) -> None:
         self._kube = kube
         self._clock = clock
 
     async def apply(self, wanted: Object) -> dict[str, Any]:
-        """Make it so; the object as it is then."""
+        """Make it so; the object as it is then.
+
+        Ports are merged by their number, so one that somebody renumbered stays beside ours and makes the object invalid
+        (two ports of one name). Then the fields with such lists are replaced as a whole, and applied again.
+        """
         meta = wanted["metadata"]
         path = path_of(wanted["apiVersion"], wanted["kind"], meta["namespace"], meta["name"])
+        try:
+            return await self._kube.request("patch", path, wanted, **_APPLY)
+        except KubeError as refused:
+            replaced = _REPLACED.get(wanted["kind"])
+            if refused.code != 422 or replaced is None:
+                raise
+        spec = {replaced: wanted["spec"][replaced]}
+        await self._kube.request(
+            "patch", path, {"spec": spec}, content_type="application/merge-patch+json", field_manager=MANAGER
+        )
         return await self._kube.request("patch", path, wanted, **_APPLY)
 
     async def create(self, wanted: Object) -> bool:
@@ -108,13 +126,8 @@ class Applier:
             return
 
     async def release(self, meta: Meta, finalizer: str, finalizers: list[str]) -> None:
-        """Take our finalizer off; for the time when no operator will be there to do it."""
+        """Take the finalizer of an earlier version off."""
         path = path_of(API_VERSION, meta.kind, meta.namespace, meta.name)
         left = [each for each in finalizers if each != finalizer]
         patch = {"metadata": {"finalizers": left or None}}
-        await self._kube.request("patch", path, patch, content_type="application/merge-patch+json")
-
-    async def scale_to_zero(self, namespace: str, deployment: str) -> None:
-        path = path_of("apps/v1", "Deployment", namespace, deployment, "scale")
-        patch = {"spec": {"replicas": 0}}
         await self._kube.request("patch", path, patch, content_type="application/merge-patch+json")

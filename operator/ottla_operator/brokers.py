@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from ottla_client import Admin, NewTopic, TopicPartition
@@ -46,6 +46,19 @@ class SeenCluster:
     cluster_id: str
     controller: int
     brokers: tuple[int, ...]
+    #: Ids of the log directories of each live broker.
+    directories: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What may change by itself: live brokers, and who leads and is in sync. Compared, never shown."""
+
+    brokers: tuple[int, ...]
+    controller: int
+    #: Topic -> a digest of its partitions; small, because one is kept for each Cluster.
+    topics: Mapping[str, int]
+    partitions: int
 
 
 class TopicAdmin(Protocol):
@@ -72,6 +85,8 @@ class ClusterAdmin(Protocol):
     async def cluster(self) -> SeenCluster: ...
 
     async def hosted(self) -> list[Hosted]: ...
+
+    async def beat(self) -> Beat: ...
 
 
 class Brokers(TopicAdmin, GroupAdmin, ClusterAdmin):
@@ -179,7 +194,18 @@ class Brokers(TopicAdmin, GroupAdmin, ClusterAdmin):
 
     async def cluster(self) -> SeenCluster:
         found = await self._admin.describe_cluster()
-        return SeenCluster(found.cluster_id, found.controller_id, tuple(each.id for each in found.brokers))
+        directories = {each.id: each.directories for each in found.brokers}
+        return SeenCluster(found.cluster_id, found.controller_id, tuple(directories), directories)
+
+    async def beat(self) -> Beat:
+        cluster = await self._admin.describe_cluster()
+        topics = await self._admin.describe_topics()
+        digests = {
+            topic.name: hash((topic.topic_id, tuple((p.leader, p.isr) for p in topic.partitions)))
+            for topic in topics
+        }
+        live = tuple(sorted(each.id for each in cluster.brokers))
+        return Beat(live, cluster.controller_id, digests, sum(len(topic.partitions) for topic in topics))
 
     async def hosted(self) -> list[Hosted]:
         """Every partition, internal ones too, with what it needs in sync. Asked for only while pods are replaced."""

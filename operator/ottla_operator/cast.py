@@ -52,6 +52,14 @@ class Cast:
         claims = self._claims.get(_claim_of(namespace, spec), {}).values()
         return owner_of(claims)
 
+    def of_cluster(self, kind: str, namespace: str, cluster: str) -> list[tuple[str, str]]:
+        """Keys of the Topics or ConsumerGroups that name this Cluster."""
+        return [
+            key
+            for key, body in self.bodies[kind].items()
+            if key[0] == namespace and ((body.get("spec") or {}).get("cluster") or {}).get("name") == cluster
+        ]
+
     def get(self, kind: str, key: tuple[str, str]) -> Mapping[str, Any] | None:
         return self.bodies[kind].get(key)
 

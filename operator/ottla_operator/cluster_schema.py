@@ -11,6 +11,7 @@ from ottla_operator.schemas import (
     listed,
     long,
     passed_on,
+    resources,
     settings,
     text,
     texts,
@@ -59,7 +60,7 @@ def cluster_spec() -> Schema:
                 "As in a pod.", ("Always", "IfNotPresent", "Never"), default="IfNotPresent"
             ),
             "storage": _storage("The volumes of each broker.", "10Gi", 16),
-            "resources": passed_on("Requests and limits of each broker."),
+            "resources": resources("Requests and limits of each broker."),
             "config": settings(
                 "Settings of the brokers, by Kafka's names. A change restarts them one by one.",
                 **{
@@ -102,7 +103,7 @@ def _etcd() -> Schema:
             "replicas": {"type": "integer", "enum": [1, 3], "default": 1, "description": "1 or 3 members."},
             "image": text("Instead of the operator's default.", maxLength=512),
             "storage": _storage("The volume of each member.", _ETCD_SIZE, 1),
-            "resources": passed_on("Requests and limits of each member."),
+            "resources": resources("Requests and limits of each member."),
             "pod": _pod("Added to the pods of the members."),
         },
     )
@@ -209,6 +210,11 @@ def cluster_status() -> Schema:
                         "pod": text("Its pod."),
                         "ready": flag("Whether its pod is ready."),
                         "current": flag("Whether it runs what the spec asks for."),
+                        "directories": listed(
+                            "Ids of its log directories; other ids mean another volume.",
+                            text("A UUID.", maxLength=64),
+                            16,
+                        ),
                     },
                     required=("id",),
                 ),

@@ -5,13 +5,17 @@ Like `specs.py`: the API server has checked it already, and what its schema cann
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ottla_operator import external_etcd
 from ottla_operator.external_etcd import ExternalEtcd
+from ottla_operator.schemas import QUANTITY
 from ottla_operator.specs import InvalidSpec, texts_of
+
+_QUANTITY = re.compile(QUANTITY)
 
 #: Settings that follow from the pod and its place; a value of the user's would contradict it.
 RESERVED_SETTINGS = (
@@ -123,6 +127,8 @@ class ClusterSpec:
         for name in ("tls", "login"):
             if etcd.get(name) is not None and not etcd.get("endpoints"):
                 raise InvalidSpec(f"etcd.{name} is for an etcd of yours: name its etcd.endpoints as well.")
+        check_quantities("resources", spec.get("resources"))
+        check_quantities("etcd.managed.resources", (etcd.get("managed") or {}).get("resources"))
         return cls(
             brokers=spec.get("brokers", 3),
             image=spec.get("image"),
@@ -136,3 +142,13 @@ class ClusterSpec:
             max_unavailable=(spec.get("podDisruptionBudget") or {}).get("maxUnavailable", 1),
             scrape_annotations=(spec.get("metrics") or {}).get("annotations", True),
         )
+
+
+def check_quantities(where: str, resources: Mapping[str, Any] | None) -> None:
+    """An older schema let anything through here, and the API server answers a wrong quantity with an internal error."""
+    for part in ("requests", "limits"):
+        for name, amount in ((resources or {}).get(part) or {}).items():
+            if not _QUANTITY.fullmatch(str(amount)):
+                raise InvalidSpec(
+                    f"{where}.{part}.{name} is {amount!r}; write a quantity like 500m, 2 or 512Mi."
+                )

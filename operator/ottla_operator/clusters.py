@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ottla_core.errors import RequestError
 from ottla_operator import cluster_secret
+from ottla_operator.broker_settings import check_settings
 from ottla_operator.brokers import BrokersAway, SeenCluster
 from ottla_operator.cast import CLUSTER, Tools
 from ottla_operator.cluster_spec import ClusterSpec
@@ -15,13 +16,15 @@ from ottla_operator.kube import KubeError
 from ottla_operator.metrics import DRIFT
 from ottla_operator.observe import SeenBrokers
 from ottla_operator.pod_parts import Images
-from ottla_operator.resources import GRPC_PORT, KAFKA_PORT, names_of, objects_of
-from ottla_operator.rolling import Finished, Restart, Step, Wait, next_step
+from ottla_operator.resources import GRPC_PORT, KAFKA_PORT, broker_settings, names_of, objects_of
+from ottla_operator.rolling import Finished, Pod, Restart, Step, Wait, next_step
 from ottla_operator.specs import InvalidSpec, Meta
 from ottla_operator.status import Condition, kept, not_ready, ready
 
 SETTLED_S = 30.0
 SOON_S = 2.0
+#: The API server did not answer, or not now: nothing is known about the object.
+_NO_ANSWER = (0, 401, 429, 503, 504)
 
 
 class ClusterLook:
@@ -29,6 +32,8 @@ class ClusterLook:
         self._tools = tools
         self._images = images
         self._settled_s = settled_s
+        #: Of each Cluster and broker: the log directories whose loss was reported, to warn once.
+        self._replaced: dict[tuple[str, int], frozenset[str]] = {}
         #: Of each Cluster: the generation that was applied last, and when.
         self._applied: dict[str, tuple[int, float]] = {}
         self._secrets = cluster_secret.Due(tools.clock.monotonic)
@@ -42,51 +47,60 @@ class ClusterLook:
         meta = Meta.of(body)
         try:
             spec = ClusterSpec.of(body)
-            if not meta.paused:
-                await self._apply(meta, spec, body)
+            check_settings(broker_settings(meta, spec), own_image=spec.image is not None)
         except InvalidSpec as refused:
             return await self._keep(meta, body, not_ready("InvalidSpec", str(refused)))
-        except KubeError as refused:
-            if refused.code not in (400, 403, 409, 422):
-                raise
-            return await self._keep(meta, body, not_ready("Refused", f"The API server refused: {refused}"))
-        return await self._inspect(meta, spec, body)
+        refusal = None if meta.paused else await self._apply(meta, spec, body)
+        return await self._inspect(meta, spec, body, refusal)
 
     async def _keep(self, meta: Meta, body: Mapping[str, Any], condition: Condition) -> float:
         await self._tools.report(meta, body, [condition], kept(body.get("status")))
         return self._settled_s
 
-    async def _apply(self, meta: Meta, spec: ClusterSpec, body: Mapping[str, Any]) -> None:
+    async def _apply(self, meta: Meta, spec: ClusterSpec, body: Mapping[str, Any]) -> Condition | None:
+        """What the API server refuses of one object is a condition, and keeps none of the others back."""
         generation, at = self._applied.get(meta.uid, (-1, 0.0))
         now = self._tools.clock.monotonic()
         if generation == meta.generation and now - at < self._settled_s / 2:
-            return  # while pods start, looks are frequent
+            return None  # while pods start, looks are frequent
         await self._keep_secret(meta)
+        refused: list[str] = []
         known = (body.get("status") or {}).get("observedGeneration") == meta.generation
         for wanted in objects_of(meta, spec, self._images):
+            what = f"{wanted['kind']} {wanted['metadata']['name']}"
             before = await self._tools.observer.current(wanted)
-            after = await self._tools.applier.apply(wanted)
+            try:
+                after = await self._tools.applier.apply(wanted)
+            except KubeError as failed:
+                if failed.code in _NO_ANSWER:
+                    raise
+                refused.append(f"{what}: {failed}")
+                continue
             if known and generation == meta.generation and _version(before) != _version(after):
                 # A controller that writes a status meanwhile also makes a new version; a new generation is a change.
                 if before is not None and _generation(before) == _generation(after) != 0:
                     continue
                 DRIFT.labels(CLUSTER).inc()
-                what = f"{wanted['kind']} {wanted['metadata']['name']}"
                 await self._tools.applier.event(
                     meta, "DriftRepaired", f"{what} was changed by somebody else."
                 )
+        if refused:
+            return not_ready("Refused", f"The API server refused {' '.join(refused)}")
         self._applied[meta.uid] = meta.generation, now
+        return None
 
     async def _keep_secret(self, meta: Meta) -> None:
         if self._secrets.is_due(meta):
             await self._tools.applier.create(cluster_secret.secret(meta, secrets.token_hex(32)))
             self._secrets.done(meta)
 
-    async def _inspect(self, meta: Meta, spec: ClusterSpec, body: Mapping[str, Any]) -> float:
+    async def _inspect(
+        self, meta: Meta, spec: ClusterSpec, body: Mapping[str, Any], refusal: Condition | None
+    ) -> float:
         seen = await self._tools.observer.brokers(meta)
         cluster = await self._ask_cluster(meta) if any(pod.ready for pod in seen.pods) else None
         step = await self._roll(meta, spec, seen, cluster)
-        condition = self._condition(meta, spec, seen, cluster, step)
+        condition = refusal or self._condition(meta, spec, seen, cluster, step)
         names = names_of(meta)
         facts = {
             "clusterId": cluster.cluster_id if cluster else (body.get("status") or {}).get("clusterId"),
@@ -96,13 +110,25 @@ class ClusterLook:
                 "kafka": names.bootstrap_address(KAFKA_PORT),
                 "grpc": names.bootstrap_address(GRPC_PORT),
             },
-            "brokers": [
-                {"id": pod.broker, "pod": pod.name, "ready": pod.ready, "current": pod.current}
-                for pod in seen.pods
-            ],
+            "brokers": broker_rows(seen.pods, cluster, body.get("status")),
         }
+        if not spec.storage.ephemeral:
+            await self._warn_of_empty_volumes(meta, lost_directories(cluster, body.get("status")))
         await self._tools.report(meta, body, [condition], facts)
+        if refusal is not None:
+            return self._settled_s
         return self._settled_s if condition.holds and isinstance(step, Finished) else SOON_S
+
+    async def _warn_of_empty_volumes(self, meta: Meta, lost: Mapping[int, frozenset[str]]) -> None:
+        for broker, directories in lost.items():
+            if self._replaced.get((meta.uid, broker)) != directories:
+                self._replaced[meta.uid, broker] = directories
+                message = (
+                    f"Broker {broker} came back without its log directory {', '.join(sorted(directories))}: a volume "
+                    "was replaced or emptied. Its replicas are copied again from brokers that are in sync; records "
+                    "that only it had are lost."
+                )
+                await self._tools.applier.event(meta, "VolumeReplaced", message, warning=True)
 
     async def _ask_cluster(self, meta: Meta) -> SeenCluster | None:
         try:
@@ -146,6 +172,41 @@ class ClusterLook:
         if isinstance(step, Wait) and not meta.paused:
             return ready(f"Brokers wait to be replaced. {step.why}", "Rolling")
         return ready(f"All {spec.brokers} brokers are ready.")
+
+
+def broker_rows(
+    pods: Sequence[Pod], cluster: SeenCluster | None, status: Mapping[str, Any] | None
+) -> list[dict[str, Any]]:
+    """`status.brokers`. The log directories of a broker that is offline are kept, to compare with when it is back."""
+    known = _known_directories(status)
+    rows = []
+    for pod in pods:
+        row: dict[str, Any] = {
+            "id": pod.broker, "pod": pod.name, "ready": pod.ready, "current": pod.current,
+        }  # fmt: skip
+        directories = (cluster.directories.get(pod.broker) if cluster else None) or known.get(pod.broker)
+        if directories:
+            row["directories"] = list(directories)
+        rows.append(row)
+    return rows
+
+
+def lost_directories(
+    cluster: SeenCluster | None, status: Mapping[str, Any] | None
+) -> dict[int, frozenset[str]]:
+    """Brokers that are online without a log directory that they had before."""
+    present = cluster.directories if cluster else {}
+    lost = {
+        broker: frozenset(known) - frozenset(present[broker])
+        for broker, known in _known_directories(status).items()
+        if present.get(broker)
+    }
+    return {broker: missing for broker, missing in lost.items() if missing}
+
+
+def _known_directories(status: Mapping[str, Any] | None) -> dict[int, tuple[str, ...]]:
+    rows = (status or {}).get("brokers") or ()
+    return {row["id"]: tuple(row.get("directories") or ()) for row in rows}
 
 
 def _version(body: Mapping[str, Any] | None) -> str | None:

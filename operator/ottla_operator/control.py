@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from ottla_core.ports.clock import Clock
@@ -21,16 +20,24 @@ from ottla_operator.kube import Kube, KubeError
 from ottla_operator.metrics import RECONCILE_SECONDS, RECONCILES, RESOURCES, forget_group
 from ottla_operator.observe import Observer
 from ottla_operator.pod_parts import CLUSTER_LABEL
+from ottla_operator.pulse import Pulse
+from ottla_operator.removals import Removals
 from ottla_operator.resources import GRPC_PORT, Names
 from ottla_operator.schedule import Key, Schedule
 from ottla_operator.settings import Settings
-from ottla_operator.specs import PAUSED, Meta
-from ottla_operator.status import is_ready, kept, not_ready
+from ottla_operator.specs import GROUP as API_GROUP
+from ottla_operator.specs import Meta
+from ottla_operator.status import is_ready
 from ottla_operator.topics import TopicLook
 
 _log = logging.getLogger("ottla.control")
 #: How long something that went unseen is taken for real, at most.
 _SWEEP_S = 300.0
+#: What earlier versions put on Topics and ConsumerGroups. Taken off, so that nothing waits for an operator.
+OLD_FINALIZER = f"{API_GROUP}/brokers"
+PULSE, REMOVAL = "Pulse", "Removal"
+#: Until a look that was under way when its resource was deleted has ended.
+_BUSY_S = 0.2
 
 
 class Control:
@@ -45,8 +52,15 @@ class Control:
         self.topics = TopicLook(tools, settled_s=settings.resync_s)
         self.groups = GroupLook(tools, settled_s=settings.group_resync_s)
         clusters = ClusterLook(tools, settings.images, settled_s=settings.resync_s)
-        self._looks = {CLUSTER: clusters.look, TOPIC: self.topics.look, GROUP: self.groups.look}
-        self._schedule = Schedule(self._look, self._clock)
+        self._removals = Removals(tools, {TOPIC: self.topics.remove, GROUP: self.groups.remove})
+        self._looks = {
+            CLUSTER: clusters.look,
+            TOPIC: self.topics.look,
+            GROUP: self.groups.look,
+            REMOVAL: self._removals.look,
+            PULSE: Pulse(tools, self._soon).look,
+        }
+        self._schedule = Schedule(self._look, self._clock, expected=(KubeError,))
         self._running: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -54,6 +68,7 @@ class Control:
         for kind in (CLUSTER, TOPIC, GROUP):
             for body in await self._tools.observer.resources(kind, self._settings.namespaces):
                 self.seen(kind, body)
+                await self._drop_finalizer(body)
         self._running = [
             asyncio.create_task(self._schedule.run()),
             asyncio.create_task(self._sweep_now_and_then()),
@@ -75,10 +90,25 @@ class Control:
             self._schedule.drop(key)
             if kind == CLUSTER:
                 self._schedule.soon(key)  # once more, to let go of its brokers
-            elif kind == GROUP:
+                self._look_at_all_of(meta.key)
+            elif (removal := self._removals.add(body)) is not None:
+                self._schedule.soon((REMOVAL, *removal))
+            if kind == GROUP:
                 forget_group(meta.key)
         elif self._cast.put(kind, body):
             self._schedule.soon(key)
+            if kind == CLUSTER:
+                self._schedule.soon((PULSE, *meta.key))
+                self._look_at_all_of(meta.key)
+
+    def _soon(self, key: Key) -> None:
+        self._schedule.soon(key)
+
+    def _look_at_all_of(self, cluster: tuple[str, str]) -> None:
+        """The Cluster came, changed or is gone: its Topics and ConsumerGroups show it at once."""
+        for kind in (TOPIC, GROUP):
+            for key in self._cast.of_cluster(kind, *cluster):
+                self._schedule.soon((kind, *key))
 
     async def _sweep_now_and_then(self) -> None:
         while True:
@@ -93,19 +123,23 @@ class Control:
         for kind, bodies in self._cast.bodies.items():
             known = [Meta.of(body) for body in bodies.values()]
             found = await self._tools.observer.resources(kind, self._settings.namespaces)
+            for each in found:
+                await self._drop_finalizer(each)
             there = {Meta.of(body).uid for body in found}
             for meta in known:
                 body = self._cast.get(kind, meta.key)
                 if meta.uid not in there and body is not None and Meta.of(body).uid == meta.uid:
                     self.seen(kind, body, gone=True)
 
-    async def cannot_go(self, body: Mapping[str, Any], why: str) -> None:
-        """Whoever deleted it waits for it: let them see what it waits for, and the way out."""
+    async def _drop_finalizer(self, body: Mapping[str, Any]) -> None:
+        finalizers = body["metadata"].get("finalizers") or []
+        if OLD_FINALIZER not in finalizers:
+            return
         meta = Meta.of(body)
-        way_out = f"Tried again until it works; annotated with {PAUSED}=true it goes and leaves all as it is."
-        condition = not_ready("CannotGo", f"{why} {way_out}")
-        with suppress(KubeError):  # tried again as well
-            await self._tools.report(meta, body, [condition], kept(body.get("status")))
+        try:
+            await self._tools.applier.release(meta, OLD_FINALIZER, finalizers)
+        except KubeError as failed:  # the next sweep tries again
+            _log.warning("finalizer_stays: %s %s/%s: %s", meta.kind, *meta.key, failed)
 
     def part_seen(self, body: Mapping[str, Any]) -> None:
         """From a watch: something that belongs to a Cluster changed."""
@@ -119,6 +153,8 @@ class Control:
 
     async def _look(self, key: Key) -> float | None:
         kind, *place = key
+        if kind == REMOVAL and self._removals.is_busy((place[0], place[1]), self._schedule.is_busy):
+            return _BUSY_S
         started = self._clock.monotonic()
         result = "failed"
         try:
@@ -127,7 +163,8 @@ class Control:
         finally:
             RECONCILES.labels(kind, result).inc()
             RECONCILE_SECONDS.labels(kind).observe(self._clock.monotonic() - started)
-        self._count(kind)
+        if kind in self._cast.bodies:
+            self._count(kind)
         return delay_s
 
     def _count(self, kind: str) -> None:

@@ -26,6 +26,8 @@ from ottla_operator.status import Condition, not_ready, ready
 Partition = tuple[str, int]
 
 _FINAL = ("Done", "Refused", "Interrupted", "Failed")
+#: What coordinators answer for a group that they do not know, and what the resource shows instead.
+_DEAD, NOT_USED = "Dead", "NotUsed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def facts_of(seen: SeenGroup) -> dict[str, Any]:
     rows.sort(key=lambda row: -row["lag"])
     return {
         "groupId": seen.group,
-        "state": seen.state,
+        "state": NOT_USED if seen.state == _DEAD else seen.state,
         "generation": seen.generation,
         "assignor": seen.protocol or None,
         "coordinator": seen.coordinator,
@@ -109,7 +111,13 @@ def _member_row(member: SeenMember) -> dict[str, Any]:
     return row
 
 
-def condition_of(seen: SeenGroup) -> Condition:
+def condition_of(seen: SeenGroup, reset: Condition | None = None) -> Condition:
+    """Ready. An offset reset that failed makes the whole not ready: only a change of the spec cures it."""
+    if reset is not None and reset.holds is False:
+        return not_ready(f"{reset.type}{reset.reason}", reset.message)
+    if seen.state == _DEAD:
+        message = "No consumer has used this group yet: it has no members and no committed offsets."
+        return not_ready(NOT_USED, f"{message} If one should have, compare its group id.")
     if seen.state in ("PreparingRebalance", "CompletingRebalance"):
         return not_ready("Rebalancing", "The group is rebalancing.")
     if not seen.members:
@@ -158,7 +166,7 @@ def begin_reset(
     reset: OffsetReset, seen: SeenGroup, targets: Mapping[Partition, int], previous: Mapping[str, Any] | None
 ) -> Record:
     """For a reset that is asked for and not yet Applying. `targets` as looked up now."""
-    if seen.members or seen.state not in ("Empty", "Dead"):
+    if seen.members or seen.state not in ("Empty", _DEAD):
         return _active(reset, seen, previous)
     if not targets:
         return Record(

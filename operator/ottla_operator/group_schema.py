@@ -119,7 +119,7 @@ def group_status() -> Schema:
             "observedGeneration": long("The generation of the spec that this is about.", 0),
             "conditions": conditions(),
             "groupId": text("Its name on the brokers."),
-            "state": text("Empty, PreparingRebalance, CompletingRebalance, Stable or Dead."),
+            "state": text("NotUsed, Empty, PreparingRebalance, CompletingRebalance or Stable."),
             "generation": whole("How often the group rebalanced; -1 for never.", -1),
             "assignor": text("The assignor in use."),
             "coordinator": whole("Broker that coordinates the group; -1 for none.", -1),

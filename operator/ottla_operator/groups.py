@@ -1,4 +1,4 @@
-"""One look at a ConsumerGroup: its settings, the offset reset that was asked for, state and lag. And its end. [S]"""
+"""One look at a ConsumerGroup: its settings, the requested offset reset, state, lag; and its deletion. [S]"""
 
 from __future__ import annotations
 
@@ -80,13 +80,14 @@ class GroupLook:
             row = await self._reset(meta, spec, spec.reset, fresh, seen, row)
             seen = await self._ask(meta, spec, lambda brokers: brokers.group(spec.group, topics))
         todo = must_act(spec.reset, row)
-        ready = condition_of(seen)
         applied = settings.condition_of(spec, seen, owner, refusal)
+        reset = reset_condition(spec.reset, row, todo)
+        ready = condition_of(seen, reset)
         facts = {**facts_of(seen), "offsetReset": row, "settings": self._set(meta, spec, body, seen, owner)}
-        conditions = [ready, applied, reset_condition(spec.reset, row, todo)]
-        await self._tools.report(meta, body, conditions, facts)
+        await self._tools.report(meta, body, [ready, applied, reset], facts)
         self._count(meta, facts)
-        unsettled = todo in ("begin", "resume") or not ready.holds or (applied and applied.holds is None)
+        unsettled = todo in ("begin", "resume") or ready.reason == "Rebalancing"
+        unsettled = unsettled or (applied is not None and applied.holds is None)
         return SOON_S if unsettled else self._settled_s
 
     def _count(self, meta: Meta, facts: Mapping[str, Any]) -> None:
@@ -129,17 +130,19 @@ class GroupLook:
         return {name: seen.settings[name] for name in mine if name in seen.settings} or None
 
     async def remove(self, body: Mapping[str, Any]) -> None:
-        """The resource is going, and its settings with it. Raises what is worth another try; returns when it may go."""
+        """The resource was deleted: unset its settings. Raises what is worth another attempt; else it is done."""
         meta = Meta.of(body)
         try:
             spec = GroupSpec.of(body)
         except InvalidSpec:
             return
         if self._older(meta, spec) is not None or meta.paused:
+            return  # the settings are those of another resource
+        if not settings.declared(spec) and not settings.remembered(body.get("status")):
             return
         cluster = await self._tools.observer.resource(CLUSTER, meta.namespace, spec.cluster)
         if cluster is None or Meta.of(cluster).deleting:
-            return  # a namespace that is being deleted must never wait for brokers that went first
+            return
 
         async def finish(brokers: Brokers) -> None:
             made = settings.removal(await brokers.group_settings(spec.group))

@@ -1,33 +1,23 @@
-"""What kopf calls. [A] Three lines each: the watch shows something, `control.py` is told.
+"""What kopf calls. [A] Three lines each: the watch shows something, `control.py` is notified.
 
-A finalizer is for what has something at the brokers to take along: Topics, and ConsumerGroups with settings.
+Only `on.event`: other kinds of handlers would put a finalizer on the resources, and a finalizer outlives the operator.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import kopf
 
-from ottla_core.errors import RequestError
-from ottla_operator.brokers import BrokersAway
 from ottla_operator.cast import CLUSTER, GROUP, TOPIC
 from ottla_operator.control import Control
-from ottla_operator.group_settings import declared, remembered
-from ottla_operator.kube import KubeError
 from ottla_operator.pod_parts import MANAGED_BY, MANAGER
 from ottla_operator.specs import GROUP as API_GROUP
-from ottla_operator.specs import VERSION, GroupSpec, InvalidSpec
-
-FINALIZER = f"{API_GROUP}/brokers"
-_RETRY_S = 3.0
+from ottla_operator.specs import VERSION
 
 
 def configure(settings: kopf.OperatorSettings) -> None:
     """Everything whose default would tie us to kopf's names, or wait for ever."""
-    settings.persistence.finalizer = FINALIZER
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=API_GROUP)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(
         prefix=API_GROUP, key="last-handled-configuration"
@@ -83,38 +73,3 @@ async def group_seen(body: kopf.Body, type: str | None, memo: Any, **_: Any) -> 
 async def part_seen(body: kopf.Body, memo: Any, **_: Any) -> None:
     control: Control = memo.control
     control.part_seen(dict(body))
-
-
-@asynccontextmanager
-async def _asked_again(control: Control, body: kopf.Body) -> AsyncIterator[None]:
-    """What failed for now: the finalizer stays, the resource says so, and kopf comes back soon."""
-    try:
-        yield
-    except (BrokersAway, RequestError, KubeError) as failed:
-        await control.cannot_go(dict(body), str(failed))
-        raise kopf.TemporaryError(f"{body['metadata']['name']}: {failed}", delay=_RETRY_S) from None
-
-
-def _takes_its_topic(body: kopf.Body, **_: Any) -> bool:
-    return bool(body.get("spec", {}).get("deletionPolicy", "Delete") != "Retain")
-
-
-@kopf.on.delete(API_GROUP, VERSION, "topics", when=_takes_its_topic)
-async def topic_going(body: kopf.Body, memo: Any, **_: Any) -> None:
-    control: Control = memo.control
-    async with _asked_again(control, body):
-        await control.topics.remove(dict(body))
-
-
-def _takes_its_settings(body: kopf.Body, **_: Any) -> bool:
-    try:
-        return bool(declared(GroupSpec.of(body)) or remembered(body.get("status")))
-    except InvalidSpec:
-        return False
-
-
-@kopf.on.delete(API_GROUP, VERSION, "consumergroups", when=_takes_its_settings)
-async def group_going(body: kopf.Body, memo: Any, **_: Any) -> None:
-    control: Control = memo.control
-    async with _asked_again(control, body):
-        await control.groups.remove(dict(body))

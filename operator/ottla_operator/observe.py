@@ -58,14 +58,6 @@ class Observer:
         brokers = [pod for pod in pods if _is_broker(pod)]
         return replace(seen_brokers(stateful_set, brokers), trouble=first_trouble(pods))
 
-    async def pods_of_deployment(self, namespace: str, name: str) -> list[str] | None:
-        """Names of its pods, those that are about to end included; None if there is no such Deployment."""
-        deployment = await self._kube.get(path_of("apps/v1", "Deployment", namespace, name))
-        if deployment is None:
-            return None
-        pods = await self._pods(namespace, deployment["spec"]["selector"]["matchLabels"])
-        return [pod["metadata"]["name"] for pod in pods]
-
     async def _pods(self, namespace: str, labels: Mapping[str, str]) -> list[dict[str, Any]]:
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
         return await self._kube.list(path_of("v1", "Pod", namespace), label_selector=selector)

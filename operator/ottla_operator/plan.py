@@ -12,7 +12,9 @@ from typing import Any
 
 from ottla_operator.schemas import ROWS_MAX
 from ottla_operator.specs import Meta, TopicSpec
-from ottla_operator.status import Condition, not_ready, ready
+from ottla_operator.status import IN_FORCE, Condition, not_ready, ready
+
+_MIN_INSYNC = "min.insync.replicas"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,9 @@ class Plan:
 
 def plan(spec: TopicSpec, seen: SeenTopic | None) -> Plan:
     """Create, or grow and then configure. An existing topic is adopted as it is, if it can become what is wanted."""
+    too_many = _min_insync_refusal(spec, spec.replicas if seen is None else seen.replicas)
+    if too_many is not None:
+        return Plan(refusal=too_many)
     if seen is None:
         return Plan((CreateTopic(spec.topic, spec.partitions, spec.replicas, spec.config),))
     refusal = _refusal(spec, seen)
@@ -115,6 +120,18 @@ def _refusal(spec: TopicSpec, seen: SeenTopic) -> Condition | None:
     return None
 
 
+def _min_insync_refusal(spec: TopicSpec, replicas: int | None) -> Condition | None:
+    """Brokers lower such a value to the number of replicas. The resource must not claim what does not hold."""
+    wanted = spec.config.get(_MIN_INSYNC, "")
+    if replicas is None or not wanted.strip().isdecimal() or int(wanted) <= replicas:
+        return None
+    return not_ready(
+        "MinInsyncReplicasTooHigh",
+        f"{_MIN_INSYNC} is {wanted} and {spec.topic} has {replicas} replicas: no write could ever have that many. "
+        f"Set it to {max(1, replicas - 1)}, or ask for more replicas. Nothing was changed.",
+    )
+
+
 def _changes(wanted: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str | None]:
     changes: dict[str, str | None] = {
         name: value for name, value in sorted(wanted.items()) if overrides.get(name) != value
@@ -123,9 +140,9 @@ def _changes(wanted: Mapping[str, str], overrides: Mapping[str, str]) -> dict[st
     return changes
 
 
-def plan_removal(spec: TopicSpec, seen: SeenTopic | None) -> Plan:
-    """The resource goes; so does its topic, unless it is to stay or gone already."""
-    if spec.retain or seen is None or seen.internal:
+def plan_removal(spec: TopicSpec, seen: SeenTopic | None, topic_id: str) -> Plan:
+    """The resource was deleted; so is its topic, unless it is retained, deleted already, or another one by now."""
+    if spec.retain or seen is None or seen.internal or seen.topic_id != topic_id:
         return Plan()
     return Plan((DeleteTopic(spec.topic),))
 
@@ -180,12 +197,12 @@ def facts_of(seen: SeenTopic) -> dict[str, Any]:
 
 
 def condition_of(seen: SeenTopic) -> Condition:
-    """Ready: the topic is as wanted. Followers that lag are a matter of the cluster, shown beside it."""
+    """Ready: the topic matches its spec. Followers that lag are a matter of the cluster, shown beside it."""
     leaderless = [each.partition for each in seen.partitions if each.leader < 0]
     if leaderless:
         shown = ", ".join(map(str, leaderless[:10])) + (", …" if len(leaderless) > 10 else "")
         return not_ready("NoLeader", f"No leader for {len(leaderless)} partitions: {shown}.")
-    return ready("The topic is as wanted.")
+    return ready("The topic matches its spec.")
 
 
 def words(action: Action) -> str:
@@ -210,7 +227,19 @@ def is_drift(meta: Meta, status: Mapping[str, Any] | None, actions: Sequence[Act
     before = status or {}
     settled = before.get("observedGeneration") == meta.generation and bool(before.get("topicId"))
     was_ready = any(
-        row.get("type") == "Ready" and row.get("reason") in ("AsWanted", "NoLeader")
+        row.get("type") == "Ready" and row.get("reason") in (*IN_FORCE, "NoLeader")
         for row in before.get("conditions") or ()
     )
     return bool(actions) and settled and was_ready
+
+
+def loss(status: Mapping[str, Any] | None, seen: SeenTopic, *, created: bool) -> str | None:
+    """A sentence, if the topic that this resource had before was deleted by somebody else, and its records with it.
+
+    By the topic ids, after all actions: a broker whose metadata is behind may miss a topic for a moment.
+    """
+    before = status or {}
+    if before.get("topicId") in (None, "", seen.topic_id) or before.get("topicName", seen.name) != seen.name:
+        return None
+    again = "It was created again, empty." if created else "Somebody created it again."
+    return f"Topic {seen.name} was deleted by somebody else, and its records are lost. {again}"

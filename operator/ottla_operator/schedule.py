@@ -3,8 +3,8 @@
 Every resource has one due time. `soon` makes it now (it was created or changed); a look says itself when the next is
 due (drift, retries). A resource is never looked at twice at the same time, and at most `workers` are at once.
 
-Not kopf's timers: those put a finalizer on every object that they watch, and whoever uninstalls the operator before
-the resources would be left with resources that cannot be deleted.
+Not kopf's timers: those put a finalizer on every object that they watch, and without an operator such an object cannot
+be deleted.
 """
 
 from __future__ import annotations
@@ -26,8 +26,15 @@ _BACKOFF_S = (1.0, 60.0)
 
 class Schedule:
     def __init__(
-        self, look: Callable[[Key], Awaitable[float | None]], clock: Clock, *, workers: int = 8
+        self,
+        look: Callable[[Key], Awaitable[float | None]],
+        clock: Clock,
+        *,
+        workers: int = 8,
+        expected: tuple[type[Exception], ...] = (),
     ) -> None:
+        """`expected` are failures that are logged without a traceback."""
+        self._expected = expected
         self._look = look
         self._clock = clock
         self._workers = workers
@@ -45,6 +52,10 @@ class Schedule:
             self._again[key] = None
         else:
             self._set(key, self._clock.monotonic())
+
+    def is_busy(self, key: Key) -> bool:
+        """Whether it is being looked at right now."""
+        return key in self._busy
 
     def drop(self, key: Key) -> None:
         self._due.pop(key, None)
@@ -86,10 +97,12 @@ class Schedule:
         try:
             delay_s = await self._look(key)
             self._failures.pop(key, None)
-        except Exception:
+        except Exception as failed:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             delay_s = min(_BACKOFF_S[1], _BACKOFF_S[0] * 2.0 ** min(failures - 1, 10))
-            _log.exception("look_failed: %s %s/%s, again in %s s", *key, delay_s)
+            # A refused or unanswered request says all in its sentence; anything else is a mistake in the operator.
+            trace = None if isinstance(failed, self._expected) else failed
+            _log.error("look_failed: %s %s/%s: %s, again in %s s", *key, failed, delay_s, exc_info=trace)
         finally:
             del self._busy[key]
             self._changed.set()

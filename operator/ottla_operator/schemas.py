@@ -58,6 +58,34 @@ def settings(description: str, **more: Any) -> Schema:
     }
 
 
+#: Kubernetes' own pattern for quantities, as its CRDs have it.
+QUANTITY = (
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+)
+
+
+def resources(description: str) -> Schema:
+    """Requests and limits of a container; quantities are checked here, because nothing reports them well later."""
+    amounts: Schema = {
+        "type": "object",
+        "maxProperties": 32,
+        "additionalProperties": {
+            "x-kubernetes-int-or-string": True,
+            "pattern": QUANTITY,
+            "maxLength": 64,
+        },
+    }
+    return thing(
+        description,
+        {
+            "requests": {**amounts, "description": "What is reserved for each."},
+            "limits": {**amounts, "description": "What each may use at most."},
+            "claims": listed("As in a container.", passed_on("As in a container."), 16),
+        },
+    )
+
+
 def listed(description: str, items: Schema, most: int, **more: Any) -> Schema:
     return {"type": "array", "description": description, "items": items, "maxItems": most, **more}
 

@@ -22,8 +22,6 @@ class Settings:
     log_json: bool = True
     #: Outside of Kubernetes, where names of Services mean nothing: one address for the brokers of every Cluster.
     bootstrap: str | None = None
-    #: Namespace and name of the operator's own Deployment, for `release`.
-    deployment: tuple[str, str] | None = None
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Settings:
@@ -40,16 +38,8 @@ class Settings:
             int(environ.get("OTTLA_OPERATOR_HEALTH_PORT", "8081")),
             environ.get("OTTLA_OPERATOR_LOG_FORMAT", "json") == "json",
             environ.get("OTTLA_OPERATOR_BOOTSTRAP") or None,
-            _deployment(environ.get("OTTLA_OPERATOR_DEPLOYMENT", "")),
         )
 
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _deployment(text: str) -> tuple[str, str] | None:
-    namespace, slash, name = text.partition("/")
-    if bool(slash) != bool(text) or bool(slash) != bool(namespace and name):
-        raise ValueError(f"OTTLA_OPERATOR_DEPLOYMENT is namespace/name, not {text!r}")
-    return (namespace, name) if name else None

@@ -14,6 +14,9 @@ from typing import Any
 from ottla_operator.specs import Meta
 
 READY = "Ready"
+#: The reason of a Ready resource whose spec is in force. Earlier versions wrote the second name.
+RECONCILED = "Reconciled"
+IN_FORCE = (RECONCILED, "AsWanted")
 _MESSAGE_MAX = 1000
 
 
@@ -30,7 +33,7 @@ class Condition:
         return "Unknown" if self.holds is None else str(self.holds)
 
 
-def ready(message: str, reason: str = "AsWanted") -> Condition:
+def ready(message: str, reason: str = RECONCILED) -> Condition:
     return Condition(READY, True, reason, message)
 
 

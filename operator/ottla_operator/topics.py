@@ -1,4 +1,4 @@
-"""One look at a Topic: read, plan, act, report. And its end. [S]"""
+"""One look at a Topic: read, plan, act, report. And what follows its deletion. [S]"""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from ottla_operator.brokers import Brokers, BrokersAway
 from ottla_operator.cast import CLUSTER, TOPIC, Tools
 from ottla_operator.metrics import DRIFT
 from ottla_operator.plan import (
+    CreateTopic,
     Plan,
     SeenTopic,
     condition_of,
     conflict,
     facts_of,
     is_drift,
+    loss,
     plan,
     plan_removal,
     words,
@@ -28,19 +30,25 @@ from ottla_operator.status import Condition, kept, not_ready, reason_of
 SETTLED_S = 30.0
 SOON_S = 3.0
 _REMOVALS_MAX = 8
+#: Facts that mean nothing without brokers.
+_OF_BROKERS = ("inSync", "partitions")
 
 
 class TopicLook:
     def __init__(self, tools: Tools, *, settled_s: float = SETTLED_S) -> None:
         self._tools = tools
         self._settled_s = settled_s
+        #: Of each resource: the id of its topic as last seen. Its status may lag behind, or never be written.
+        self._seen: dict[str, str] = {}
+        #: Of each resource whose topic was lost: the id of the topic that replaced it, to warn once.
+        self._lost: dict[str, str] = {}
         #: A deleted namespace takes hundreds of Topics at once, and brokers queue only so many changes.
         self._removing = asyncio.Semaphore(_REMOVALS_MAX)
 
     async def look(self, key: tuple[str, str]) -> float | None:
         body = self._tools.cast.get(TOPIC, key)
         if body is None or Meta.of(body).deleting:
-            return None  # its end is `remove`
+            return None  # what follows its deletion is `remove`
         meta = Meta.of(body)
         try:
             spec = TopicSpec.of(body)
@@ -52,7 +60,11 @@ class TopicLook:
             return SOON_S
         if self._tools.cast.get(CLUSTER, (meta.namespace, spec.cluster)) is None:
             missing = f"There is no Cluster {spec.cluster!r} in namespace {meta.namespace}."
-            return await self._keep(meta, body, not_ready("NoCluster", missing), SOON_S)
+            known = {
+                name: value for name, value in kept(body.get("status")).items() if name not in _OF_BROKERS
+            }
+            await self._tools.report(meta, body, [not_ready("NoCluster", missing)], known)
+            return SOON_S
         try:
             return await self._reconcile(meta, spec, body)
         except BrokersAway as away:
@@ -74,6 +86,8 @@ class TopicLook:
         if seen is None:
             pending = not_ready("Pending", f"{spec.topic} was created and is not to be seen yet.")
             return await self._keep(meta, body, pending, SOON_S)
+        self._seen[meta.uid] = seen.topic_id
+        await self._warn_of_loss(meta, body, found, seen)
         condition = condition_of(seen)
         facts = facts_of(seen)
         await self._tools.report(meta, body, [condition], facts)
@@ -82,11 +96,22 @@ class TopicLook:
 
     async def _act(self, meta: Meta, spec: TopicSpec, body: Mapping[str, Any], found: Plan) -> None:
         drift = is_drift(meta, body.get("status"), found.actions)
+        # A topic that has to be created again has lost its records: that is not a repair.
+        created = any(isinstance(action, CreateTopic) for action in found.actions)
         for action in found.actions:
             await self._ask(meta, spec, lambda brokers, action=action: brokers.do(action))
             if drift:
                 DRIFT.labels(TOPIC).inc()
-            await self._tools.applier.event(meta, "DriftRepaired" if drift else "Applied", words(action))
+            reason = "DriftRepaired" if drift and not created else "Applied"
+            await self._tools.applier.event(meta, reason, words(action))
+
+    async def _warn_of_loss(self, meta: Meta, body: Mapping[str, Any], found: Plan, seen: SeenTopic) -> None:
+        """Once for each topic that was lost: the watch may show a status that is older than our last write."""
+        created = any(isinstance(action, CreateTopic) for action in found.actions)
+        lost = loss(body.get("status"), seen, created=created)
+        if lost is not None and self._lost.get(meta.uid) != seen.topic_id:
+            self._lost[meta.uid] = seen.topic_id
+            await self._tools.applier.event(meta, "RecordsLost", lost, warning=True)
 
     async def _ask(self, meta: Meta, spec: TopicSpec, question: Any) -> Any:
         return await self._tools.links.ask(meta.namespace, spec.cluster, question)
@@ -96,33 +121,40 @@ class TopicLook:
         await self._tools.report(meta, body, [condition], kept(body.get("status")))
         return delay_s
 
-    # ------------------------------------------------------------------ the end
+    # ------------------------------------------------------------------ after the resource was deleted
 
     async def remove(self, body: Mapping[str, Any]) -> None:
-        """The resource is going. Raises what is worth another try; returns when it may go.
+        """The resource was deleted: delete its topic. Raises what is worth another attempt; returns when that is over.
 
-        Who is not the owner takes nothing along, and without a Cluster there is nothing to take: a namespace that
-        is being deleted must never wait for brokers that went first.
+        Another resource for the same topic keeps it, and so does another topic id: a topic that was created again since
+        is not this resource's. Without a Cluster there is nothing to delete.
         """
         meta = Meta.of(body)
+        topic_id = self._seen.pop(meta.uid, None) or (body.get("status") or {}).get("topicId")
+        self._lost.pop(meta.uid, None)
         try:
             spec = TopicSpec.of(body)
         except InvalidSpec:
             return
         owner = self._tools.cast.owner(meta.namespace, spec)
-        mine = owner is None or owner.uid == meta.uid
-        if not mine or spec.retain or meta.paused or not await self._cluster_stays(meta, spec):
+        if owner is not None and owner.uid != meta.uid:
+            return
+        if spec.retain or meta.paused or not topic_id or not await self._cluster_stays(meta, spec):
             return
 
         async def finish(brokers: Brokers) -> None:
-            for action in plan_removal(spec, await brokers.topic(spec.topic)).actions:
+            for action in plan_removal(spec, await brokers.topic(spec.topic), topic_id).actions:
                 await brokers.do(action)
 
-        async with self._removing:
-            await self._ask(meta, spec, finish)
+        try:
+            async with self._removing:
+                await self._ask(meta, spec, finish)
+        except BaseException:
+            self._seen[meta.uid] = topic_id  # for the next attempt
+            raise
 
     async def _cluster_stays(self, meta: Meta, spec: TopicSpec) -> bool:
-        """Asked for anew each time: in a dying namespace the Cluster may have gone a moment ago."""
+        """Read again each time: in a namespace that is being deleted the Cluster may just have been removed."""
         cluster = await self._tools.observer.resource(CLUSTER, meta.namespace, spec.cluster)
         return cluster is not None and not Meta.of(cluster).deleting
 

@@ -6,7 +6,6 @@ import sys
 
 import kopf
 
-from operator_.bodies import group
 from ottla_operator import handlers
 from ottla_operator.crds import all_crds
 from ottla_operator.settings import Settings
@@ -15,7 +14,6 @@ from ottla_operator.settings import Settings
 def test_nothing_of_kopfs_own_names_remains() -> None:
     settings = kopf.OperatorSettings()
     handlers.configure(settings)
-    assert settings.persistence.finalizer == "ottla.dev/brokers"
     for storage in (settings.persistence.progress_storage, settings.persistence.diffbase_storage):
         assert storage.prefix == "ottla.dev"  # type: ignore[attr-defined]
     waits = (
@@ -26,28 +24,16 @@ def test_nothing_of_kopfs_own_names_remains() -> None:
     assert all(waits), "a watch that the network forgot is given up some time"
 
 
-def test_who_gets_a_finalizer() -> None:
+def test_nothing_gets_a_finalizer() -> None:
+    """A resource with one cannot be deleted without an operator, nor can its namespace."""
     registry = kopf.get_default_registry()
     holding = [
-        handler.selector.plural or handler.selector.any_name
+        handler
         for part in (registry._changing, registry._spawning)
         for handler in part._handlers
         if getattr(handler, "requires_finalizer", False)
     ]
-    assert sorted(holding) == ["consumergroups", "topics"]
-
-
-def test_a_retained_topic_needs_none() -> None:
-    assert handlers._takes_its_topic({"spec": {}})  # type: ignore[arg-type]
-    assert not handlers._takes_its_topic({"spec": {"deletionPolicy": "Retain"}})  # type: ignore[arg-type]
-
-
-def test_only_a_group_with_settings_needs_one() -> None:
-    assert not handlers._takes_its_settings(group())  # type: ignore[arg-type]
-    assert handlers._takes_its_settings(group(assignor="range"))  # type: ignore[arg-type]
-    before = group() | {"status": {"settings": {"consumer.assignor": "range"}}}
-    assert handlers._takes_its_settings(before), "declared no more, and not unset yet"  # type: ignore[arg-type]
-    assert not handlers._takes_its_settings(group(assignor="range", cluster={}))  # type: ignore[arg-type]
+    assert holding == []
 
 
 def test_settings_come_from_the_environment() -> None:

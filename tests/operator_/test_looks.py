@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from ottla_operator.brokers import BrokersAway
 from ottla_operator.clusters import ClusterLook
 from ottla_operator.group_plan import SeenGroup, SeenMember
 from ottla_operator.groups import GroupLook
+from ottla_operator.kube import KubeError, path_of
 from ottla_operator.plan import AlterTopic, CreateTopic, GrowTopic
 from ottla_operator.pod_parts import Images
 from ottla_operator.topics import SOON_S, TopicLook
@@ -34,7 +36,7 @@ async def test_a_topic_is_created_and_shown(world: World) -> None:
     delay_s = await TopicLook(world.tools, settled_s=30).look(key)
     assert delay_s == 30
     status = world.status("Topic", "orders")
-    assert world.condition("Topic", "orders") == ("True", "AsWanted")
+    assert world.condition("Topic", "orders") == ("True", "Reconciled")
     assert (status["partitionCount"], status["inSync"], status["observedGeneration"]) == (3, "3/3", 1)
     assert world.kube.events == [("Applied", "Creating topic orders with 3 partitions.")]
 
@@ -87,13 +89,19 @@ async def test_the_older_resource_wins(world: World) -> None:
     await look.look(old)
     assert world.condition("Topic", "second") == ("False", "Conflict")
     assert len(world.brokers.topics["orders"].partitions) == 2
+    world.cast.remove("Topic", key)
     await look.remove(young)
-    assert "orders" in world.brokers.topics, "who owns nothing takes nothing along"
-    await look.remove(world.sync("Topic", "first"))
-    assert "orders" not in world.brokers.topics
+    assert "orders" in world.brokers.topics, "the topic is not this resource's"
+    world.put(young)
+    first = world.sync("Topic", "first")
     world.cast.remove("Topic", old)
+    await look.remove(first)
+    assert "orders" in world.brokers.topics, "another resource claims it: no record is lost"
     await look.look(key)
     assert len(world.brokers.topics["orders"].partitions) == 9, "the next in line takes over"
+    world.cast.remove("Topic", key)
+    await look.remove(world.kube.find("Topic", "second"))
+    assert "orders" not in world.brokers.topics
 
 
 async def test_paused_means_hands_off(world: World) -> None:
@@ -129,7 +137,7 @@ async def test_without_its_cluster_a_topic_waits_and_can_go() -> None:
 
 async def test_a_cluster_that_is_going_holds_nobody_back(world: World) -> None:
     world.links.brokers = None
-    key_body = topic()
+    key_body = topic() | {"status": {"topicId": "id-1"}}
     with pytest.raises(BrokersAway):
         await TopicLook(world.tools).remove(key_body)
     going = cluster()
@@ -144,6 +152,21 @@ async def test_retained_topics_stay(world: World) -> None:
     await look.look(key)
     await look.remove(world.sync("Topic", "orders"))
     assert "orders" in world.brokers.topics
+
+
+async def test_a_topic_deleted_by_somebody_else_is_a_warning(world: World) -> None:
+    """It comes back without its records: that is not a repair."""
+    key = world.put(topic())
+    look = TopicLook(world.tools)
+    await look.look(key)
+    world.sync("Topic", "orders")
+    del world.brokers.topics["orders"]
+    await look.look(key)
+    await look.look(key)  # without world.sync: the cache still shows the old id
+    assert world.kube.warnings == ["RecordsLost"]
+    assert "DriftRepaired" not in [reason for reason, _ in world.kube.events]
+    message = next(message for reason, message in world.kube.events if reason == "RecordsLost")
+    assert "records are lost" in message and "empty" in message
 
 
 async def test_growing(world: World) -> None:
@@ -246,6 +269,32 @@ async def test_a_reset_to_a_time(world: World) -> None:
     assert world.brokers.commits == [{("orders", 0): 2}]
 
 
+@pytest.mark.parametrize(
+    ("members", "reset", "reason"),
+    [
+        ((MEMBER,), {}, "OffsetsResetRefused"),
+        ((), {"topics": ["nowhere"]}, "OffsetsResetFailed"),
+    ],
+)
+async def test_a_failed_reset_is_not_ready(
+    world: World, members: tuple[SeenMember, ...], reset: dict[str, Any], reason: str
+) -> None:
+    read_by(world, *members)
+    key = world.put(group(offsetReset=earliest(**reset)))
+    await GroupLook(world.tools).look(key)
+    assert world.condition("ConsumerGroup", "billing") == ("False", reason)
+    world.put(group(offsetReset=None))
+    await GroupLook(world.tools).look(key)
+    assert world.condition("ConsumerGroup", "billing")[0] == "True", "withdrawn"
+
+
+async def test_a_group_that_nobody_has_used(world: World) -> None:
+    world.brokers.seen_group = SeenGroup("billing", "Dead")
+    await GroupLook(world.tools).look(world.put(group()))
+    assert world.status("ConsumerGroup", "billing")["state"] == "NotUsed"
+    assert world.condition("ConsumerGroup", "billing") == ("False", "NotUsed")
+
+
 async def test_a_nonsense_reset_is_told(world: World) -> None:
     key = world.put(group(offsetReset=earliest(to="time", time="soon")))
     await GroupLook(world.tools).look(key)
@@ -301,7 +350,7 @@ async def test_a_new_cluster_gets_its_objects(world: World) -> None:
 async def test_a_cluster_becomes_ready(running: World) -> None:
     await ClusterLook(running.tools, Images("b:1", "e:1")).look(("shop", "main"))
     status = running.status("Cluster", "main")
-    assert running.condition("Cluster", "main") == ("True", "AsWanted")
+    assert running.condition("Cluster", "main") == ("True", "Reconciled")
     assert (status["readyBrokers"], status["clusterId"], status["controller"]) == (3, "cluster-id", 0)
     assert status["bootstrap"]["kafka"] == "main-bootstrap.shop.svc:9092"
 
@@ -338,7 +387,7 @@ async def test_brokers_are_replaced_one_by_one_and_the_controller_last(running: 
     await look.look(("shop", "main"))
     assert len(running.kube.deleted) == 3
     running.sync("Cluster", "main")
-    assert running.condition("Cluster", "main") == ("True", "AsWanted")
+    assert running.condition("Cluster", "main") == ("True", "Reconciled")
 
 
 async def test_pods_that_never_came_up_are_replaced_without_a_flood_of_events(running: World) -> None:
@@ -382,6 +431,80 @@ async def test_somebody_elses_change_is_undone_and_told(running: World) -> None:
     await look.look(("shop", "main"))
     assert "x=y" not in running.kube.find("ConfigMap", "main-config")["data"]["ottla.properties"]
     assert running.kube.events[-1] == ("DriftRepaired", "ConfigMap main-config was changed by somebody else.")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"resources": {"requests": {"memory": "lots"}}}, "resources.requests.memory is 'lots'"),
+        ({"etcd": {"managed": {"resources": {"limits": {"cpu": "1 core"}}}}}, "etcd.managed.resources.limits.cpu"),
+        ({"config": {"log.retention.hors": 1}}, "no such setting. Did you mean log.retention.hours?"),
+        ({"config": {"num.partitions": "many"}}, "num.partitions to 'many': it must be a whole number from 1"),
+        ({"config": {"min.insync.replicas": 4}}, "default.replication.factor (3) must be at least"),
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_a_spec_that_brokers_could_not_start_with_changes_nothing(
+    running: World, spec: dict[str, Any], message: str
+) -> None:
+    look = ClusterLook(running.tools, Images("b:1", "e:1"))
+    before = copy.deepcopy(running.kube.find("StatefulSet", "main-broker"))
+    running.put(cluster(**spec))
+    await look.look(("shop", "main"))
+    (row,) = running.status("Cluster", "main")["conditions"]
+    assert (row["status"], row["reason"]) == ("False", "InvalidSpec")
+    assert message in row["message"]
+    assert running.kube.find("StatefulSet", "main-broker") == before and running.kube.deleted == []
+
+
+async def test_an_image_of_ones_own_may_know_more_settings(running: World) -> None:
+    running.put(cluster(image="mine:2", config={"a.new.setting": 1}))
+    await ClusterLook(running.tools, Images("b:1", "e:1")).look(("shop", "main"))
+    assert "a.new.setting=1" in running.kube.find("ConfigMap", "main-config")["data"]["ottla.properties"]
+
+
+async def test_a_renumbered_port_is_replaced(running: World) -> None:
+    """Server-side apply would keep it beside ours, and two ports cannot have one name."""
+    path = path_of("v1", "Service", "shop", "main-bootstrap")
+    running.kube.refusals[path] = [KubeError(422, 'Duplicate value: "kafka"')]
+    await ClusterLook(running.tools, Images("b:1", "e:1")).look(("shop", "main"))
+    kinds = [kind for at, kind in running.kube.patches if at == path][-3:]
+    assert kinds == [
+        "application/apply-patch+yaml",
+        "application/merge-patch+json",
+        "application/apply-patch+yaml",
+    ]
+    assert running.condition("Cluster", "main") == ("True", "Reconciled")
+
+
+async def test_what_is_refused_of_one_object_holds_up_no_other(running: World) -> None:
+    path = path_of("v1", "Service", "shop", "main-brokers")
+    refused = KubeError(422, "Service is invalid: no.")
+    running.kube.refusals[path] = [refused, refused]
+    running.kube.find("StatefulSet", "main-etcd")["spec"]["replicas"] = 9
+    await ClusterLook(running.tools, Images("b:1", "e:1")).look(("shop", "main"))
+    (row,) = running.status("Cluster", "main")["conditions"]
+    assert row["reason"] == "Refused" and "Service main-brokers: Service is invalid: no." in row["message"]
+    assert running.status("Cluster", "main")["readyBrokers"] == 3
+    assert running.kube.find("StatefulSet", "main-etcd")["spec"]["replicas"] == 1
+
+
+async def test_a_broker_with_an_empty_volume_is_a_warning(running: World) -> None:
+    look = ClusterLook(running.tools, Images("b:1", "e:1"))
+    await look.look(("shop", "main"))
+    assert running.status("Cluster", "main")["brokers"][1]["directories"] == ["dir-1"]
+    del running.brokers.directories[1]  # while it is offline, nothing is known
+    await look.look(("shop", "main"))
+    assert running.status("Cluster", "main")["brokers"][1]["directories"] == ["dir-1"]
+    running.brokers.directories[1] = ("dir-9",)
+    await look.look(("shop", "main"))
+    await look.look(("shop", "main"))  # without the watch: the status that it sees is old
+    running.sync("Cluster", "main")
+    await look.look(("shop", "main"))
+    assert running.kube.warnings.count("VolumeReplaced") == 1
+    message = next(message for reason, message in running.kube.events if reason == "VolumeReplaced")
+    assert message.startswith("Broker 1 came back without its log directory dir-1")
+    assert running.status("Cluster", "main")["brokers"][1]["directories"] == ["dir-9"]
 
 
 async def test_a_cluster_that_goes_is_let_go(world: World) -> None:

@@ -267,7 +267,7 @@ def test_a_cluster_gets_its_objects(api: ApiServer, operator: Operator) -> None:
 
 def test_the_life_of_a_topic(api: ApiServer, operator: Operator, broker: LocalCluster) -> None:
     apply(api, topic("life", partitions=2, config={"retention.ms": 60000}))
-    until(lambda: condition(api, "Topic", "life") == ("True", "AsWanted"))
+    until(lambda: condition(api, "Topic", "life") == ("True", "Reconciled"))
     status = read(api, "Topic", "life")["status"]  # type: ignore[index]
     assert (status["partitionCount"], status["inSync"]) == (2, "2/2")
     assert status["partitions"][0]["leader"] == 0
@@ -281,7 +281,7 @@ def test_the_life_of_a_topic(api: ApiServer, operator: Operator, broker: LocalCl
         }
         assert overrides == {"retention.ms": "60000"}, "nothing was changed"
         apply(api, topic("life", partitions=4, config={"retention.ms": 70000}))
-        until(lambda: condition(api, "Topic", "life") == ("True", "AsWanted"))
+        until(lambda: condition(api, "Topic", "life") == ("True", "Reconciled"))
         admin.delete_topics(["life"])
         until(lambda: "life" in admin.list_topics())
         until(lambda: "DriftRepaired" in events(api, "life"))
@@ -292,7 +292,7 @@ def test_the_life_of_a_topic(api: ApiServer, operator: Operator, broker: LocalCl
 
 def test_two_topics_of_one_name(api: ApiServer, operator: Operator, broker: LocalCluster) -> None:
     apply(api, topic("one", topicName="shared"))
-    until(lambda: condition(api, "Topic", "one") == ("True", "AsWanted"))
+    until(lambda: condition(api, "Topic", "one") == ("True", "Reconciled"))
     time.sleep(1.1)  # creation times have seconds
     apply(api, topic("two", topicName="shared", partitions=3))
     until(lambda: condition(api, "Topic", "two") == ("False", "Conflict"))
@@ -314,7 +314,7 @@ def test_a_topic_of_no_cluster_can_go(api: ApiServer, operator: Operator) -> Non
 
 def test_a_group_is_shown_and_reset_once(api: ApiServer, operator: Operator, broker: LocalCluster) -> None:
     apply(api, topic("read", partitions=1))
-    until(lambda: condition(api, "Topic", "read") == ("True", "AsWanted"))
+    until(lambda: condition(api, "Topic", "read") == ("True", "Reconciled"))
     with Producer(broker.grpc_bootstrap) as producer:
         for _ in range(7):
             producer.send("read", value=b"x").result(10)

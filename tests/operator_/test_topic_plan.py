@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ from ottla_operator.plan import (
     condition_of,
     facts_of,
     is_drift,
+    loss,
     owner_of,
     plan,
     plan_removal,
@@ -75,13 +77,32 @@ def test_internal_topics_belong_to_the_brokers() -> None:
     found = plan(spec(partitions=3), replace(seen(), internal=True))
     assert found.refusal is not None
     assert found.refusal.reason == "InternalTopic"
-    assert plan_removal(spec(), replace(seen(), internal=True)) == Plan()
+    assert plan_removal(spec(), replace(seen(), internal=True), "id-1") == Plan()
 
 
 def test_removal() -> None:
-    assert plan_removal(spec(), seen()) == Plan((DeleteTopic("orders"),))
-    assert plan_removal(spec(), None) == Plan()
-    assert plan_removal(spec(deletionPolicy="Retain"), seen()) == Plan()
+    assert plan_removal(spec(), seen(), "id-1") == Plan((DeleteTopic("orders"),))
+    assert plan_removal(spec(), None, "id-1") == Plan()
+    assert plan_removal(spec(), seen(), "id-0") == Plan(), "another topic of the same name"
+    assert plan_removal(spec(deletionPolicy="Retain"), seen(), "id-1") == Plan()
+
+
+@pytest.mark.parametrize("there", [None, seen()], ids=["new", "existing"])
+def test_more_in_sync_than_there_are_replicas_is_refused(there: SeenTopic | None) -> None:
+    """Brokers would lower it to the number of replicas without a word."""
+    found = plan(spec(partitions=3, replicas=2, config={"min.insync.replicas": 3}), there)
+    assert found.actions == ()
+    assert found.refusal is not None and found.refusal.reason == "MinInsyncReplicasTooHigh"
+    assert "is 3 and orders has 2 replicas" in found.refusal.message
+    assert plan(spec(partitions=3, replicas=2, config={"min.insync.replicas": 2}), there).refusal is None
+
+
+def test_a_lost_topic_is_known_by_its_id() -> None:
+    before = {"topicId": "id-0", "topicName": "orders"}
+    assert "records are lost. It was created again, empty." in (loss(before, seen(), created=True) or "")
+    assert "Somebody created it again." in (loss(before, seen(), created=False) or "")
+    assert loss({"topicId": "id-1", "topicName": "orders"}, seen(), created=True) is None
+    assert loss(None, seen(), created=True) is None
 
 
 keys = st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["1", "2"]))
@@ -146,7 +167,7 @@ def test_a_status_stays_small() -> None:
 
 def test_drift_is_a_change_without_a_new_spec() -> None:
     action = (GrowTopic("orders", 3),)
-    conditions = [{"type": "Ready", "status": "True", "reason": "AsWanted"}]
+    conditions = [{"type": "Ready", "status": "True", "reason": "Reconciled"}]
     settled = {"observedGeneration": 1, "topicId": "id-1", "conditions": conditions}
     meta = Meta.of(topic())
     assert is_drift(meta, settled, action)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ottla_core.errors import InvalidConfig, InvalidReplicationFactor, UnknownMemberId
 from ottla_operator.apply import Applier
-from ottla_operator.brokers import BrokersAway, SeenCluster
+from ottla_operator.brokers import Beat, BrokersAway, SeenCluster
 from ottla_operator.cast import Cast, Tools
 from ottla_operator.group_plan import Partition, SeenGroup
 from ottla_operator.kube import PLURALS, KubeError, path_of
@@ -32,8 +32,16 @@ class MemoryKube:
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
         self.events: list[tuple[str, str]] = []
+        #: Reasons of those that are Warnings.
+        self.warnings: list[str] = []
+        #: Path -> the errors that the next patches of it are refused with.
+        self.refusals: dict[str, list[KubeError]] = {}
+        self.patches: list[tuple[str, str]] = []
         self.deleted: list[str] = []
         self._version = 10
+
+    async def close(self) -> None:
+        pass
 
     async def get(self, path: str) -> dict[str, Any] | None:
         return copy.deepcopy(self.objects.get(path))
@@ -50,6 +58,8 @@ class MemoryKube:
             assert body is not None
             if body["kind"] == "Event":
                 self.events.append((body["reason"], body["message"]))
+                if body["type"] == "Warning":
+                    self.warnings.append(body["reason"])
                 return dict(body)
             if (there := f"{path}/{body['metadata']['name']}") in self.objects:
                 raise KubeError(409, "already exists")
@@ -60,6 +70,12 @@ class MemoryKube:
             self.objects.pop(path, None)
             return {}
         assert verb == "patch" and body is not None
+        self.patches.append((path, options.get("content_type", "")))
+        if self.refusals.get(path):
+            raise self.refusals[path].pop(0)
+        if options.get("content_type") == "application/merge-patch+json":
+            self.objects[path] = _merged(self.objects[path], body)
+            return copy.deepcopy(self.objects[path])
         if path.endswith("/status"):
             return self._status(path.removesuffix("/status"), body)
         before = self.objects.get(path)
@@ -97,6 +113,15 @@ class MemoryKube:
         return next(o for path, o in self.objects.items() if path.endswith(f"/{plural}/{name}"))
 
 
+def _merged(before: Any, patch: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(patch, Mapping) or not isinstance(before, Mapping):
+        return copy.deepcopy(patch)
+    made = {key: value for key, value in before.items() if key not in patch}
+    made |= {key: _merged(before.get(key), value) for key, value in patch.items() if value is not None}
+    return made
+
+
 class MemoryBrokers:
     """Topics and one group, on three brokers."""
 
@@ -107,6 +132,7 @@ class MemoryBrokers:
         self.commits: list[dict[Partition, int]] = []
         self.settings_made: list[dict[str, str | None]] = []
         self.min_isr = 2
+        self.directories = {number: (f"dir-{number}",) for number in range(3)}
 
     async def topic(self, name: str) -> SeenTopic | None:
         return self.topics.get(name)
@@ -159,7 +185,11 @@ class MemoryBrokers:
         self.seen_group = replace(self.seen_group, settings=kept)
 
     async def cluster(self) -> SeenCluster:
-        return SeenCluster("cluster-id", 0, (0, 1, 2))
+        return SeenCluster("cluster-id", 0, tuple(self.directories), dict(self.directories))
+
+    async def beat(self) -> Beat:
+        topics = {topic.name: hash(topic.partitions) for topic in self.topics.values()}
+        return Beat(tuple(self.directories), 0, topics, len(topics))
 
     async def hosted(self) -> list[Hosted]:
         return [
@@ -181,6 +211,9 @@ class MemoryLinks:
 
     async def forget(self, key: tuple[str, str]) -> None:
         self.forgotten.append(key)
+
+    async def close(self) -> None:
+        self.brokers = None
 
 
 class HandClock:

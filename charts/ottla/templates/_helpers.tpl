@@ -6,6 +6,65 @@
 {{ include "ottla.name" . }}-operator
 {{- end }}
 
+{{/* Objects outside of namespaces: the same release name in another namespace must not meet them. */}}
+{{- define "ottla.clusterScoped" -}}
+{{ .Release.Namespace }}-{{ include "ottla.operator" . }}
+{{- end }}
+
+{{/*
+Fails if the operator of another release watches a namespace that this one would watch: each would undo what the other
+does. By the bindings of their rights, if the Deployment is still there: a deleted namespace leaves its ClusterRoleBinding.
+Sees nothing in `helm template`, which asks no API server.
+*/}}
+{{- define "ottla.onlyOne" -}}
+{{- $bindings := list }}
+{{- if .Values.operator.watchNamespaces }}
+{{- range .Values.operator.watchNamespaces }}
+{{- $bindings = concat $bindings ((lookup "rbac.authorization.k8s.io/v1" "RoleBinding" . "").items | default list) }}
+{{- end }}
+{{- else }}
+{{- $bindings = (lookup "rbac.authorization.k8s.io/v1" "ClusterRoleBinding" "" "").items | default list }}
+{{- $bindings = concat $bindings ((lookup "rbac.authorization.k8s.io/v1" "RoleBinding" "" "").items | default list) }}
+{{- end }}
+{{- range $bindings }}
+{{- $labels := .metadata.labels | default dict }}
+{{- if and (eq (get $labels "app.kubernetes.io/name") "ottla") (eq (get $labels "app.kubernetes.io/component") "operator") }}
+{{- $place := (first (.subjects | default (list dict))).namespace | default "" }}
+{{- $release := get $labels "app.kubernetes.io/instance" }}
+{{- if and $place (not (and (eq $place $.Release.Namespace) (eq $release $.Release.Name))) }}
+{{- range (lookup "apps/v1" "Deployment" $place "").items | default list }}
+{{- $found := .metadata.labels | default dict }}
+{{- if and (eq (get $found "app.kubernetes.io/name") "ottla") (eq (get $found "app.kubernetes.io/component") "operator") (eq (get $found "app.kubernetes.io/instance") $release) }}
+{{- fail (printf "The operator %s in namespace %s already watches namespaces that this one would watch, and each would undo what the other does. Uninstall it, or give each its own operator.watchNamespaces." .metadata.name $place) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/*
+The Cluster's spec: three brokers or more get three etcd members, unless the values say otherwise. The number can never
+change, so a Cluster that exists keeps its own.
+*/}}
+{{- define "ottla.clusterSpec" -}}
+{{- $spec := merge (deepCopy .Values.cluster.spec) (dict "imagePullPolicy" .Values.images.pullPolicy) }}
+{{- $etcd := $spec.etcd | default dict }}
+{{- if not $etcd.endpoints }}
+{{- $managed := $etcd.managed | default dict }}
+{{- if not $managed.replicas }}
+{{- $members := ternary 3 1 (ge (int ($spec.brokers | default 3)) 3) }}
+{{- if .Capabilities.APIVersions.Has "ottla.dev/v1alpha1/Cluster" }}
+{{- with (lookup "ottla.dev/v1alpha1" "Cluster" .Release.Namespace .Values.cluster.name).spec }}
+{{- $members = ((.etcd | default dict).managed | default dict).replicas | default 1 }}
+{{- end }}
+{{- end }}
+{{- $_ := set $spec "etcd" (merge (dict "managed" (merge (dict "replicas" (int $members)) $managed)) $etcd) }}
+{{- end }}
+{{- end }}
+{{- toYaml $spec }}
+{{- end }}
+
 {{- define "ottla.selector" -}}
 app.kubernetes.io/name: ottla
 app.kubernetes.io/component: operator

@@ -44,7 +44,8 @@ def fetched_partition(fetched: Fetched) -> pb.FetchedPartition:
 
 
 def broker_info(broker: BrokerImage) -> pb.BrokerInfo:
-    info = pb.BrokerInfo(id=broker.id, rack=broker.rack or "")
+    directories = [str(each) for each in broker.directories]
+    info = pb.BrokerInfo(id=broker.id, rack=broker.rack or "", directories=directories)
     if (native := broker.endpoint("grpc")) is not None:
         info.host, info.port = native.host, native.port
     if (kafka := broker.endpoint("kafka")) is not None:

@@ -1,0 +1,106 @@
+"""What deleted resources leave to do on the brokers: delete the topic, unset the group's settings. [S]
+
+Resources have no finalizer, so a deletion never waits for the operator, and a namespace never hangs. The price: a
+resource that is deleted while no operator runs leaves its topic or settings on the brokers. That is the safe side; a
+missing resource alone is never a reason to delete records, because a restore from a backup looks the same.
+
+`control.py` adds what its watches saw deleted. Each entry is tried until it is done, until its Cluster is deleted, or
+until `_GIVE_UP_S` have passed; the first failure and the end are Warning events of the Cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ottla_core.errors import RequestError
+from ottla_operator.brokers import BrokersAway
+from ottla_operator.cast import CLUSTER, Tools
+from ottla_operator.kube import KubeError
+from ottla_operator.specs import Meta
+
+_log = logging.getLogger("ottla.removals")
+
+#: A Cluster whose brokers do not answer for so long has other trouble; the topic then stays.
+_GIVE_UP_S = 3600.0
+#: Between attempts: doubles from the first to the last.
+_RETRY_S = (1.0, 30.0)
+#: A namespace with thousands of Topics may go at once. More than this is not kept in memory.
+_ENTRIES_MAX = 20_000
+
+Remove = Callable[[Mapping[str, Any]], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _Entry:
+    body: Mapping[str, Any]
+    since: float
+    attempts: int = 0
+
+
+class Removals:
+    def __init__(self, tools: Tools, remove: Mapping[str, Remove]) -> None:
+        """`remove` is the work, by kind: raises what is worth another attempt, returns when nothing is left to do."""
+        self._tools = tools
+        self._remove = remove
+        self._entries: dict[tuple[str, str], _Entry] = {}
+
+    def add(self, body: Mapping[str, Any]) -> tuple[str, str] | None:
+        """The key to look at, or None if there is nothing to do."""
+        meta = Meta.of(body)
+        if meta.kind not in self._remove or meta.paused:
+            return None
+        if len(self._entries) >= _ENTRIES_MAX:
+            _log.error("too_many_removals: %s %s/%s is left on its brokers", meta.kind, *meta.key)
+            return None
+        key = meta.namespace, meta.uid
+        self._entries[key] = _Entry(body, self._tools.clock.monotonic())
+        return key
+
+    def is_busy(self, key: tuple[str, str], looked_at: Callable[[tuple[str, str, str]], bool]) -> bool:
+        """Whether a look at the deleted resource is still under way; it might create what is to be removed."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return False
+        meta = Meta.of(entry.body)
+        return looked_at((meta.kind, *meta.key))
+
+    async def look(self, key: tuple[str, str]) -> float | None:
+        """One attempt; seconds until the next, None when it is over."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        meta = Meta.of(entry.body)
+        try:
+            found = await self._tools.observer.resource(meta.kind, *meta.key)
+            if found is None or Meta.of(found).uid != meta.uid:  # else it is not deleted after all
+                await self._remove[meta.kind](entry.body)
+        except (BrokersAway, KubeError) as failed:
+            return await self._again(key, entry, str(failed))
+        except RequestError as refused:
+            if refused.retriable:
+                return await self._again(key, entry, refused.message)
+            await self._warn(entry.body, f"{refused.message} It stays on the brokers.")
+        del self._entries[key]
+        return None
+
+    async def _again(self, key: tuple[str, str], entry: _Entry, why: str) -> float | None:
+        entry.attempts += 1
+        if self._tools.clock.monotonic() - entry.since > _GIVE_UP_S:
+            await self._warn(entry.body, f"{why} It stays on the brokers.")
+            del self._entries[key]
+            return None
+        if entry.attempts == 1:
+            await self._warn(entry.body, f"{why} This is tried again.")
+        return float(min(_RETRY_S[1], _RETRY_S[0] * 2.0 ** min(entry.attempts - 1, 10)))
+
+    async def _warn(self, body: Mapping[str, Any], why: str) -> None:
+        """On the Cluster: the resource itself is gone, and nobody would look for its events."""
+        meta = Meta.of(body)
+        name = ((body.get("spec") or {}).get("cluster") or {}).get("name", "")
+        cluster = self._tools.cast.get(CLUSTER, (meta.namespace, name))
+        if cluster is not None:
+            message = f"{meta.kind} {meta.name} was deleted, but not yet on the brokers: {why}"
+            await self._tools.applier.event(Meta.of(cluster), "RemovalFailed", message, warning=True)
