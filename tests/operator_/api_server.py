@@ -23,8 +23,11 @@ from ottla_cli.free_ports import free_ports
 
 ADMIN = "admin-token"
 OPERATOR = "operator-token"
+LIMITED = "limited-token"
 #: As its ServiceAccount in manifests/, so that it has the rights given there and no others.
 OPERATOR_USER = "system:serviceaccount:ottla:ottla-operator"
+#: As that of a release "limited" in the namespace "bank".
+LIMITED_USER = "system:serviceaccount:bank:limited-ottla-operator"
 
 
 def find_program() -> list[str] | None:
@@ -67,6 +70,7 @@ class ApiServer:
         tokens = self._folder / "tokens.csv"
         tokens.write_text(
             f'{ADMIN},admin,1,"system:masters"\n{OPERATOR},{OPERATOR_USER},2,"system:serviceaccounts"\n'
+            f'{LIMITED},{LIMITED_USER},3,"system:serviceaccounts"\n'
         )
         flags = {
             "etcd-servers": f"http://127.0.0.1:{etcd_port}",

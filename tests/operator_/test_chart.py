@@ -122,6 +122,29 @@ def test_the_optional_cluster() -> None:
     assert found["spec"]["imagePullPolicy"] == "Never"
 
 
+@pytest.mark.parametrize(
+    ("given", "members"),
+    [
+        ([], 3),
+        (["cluster.spec.brokers=5"], 3),
+        (["cluster.spec.brokers=1"], 1),
+        (["cluster.spec.etcd.managed.replicas=1"], 1),
+        (["cluster.spec.etcd.managed.resources.limits.memory=64Mi"], 3),
+    ],
+    ids=str,
+)
+def test_three_brokers_have_three_etcd_members(given: list[str], members: int) -> None:
+    found = next(each for each in render("cluster.enabled=true", *given) if each["kind"] == "Cluster")
+    check(found)
+    assert found["spec"]["etcd"]["managed"]["replicas"] == members
+
+
+def test_names_outside_of_namespaces_have_the_namespace_in_them() -> None:
+    """The same release name in another namespace would meet them, also after its namespace was deleted."""
+    names = {each["metadata"]["name"] for each in render() if each["kind"].startswith("ClusterRole")}
+    assert names == {"shop-demo-ottla-operator"}
+
+
 def test_a_cluster_that_nobody_would_look_after_is_refused() -> None:
     given = ["cluster.enabled=true", "operator.watchNamespaces={shop,bank}"]
     done = helm("template", "demo", str(CHART), "-n", "elsewhere", *(f"--set={value}" for value in given))

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from operator_.api_server import OPERATOR, ApiError, ApiServer, find_program, path_of
+from operator_.api_server import ADMIN, LIMITED, OPERATOR, ApiError, ApiServer, find_program, path_of
 from operator_.bodies import ROOT, cluster, group, sample, topic
 from ottla_cli.free_ports import free_ports
 from ottla_cli.local_cluster import LocalCluster
@@ -32,6 +33,7 @@ pytestmark = [
 ]
 NAMESPACE = "shop"
 NUMBERS = itertools.count()
+HELM = Path(sys.executable).parent / "helm"
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +61,18 @@ def broker() -> Iterator[LocalCluster]:
 class Operator:
     """The process; `kill` and `start` again at will."""
 
-    def __init__(self, api: ApiServer, bootstrap: str, folder: Path) -> None:
+    def __init__(
+        self, api: ApiServer, bootstrap: str, folder: Path, token: str = OPERATOR, namespaces: str = ""
+    ) -> None:
         metrics, health = free_ports(2)
         self.metrics_url = f"http://127.0.0.1:{metrics}/metrics"
+        self.health_url = f"http://127.0.0.1:{health}/healthz"
         self.log = folder / "operator.log"
         self._environ = {
             **os.environ,
-            "KUBECONFIG": str(api.kubeconfig(OPERATOR)),
+            "KUBECONFIG": str(api.kubeconfig(token)),
             "OTTLA_OPERATOR_BOOTSTRAP": bootstrap,
+            "OTTLA_OPERATOR_NAMESPACES": namespaces,
             "OTTLA_OPERATOR_METRICS_PORT": str(metrics),
             "OTTLA_OPERATOR_HEALTH_PORT": str(health),
             "OTTLA_OPERATOR_RESYNC_S": "2",
@@ -109,9 +115,11 @@ def until(holds: Callable[[], Any], timeout_s: float = 30) -> Any:
         time.sleep(0.1)
 
 
-def apply(api: ApiServer, body: dict[str, Any]) -> dict[str, Any]:
+def apply(api: ApiServer, body: dict[str, Any], namespace: str = NAMESPACE) -> dict[str, Any]:
     """Only what a person would write."""
-    meta = {"name": body["metadata"]["name"], "namespace": NAMESPACE}
+    meta = {"name": body["metadata"]["name"], "namespace": namespace}
+    if "finalizers" in body["metadata"]:
+        meta["finalizers"] = body["metadata"]["finalizers"]
     if "annotations" in body["metadata"]:
         meta["annotations"] = body["metadata"]["annotations"]
     return api.apply({**body, "metadata": meta})
@@ -145,8 +153,17 @@ def delete(api: ApiServer, kind: str, name: str) -> None:
 
 
 def events(api: ApiServer, name: str) -> list[str]:
+    return [reason for _, reason in events_of(api, name)]
+
+
+def events_of(api: ApiServer, name: str) -> list[tuple[str, str]]:
     found = api.request("GET", f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
-    return [each["reason"] for each in found if each["involvedObject"]["name"] == name]
+    return [(each["type"], each["reason"]) for each in found if each["involvedObject"]["name"] == name]
+
+
+def message(api: ApiServer, kind: str, name: str) -> str:
+    rows = read(api, kind, name)["status"]["conditions"]  # type: ignore[index]
+    return str(next(row["message"] for row in rows if row["type"] == "Ready"))
 
 
 # ------------------------------------------------------------------ what the API server refuses by itself
@@ -157,6 +174,11 @@ def events(api: ApiServer, name: str) -> list[str]:
     [
         (cluster("bad", brokers=0), "should be greater than or equal to 1"),
         (cluster("bad", config={"log.dirs": "/x"}), "these are set by the operator"),
+        (cluster("bad", resources={"requests": {"memory": "lots"}}), "memory: Invalid value"),
+        (
+            cluster("bad", etcd={"managed": {"resources": {"limits": {"cpu": "1 core"}}}}),
+            "cpu: Invalid value",
+        ),
         (cluster("bad", etcd={"managed": {"replicas": 2}}), "Unsupported value"),
         (cluster("bad", etcd={"managed": {}, "endpoints": ["a:1"]}), "managed or endpoints"),
         (cluster("x" * 41), "at most 40 letters"),
@@ -284,7 +306,7 @@ def test_the_life_of_a_topic(api: ApiServer, operator: Operator, broker: LocalCl
         until(lambda: condition(api, "Topic", "life") == ("True", "Reconciled"))
         admin.delete_topics(["life"])
         until(lambda: "life" in admin.list_topics())
-        until(lambda: "DriftRepaired" in events(api, "life"))
+        until(lambda: ("Warning", "RecordsLost") in events_of(api, "life"))
         delete(api, "Topic", "life")
         until(lambda: read(api, "Topic", "life") is None)
         until(lambda: "life" not in admin.list_topics())
@@ -307,9 +329,9 @@ def test_two_topics_of_one_name(api: ApiServer, operator: Operator, broker: Loca
 def test_a_topic_of_no_cluster_can_go(api: ApiServer, operator: Operator) -> None:
     apply(api, topic("lost", cluster={"name": "nowhere"}))
     until(lambda: condition(api, "Topic", "lost") == ("False", "NoCluster"))
-    until(lambda: read(api, "Topic", "lost")["metadata"].get("finalizers") == ["ottla.dev/brokers"])  # type: ignore[index]
+    assert finalizers(api, "lost") == []
     delete(api, "Topic", "lost")
-    until(lambda: read(api, "Topic", "lost") is None)
+    assert read(api, "Topic", "lost") is None, "at once"
 
 
 def test_a_group_is_shown_and_reset_once(api: ApiServer, operator: Operator, broker: LocalCluster) -> None:
@@ -354,8 +376,7 @@ def test_settings_of_a_group_are_applied_and_taken_along(
         until(lambda: held() == {"consumer.assignor": "roundrobin"})
         until(lambda: condition(api, "ConsumerGroup", "tuned", "SettingsApplied") == ("True", "Set"))
         delete(api, "ConsumerGroup", "tuned")
-        until(lambda: read(api, "ConsumerGroup", "tuned") is None)
-        assert held() == {}
+        until(lambda: held() == {})
 
 
 def commit(bootstrap: str, offset: int) -> None:
@@ -373,52 +394,195 @@ def commit(bootstrap: str, offset: int) -> None:
     until(lambda: asyncio.run(work()))
 
 
-def test_release_lets_topics_go_without_an_operator(api: ApiServer, operator: Operator) -> None:
-    """It ends the operator first, which would put its finalizer back, and waits until its pod is gone."""
-    apply(api, topic("left", cluster={"name": "nowhere"}))
-    until(lambda: finalizers(api, "left"))
-    assert operator.end() == 0
-    labels = {"app": "operator"}
-    containers = {"containers": [{"name": "operator", "image": "none"}]}
-    api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ottla"}})
-    deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "ottla-operator", "namespace": "ottla"},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": containers},
-        },
-    }
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "ottla-operator-1", "namespace": "ottla", "labels": labels},
-        "spec": {**containers, "automountServiceAccountToken": False},
-    }
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-    api.apply(account, "ottla")
-    for each in (deployment, pod):
-        api.apply(each)
-    environ = {
-        **os.environ,
-        "KUBECONFIG": str(api.kubeconfig(OPERATOR)),
-        "OTTLA_OPERATOR_DEPLOYMENT": "ottla/ottla-operator",
-    }
-    with subprocess.Popen([sys.executable, "-m", "ottla_operator", "release"], env=environ) as release:
-        try:
-            where = path_of(deployment, "ottla")
-            until(lambda: api.request("GET", where)["spec"]["replicas"] == 0)
-            assert release.poll() is None
-            assert finalizers(api, "left")
-            api.request("DELETE", path_of(pod, "ottla"), {"gracePeriodSeconds": 0})
-            assert release.wait(30) == 0
-        finally:
-            release.kill()
-    delete(api, "Topic", "left")
-    assert read(api, "Topic", "left") is None
-    operator.start()
-
-
 def finalizers(api: ApiServer, name: str) -> list[str]:
     return list((read(api, "Topic", name) or {})["metadata"].get("finalizers") or ())
+
+
+def test_nothing_waits_for_an_operator_that_is_gone(
+    api: ApiServer, operator: Operator, broker: LocalCluster
+) -> None:
+    """As in a namespace that is deleted with the operator in it: nobody is left to take a finalizer off."""
+    apply(api, topic("left"))
+    apply(api, group("left", assignor="range"))
+    until(lambda: condition(api, "Topic", "left") == ("True", "Reconciled"))
+    until(lambda: condition(api, "ConsumerGroup", "left", "SettingsApplied") == ("True", "Set"))
+    assert operator.end(signal.SIGKILL) == -signal.SIGKILL
+    try:
+        for kind in ("Topic", "ConsumerGroup"):
+            delete(api, kind, "left")
+            assert read(api, kind, "left") is None
+        held = topic("old")
+        held["metadata"]["finalizers"] = ["ottla.dev/brokers"]  # of an earlier version
+        apply(api, held)
+        delete(api, "Topic", "old")
+        assert read(api, "Topic", "old") is not None
+    finally:
+        operator.start()
+    until(lambda: read(api, "Topic", "old") is None)
+    with Admin(broker.grpc_bootstrap) as admin:
+        assert "left" in admin.list_topics(), "a missing resource alone is no reason to delete records"
+        admin.delete_topics(["left"])
+
+
+def test_a_renumbered_port_is_put_back(api: ApiServer, operator: Operator) -> None:
+    until(lambda: condition(api, "Cluster", "main") == ("False", "Starting"))
+    path = f"/api/v1/namespaces/{NAMESPACE}/services/main-bootstrap"
+
+    def ports() -> list[tuple[str, int]]:
+        return [(each["name"], each["port"]) for each in api.request("GET", path)["spec"]["ports"]]
+
+    until(lambda: len(ports()) == 2)
+    before = ports()
+    changed = [{"name": "kafka", "port": 9099}, {"name": "grpc", "port": before[1][1]}]
+    api.request("PATCH", path, {"spec": {"ports": changed}}, kind="merge-patch+json")
+    assert ports() != before
+    until(lambda: ports() == before)
+    assert condition(api, "Cluster", "main") == ("False", "Starting")
+
+
+def test_a_mistyped_setting_is_refused_before_anything_changes(api: ApiServer, operator: Operator) -> None:
+    apply(api, cluster("typo", brokers=1))
+    until(lambda: condition(api, "Cluster", "typo") == ("False", "Starting"))
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/statefulsets/typo-broker"
+    before = api.request("GET", path)["metadata"]["generation"]
+    apply(api, cluster("typo", brokers=1, config={"log.retention.hors": 1}))
+    until(lambda: condition(api, "Cluster", "typo") == ("False", "InvalidSpec"))
+    assert "log.retention.hors" in message(api, "Cluster", "typo")
+    assert "Did you mean log.retention.hours?" in message(api, "Cluster", "typo")
+    assert api.request("GET", path)["metadata"]["generation"] == before
+    delete(api, "Cluster", "typo")
+
+
+def test_topics_show_that_their_cluster_was_deleted(api: ApiServer, operator: Operator) -> None:
+    apply(api, cluster("short", brokers=1))
+    apply(api, topic("stray", cluster={"name": "short"}))
+    until(lambda: condition(api, "Topic", "stray") == ("True", "Reconciled"))
+    delete(api, "Cluster", "short")
+    until(lambda: condition(api, "Topic", "stray") == ("False", "NoCluster"), 5)
+    delete(api, "Topic", "stray")
+
+
+def test_an_unused_group_says_so(api: ApiServer, operator: Operator) -> None:
+    apply(api, group("nobody"))
+    until(lambda: condition(api, "ConsumerGroup", "nobody") == ("False", "NotUsed"))
+    assert read(api, "ConsumerGroup", "nobody")["status"]["state"] == "NotUsed"  # type: ignore[index]
+    delete(api, "ConsumerGroup", "nobody")
+
+
+def test_health_probes_are_not_logged(operator: Operator) -> None:
+    def answers() -> bool:
+        try:
+            with urllib.request.urlopen(operator.health_url, timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    until(answers)
+    assert "healthz" not in operator.log.read_text()
+
+
+def test_rights_in_the_watched_namespaces_are_enough(
+    api: ApiServer, operator: Operator, broker: LocalCluster, tmp_path: Path
+) -> None:
+    """With operator.watchNamespaces there are Roles and no ClusterRole."""
+    api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bank"}})
+    command = [str(HELM), "template", "limited", str(ROOT / "charts/ottla"), "-n", "bank", "--set"]
+    done = subprocess.run(
+        [*command, "operator.watchNamespaces={bank}"], capture_output=True, text=True, check=True, timeout=60
+    )
+    for each in yaml.safe_load_all(done.stdout):
+        if each and each["kind"] in ("Role", "RoleBinding"):
+            api.apply(each)
+    operator.end()
+    limited = Operator(api, broker.grpc_bootstrap, tmp_path, LIMITED, "bank")
+    try:
+        apply(api, cluster("main", brokers=1), "bank")
+        apply(api, topic("local", topicName="bank-local"), "bank")
+        where = "/apis/ottla.dev/v1alpha1/namespaces/bank/topics/local"
+        until(lambda: '"Reconciled"' in api.request("GET", where, text=True))
+        api.request("DELETE", where)
+        with Admin(broker.grpc_bootstrap) as admin:
+            until(lambda: "bank-local" not in admin.list_topics())
+        api.request("DELETE", "/apis/ottla.dev/v1alpha1/namespaces/bank/clusters/main")
+    finally:
+        limited.end()
+        operator.start()
+    text = limited.log.read_text()
+    assert "forbidden" not in text.lower() and "Traceback" not in text, text[-3000:]
+
+
+def test_a_second_install_for_the_same_namespaces_is_refused(api: ApiServer) -> None:
+    """By what the API server knows: `helm install` asks it, `helm template` alone does not."""
+
+    def install(release: str, namespace: str, *values: str) -> subprocess.CompletedProcess[str]:
+        command = [
+            str(HELM),
+            "template",
+            release,
+            str(ROOT / "charts/ottla"),
+            "-n",
+            namespace,
+            "--dry-run=server",
+        ]
+        given = [f"--set={each}" for each in values]
+        return subprocess.run(
+            [*command, *given, "--kubeconfig", str(api.kubeconfig(ADMIN))],
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+
+    first = install("first", "ottla-one", "cluster.enabled=true")
+    assert first.returncode == 0, first.stderr
+    objects = [each for each in yaml.safe_load_all(first.stdout) if each]
+    for name in ("ottla-one", "ottla-two"):
+        api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    for each in objects:
+        if each["kind"] in ("ClusterRole", "ClusterRoleBinding", "Deployment"):
+            api.apply(each)
+    assert install("first", "ottla-one").returncode == 0, "an upgrade"
+    second = install("second", "ottla-two")
+    assert second.returncode != 0
+    assert "first-ottla-operator in namespace ottla-one already watches" in second.stderr
+    assert install("second", "ottla-two", "operator.watchNamespaces={ottla-two}").returncode == 0
+    # Its namespace was deleted, and the cluster-wide objects are left: they keep nobody out.
+    deployment = next(each for each in objects if each["kind"] == "Deployment")
+    api.request("DELETE", path_of(deployment, "ottla-one"))
+    again = install("first", "ottla-two")
+    assert again.returncode == 0, again.stderr
+    names = {each["metadata"]["name"] for each in objects if each["kind"].startswith("ClusterRole")}
+    others = [
+        each for each in yaml.safe_load_all(again.stdout) if each and each["kind"].startswith("ClusterRole")
+    ]
+    assert not names & {each["metadata"]["name"] for each in others}, (
+        "helm would refuse to take over another's"
+    )
+
+
+def test_a_cluster_keeps_its_number_of_etcd_members(api: ApiServer) -> None:
+    """The chart's default is three, and a Cluster that was made with one can never change it."""
+
+    def members() -> int:
+        command = [
+            str(HELM),
+            "template",
+            "chart",
+            str(ROOT / "charts/ottla"),
+            "-n",
+            NAMESPACE,
+            "--dry-run=server",
+        ]
+        # `helm upgrade` asks the API server which kinds it serves; `helm template` has to be told.
+        values = [
+            "--api-versions=ottla.dev/v1alpha1/Cluster",
+            "--set=cluster.enabled=true,cluster.name=kept,operator.watchNamespaces={shop}",
+        ]
+        done = subprocess.run(
+            [*command, *values, "--kubeconfig", str(api.kubeconfig(ADMIN))],
+            capture_output=True, text=True, check=True, timeout=60,
+        )  # fmt: skip
+        found = next(each for each in yaml.safe_load_all(done.stdout) if each and each["kind"] == "Cluster")
+        return int(found["spec"]["etcd"]["managed"]["replicas"])
+
+    assert members() == 3
+    apply(api, cluster("kept"))
+    assert members() == 1
+    delete(api, "Cluster", "kept")
