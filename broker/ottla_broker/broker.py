@@ -468,12 +468,17 @@ class Broker:
     async def stop(self) -> None:
         """Graceful: hand leaderships over, answer what is in hand, leave the cluster, flush, mark the logs clean.
 
+        `shutdown.linger.ms` is spent twice. With the listeners open, clients learn the new leaders and have no more
+        reason to connect here. With the listeners closed, clients that were idle are disconnected, refused at once
+        when they connect again, and look up the leaders elsewhere.
+
         After a broken promise it is as if killed: nobody gets another answer, and the next start scans the logs.
         """
         serves, self._waiting_for = self._waiting_for is None, "the broker is stopping"
         self._lag.stop()
-        if serves and self._failure is None:
-            await self._hand_over()
+        linger_s = self._config.process.stop_linger_ms / 1000 if serves and self._failure is None else 0.0
+        if serves and self._failure is None and await self._hand_over():
+            await self._clock.sleep(linger_s)
         if self._dirs is not None and isinstance(self._failure, InvariantViolation):
             await self._stop_parts(grace_s=0.0)
             self._dirs.abandon()
@@ -481,13 +486,14 @@ class Broker:
             await self._stop_parts(grace_s=_STOP_GRACE_S)
             watermarks, close = self._host.high_watermarks(), self._dirs.close
             await self._offload.run(lambda: close(watermarks))
+            await self._clock.sleep(linger_s)
         await self._exporter.stop()
 
-    async def _hand_over(self) -> None:
-        """Let others lead first, so that no client notices; not for ever."""
+    async def _hand_over(self) -> bool:
+        """Let others lead first, so that no client notices; not for ever. False if nobody took over."""
         own, config = self._config.process.broker_id, self._config
         if len(self._metadata.image.brokers) < 2:
-            return
+            return False
         try:
             await self._registration.announce_stop()
             await self._metadata.wait_until(
@@ -496,6 +502,8 @@ class Broker:
             await self._controller.resign()
         except (StoreError, TimeoutError) as error:
             self._log.warning("stopping without handing over", reason=str(error))
+            return False
+        return True
 
     async def _stop_parts(self, *, grace_s: float) -> None:
         self._detector.end()

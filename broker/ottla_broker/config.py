@@ -82,6 +82,14 @@ class ProcessConfig:
     stop_timeout_ms: int = setting(
         "shutdown.timeout.ms", "25000", whole(0), "A graceful stop that takes longer is cut off."
     )
+    # 0 where addresses outlive the process: there, connections to a stopped broker are refused at once. On Kubernetes
+    # the pod's IP goes with it, packets to it are lost for about a second, and librdkafka then waits for 30 s.
+    stop_linger_ms: int = setting(
+        "shutdown.linger.ms",
+        "0",
+        whole(0, 60_000),
+        "A stopping broker without leaderships answers clients for so long, then refuses connections for as long.",
+    )
     # fsync, cold reads and compaction; more threads only queue deeper on one disk.
     background_threads: int = setting(
         "background.threads", "4", whole(1, 256), "Threads for work that blocks on the disk."

@@ -190,3 +190,33 @@ def test_a_local_cluster_keeps_its_secret_for_itself(make_cluster: Make, tmp_pat
     assert path.read_text() == secret
     logs = "".join(each.read_text(errors="replace") for each in (tmp_path / "data").glob("*.log"))
     assert secret.strip() not in logs
+
+
+def _is_refused(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_a_stopping_broker_lingers_for_clients_to_move_and_to_be_refused(make_cluster: Make) -> None:
+    """Where its address goes with it, a client must have no reason to connect again once that has happened."""
+    cluster = make_cluster(brokers=2, settings={"shutdown.linger.ms": "1000", "log.format": "json"})
+    broker = cluster.brokers[0]
+    began = time.monotonic()
+    os.kill(broker.pid, signal.SIGTERM)
+    time.sleep(0.5)
+    assert not _is_refused(broker.kafka), "leaderships are handed over, and clients are still answered"
+    while not _is_refused(broker.kafka):
+        assert time.monotonic() - began < 15
+        time.sleep(0.02)
+    refused_at = time.monotonic()
+    assert refused_at - began > 0.9
+    while broker.child.exit_code is None:
+        assert _is_refused(broker.kafka) and _is_refused(broker.grpc)
+        assert time.monotonic() - refused_at < 15
+        time.sleep(0.02)
+    assert time.monotonic() - refused_at > 0.9, "the address lives on while clients are refused"
+    assert cluster.stop_broker(0) == ExitCode.OK
