@@ -38,6 +38,9 @@ ALL_BROKERS = ""
 _ALTER_TIMEOUT_S = 30.0
 #: The name is part of a key that every broker keeps in memory.
 _GROUP_CHARACTERS_MAX = 1_000
+#: A client that connected while the broker's address did not exist tries again after 30 s, librdkafka's default. Until
+#: then, partitions that this broker leads would stand still for that client.
+_CONNECT_PATIENCE_S = 35.0
 
 
 def broker_defaults(config: BrokerConfig, image: ClusterImage) -> dict[str, str]:
@@ -50,9 +53,8 @@ def care_config(config: BrokerConfig) -> CareConfig:
     """How the controller on this broker looks after the others."""
     ttl_s = config.etcd.session_timeout_ms / 1000
     interval_s = config.topics.rebalance_interval_s if config.topics.rebalance_enabled else 0
-    return CareConfig(
-        ttl_s=ttl_s, rebalance_interval_s=interval_s, rebalance_grace_s=min(3 * ttl_s, interval_s)
-    )
+    grace_s = min(max(3 * ttl_s, _CONNECT_PATIENCE_S), interval_s)
+    return CareConfig(ttl_s=ttl_s, rebalance_interval_s=interval_s, rebalance_grace_s=grace_s)
 
 
 class ConfigService:
