@@ -36,6 +36,8 @@ _OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_reconnect_backoff_ms", 1000),
     # Despite its name, how long one attempt to connect may take.
     ("grpc.min_reconnect_backoff_ms", 5000),
+    # A broker may come back with another IP under its name; gRPC would look that up again after 30 s.
+    ("grpc.dns_min_time_between_resolutions_ms", 1000),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),

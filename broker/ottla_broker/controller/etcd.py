@@ -60,6 +60,8 @@ _OPTIONS = (
     # Despite its name also the time that one attempt to connect may take.
     ("grpc.min_reconnect_backoff_ms", 3_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
+    # gRPC looks a name up again at most every 30 s, and until then dials the address of a pod that was replaced.
+    ("grpc.dns_min_time_between_resolutions_ms", 500),
 )
 _NO_ANSWER = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 

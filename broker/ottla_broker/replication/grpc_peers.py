@@ -79,6 +79,8 @@ _ASK_OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
+    # A replaced pod has another IP under the same name; gRPC would look that up again after 30 s.
+    ("grpc.dns_min_time_between_resolutions_ms", 500),
 ]
 
 
