@@ -3,6 +3,9 @@
 Members are named and listed once, at birth; their number never changes (the CRD says so), so there is no member
 to add or remove. Kubernetes replaces members one by one and waits for each to be ready, which for etcd means that
 there is a leader.
+
+Members find each other by the names of their pods. Brokers connect to one Service per member, whose IP stays when the
+pod is replaced: no DNS cache sends them to an address that is gone.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import Any
 from ottla_operator.cluster_spec import ClusterSpec
 from ottla_operator.pod_parts import (
     MANAGED_BY,
+    POD_NAME_LABEL,
     POD_SECURITY,
     RESTRICTED,
     Images,
@@ -35,11 +39,13 @@ def name_of(meta: Meta) -> str:
 
 
 def endpoints(meta: Meta, spec: ClusterSpec) -> tuple[str, ...]:
-    return tuple(f"{host}:{_CLIENT_PORT}" for host in _hosts(meta, spec))
+    """Where brokers reach the members."""
+    names = (f"{name_of(meta)}-{n}" for n in range(spec.managed_etcd.replicas))
+    return tuple(f"{name}.{meta.namespace}.svc:{_CLIENT_PORT}" for name in names)
 
 
 def objects_of(meta: Meta, spec: ClusterSpec, images: Images) -> list[dict[str, Any]]:
-    made = [_service(meta)]
+    made = [_service(meta), *(_member_service(meta, n) for n in range(spec.managed_etcd.replicas))]
     if spec.managed_etcd.replicas > 1:
         made.append(_budget(meta))
     return [*made, _stateful_set(meta, spec, images)]
@@ -64,6 +70,23 @@ def _service(meta: Meta) -> dict[str, Any]:
                 {"name": "client", "port": _CLIENT_PORT, "targetPort": "client"},
                 {"name": "peer", "port": _PEER_PORT, "targetPort": "peer"},
             ],
+        },
+    }
+
+
+def _member_service(meta: Meta, member: int) -> dict[str, Any]:
+    """The address of one member for brokers; named like its pod."""
+    pod = f"{name_of(meta)}-{member}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(meta, pod, "etcd"),
+        "spec": {
+            "type": "ClusterIP",
+            # Brokers connect as soon as it listens, not when a probe has seen it.
+            "publishNotReadyAddresses": True,
+            "selector": {**labels_of(meta, "etcd"), POD_NAME_LABEL: pod},
+            "ports": [{"name": "client", "port": _CLIENT_PORT, "targetPort": "client"}],
         },
     }
 

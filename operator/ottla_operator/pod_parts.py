@@ -13,6 +13,8 @@ MANAGED_BY = {"app.kubernetes.io/managed-by": MANAGER}
 #: On everything that belongs to a Cluster.
 CLUSTER_LABEL = "ottla.dev/cluster"
 COMPONENT_LABEL = "app.kubernetes.io/component"
+#: Set on every pod of a StatefulSet by Kubernetes.
+POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 
 #: No user of the image or the host; volumes are given to its group.
 _USER = 10001

@@ -3,9 +3,12 @@
 Called by `clusters.py`, which applies them in the order given. The same spec gives the same bytes: golden tests
 hold them. `etcd_resources.py` has those of the managed etcd.
 
-The broker id is the ordinal of its pod, its address `<pod>.<headless service>.<namespace>.svc`. Addresses of pods
-that are not ready are published, because brokers must find each other before anyone can be ready. Pods are replaced
-by the operator (OnDelete), in the order and at the pace of `rolling.py`.
+The broker id is the ordinal of its pod. Clients are told the address `<pod>.<namespace>.svc`, a Service of its own with
+an IP that outlives the pod: a client that connects while the broker restarts is refused at once, and tries again, where
+packets to the IP of a deleted pod would be lost until the client's own timeout (librdkafka: 30 s). Addresses of pods
+that are not ready are published, because brokers must find each other before anyone can be ready, and because a broker
+leads and serves before its readiness probe says so. Pods are replaced by the operator (OnDelete), in the order and at
+the pace of `rolling.py`.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from ottla_operator.cluster_spec import ClusterSpec
 from ottla_operator.external_etcd import ExternalEtcd
 from ottla_operator.pod_parts import (
     MANAGED_BY,
+    POD_NAME_LABEL,
     POD_SECURITY,
     RESTRICTED,
     Images,
@@ -37,6 +41,9 @@ KAFKA_PORT, GRPC_PORT, HTTP_PORT = 9092, 9192, 9292
 #: Graceful: leaders move away, logs are closed. The broker gives up by itself before Kubernetes does.
 _GRACE_S = 60
 _SHUTDOWN_MS = 50_000
+#: Connected clients learn new leaders within milliseconds; idle ones after their second attempt to connect, which
+#: librdkafka makes after 0.6 s at most.
+_LINGER_MS = 1000
 #: A managed etcd starts with the brokers and may be pulled from a registry first. Who waits in vain says so and ends by
 #: itself, before the startup probe ends it without a word.
 _ETCD_WAIT_S = 60
@@ -73,7 +80,9 @@ class Names:
 def objects_of(meta: Meta, spec: ClusterSpec, images: Images) -> list[Object]:
     """Everything, in the order to apply: what pods refer to comes before the pods."""
     config = config_map(meta, spec)
-    made = [config, headless_service(meta), bootstrap_service(meta), disruption_budget(meta, spec)]
+    made = [config, headless_service(meta), bootstrap_service(meta)]
+    made += [broker_service(meta, broker_id) for broker_id in range(spec.brokers)]
+    made.append(disruption_budget(meta, spec))
     if not spec.external_etcd:
         made += etcd_resources.objects_of(meta, spec, images)
     return [*made, stateful_set(meta, spec, images, config["data"])]
@@ -93,6 +102,7 @@ def broker_settings(meta: Meta, spec: ClusterSpec) -> dict[str, str]:
         "offsets.topic.replication.factor": str(replicas),
         "log.format": "json",
         "shutdown.timeout.ms": str(_SHUTDOWN_MS),
+        "shutdown.linger.ms": str(_LINGER_MS),
         "etcd.connect.timeout.ms": str(_ETCD_WAIT_S * 1000),
     }
     fixed = {
@@ -159,6 +169,22 @@ def bootstrap_service(meta: Meta) -> Object:
     }
 
 
+def broker_service(meta: Meta, broker_id: int) -> Object:
+    """The address of one broker that clients are told; named like its pod."""
+    pod = f"{names_of(meta).brokers}-{broker_id}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(meta, pod, "broker"),
+        "spec": {
+            "type": "ClusterIP",
+            "publishNotReadyAddresses": True,
+            "selector": {**labels_of(meta, "broker"), POD_NAME_LABEL: pod},
+            "ports": [_port("kafka", KAFKA_PORT), _port("grpc", GRPC_PORT)],
+        },
+    }
+
+
 def disruption_budget(meta: Meta, spec: ClusterSpec) -> Object:
     return {
         "apiVersion": "policy/v1",
@@ -218,7 +244,7 @@ def stateful_set(meta: Meta, spec: ClusterSpec, images: Images, config: Mapping[
 
 
 def _broker_container(meta: Meta, spec: ClusterSpec, images: Images, mounts: list[Object]) -> Object:
-    address = f"$(POD_NAME).{names_of(meta).headless}.$(POD_NAMESPACE).svc"
+    address = "$(POD_NAME).$(POD_NAMESPACE).svc"
     return {
         "name": "broker",
         "image": spec.image or images.broker,

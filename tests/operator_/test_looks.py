@@ -340,8 +340,10 @@ async def running(world: World) -> World:
 async def test_a_new_cluster_gets_its_objects(world: World) -> None:
     await ClusterLook(world.tools, Images("b:1", "e:1")).look(("shop", "main"))
     kinds = sorted(each["kind"] for each in world.kube.objects.values())
+    services = ["bootstrap", "brokers", "broker-0", "broker-1", "broker-2", "etcd", "etcd-0"]
+    assert all(world.kube.find("Service", f"main-{name}") for name in services)
     assert kinds == [
-        "Cluster", "ConfigMap", "PodDisruptionBudget", "Secret", "Service", "Service", "Service", "StatefulSet",
+        "Cluster", "ConfigMap", "PodDisruptionBudget", "Secret", *["Service"] * len(services), "StatefulSet",
         "StatefulSet",
     ]  # fmt: skip
     assert world.condition("Cluster", "main") == ("False", "Starting")

@@ -101,8 +101,8 @@ def test_a_broker_would_take_its_settings(case: str) -> None:
     assert found.warnings == ()
     config = found.config
     assert config.process.broker_id == 2
-    assert str(config.grpc.advertised) == "main-broker-2.main-brokers.shop.svc:9192"
-    assert str(config.kafka.advertised) == "main-broker-2.main-brokers.shop.svc:9092"
+    assert str(config.grpc.advertised) == "main-broker-2.shop.svc:9192"
+    assert str(config.kafka.advertised) == "main-broker-2.shop.svc:9092"
     assert str(config.internal.advertised) == "main-broker-2.main-brokers.shop.svc:9392"
     mounts = [each["mountPath"] for each in container["volumeMounts"]]
     assert os.path.dirname(config.internal.secret_file or "") in mounts
@@ -119,6 +119,19 @@ def test_a_broker_would_take_its_settings(case: str) -> None:
     assert (
         config.etcd.connect_timeout_ms + 30_000 <= probe["failureThreshold"] * probe["periodSeconds"] * 1000
     )
+
+
+def test_every_broker_and_etcd_member_has_an_address_that_outlives_its_pod() -> None:
+    spec = {"brokers": 3, "etcd": {"managed": {"replicas": 3}}}
+    pods = [f"main-{part}-{n}" for part in ("broker", "etcd") for n in range(3)]
+    for pod in pods:
+        service = one(spec, "Service", pod)["spec"]
+        assert service["type"] == "ClusterIP"
+        assert service["selector"]["statefulset.kubernetes.io/pod-name"] == pod
+        assert service["publishNotReadyAddresses"], "a broker serves before a probe has seen it"
+    body = cluster(**spec)
+    endpoints = broker_settings(Meta.of(body), ClusterSpec.of(body))["etcd.endpoints"]
+    assert endpoints == ",".join(f"main-etcd-{n}.shop.svc:2379" for n in range(3))
 
 
 def test_what_the_operator_sets_cannot_be_overridden() -> None:
