@@ -24,10 +24,11 @@ class Writer:
         self._last_ack = time.monotonic()
         self.acked = 0
         self.longest_gap_s = 0.0
+        self.slowest_s = 0.0
         self.failures: list[str] = []
 
     def write(self, number: int) -> None:
-        text = str(number)
+        text, began = str(number), time.monotonic()
 
         def answered(error: Any, _: Any) -> None:
             if error is not None:
@@ -37,6 +38,7 @@ class Writer:
             if self.acked:
                 self.longest_gap_s = max(self.longest_gap_s, now - self._last_ack)
             self._last_ack = now
+            self.slowest_s = max(self.slowest_s, now - began)
             self.acked += 1
             self._log.write(f"{text}\n")
 
@@ -60,6 +62,7 @@ class Writer:
             "failures": sorted(set(self.failures))[:5],
             "unanswered": unanswered,
             "longest_gap_ms": round(self.longest_gap_s * 1000),
+            "slowest_ms": round(self.slowest_s * 1000),
         }
 
 
