@@ -51,6 +51,9 @@ Locate = Callable[[int], PeerAddress | None]
 #: A leader answers a Follow call at once, before it reads from it; a paused one does not.
 _FOLLOW_ANSWER_S = 5.0
 
+#: The status of a refused call comes right behind its empty headers.
+_STATUS_S = 1.0
+
 #: HTTP/2 look-ahead of a Follow stream: what may lie in memory before it is read. Larger ones did not raise the rate.
 _LOOKAHEAD_BYTES = 2 * 1024 * 1024
 _FRAME_BYTES_MAX = 1024 * 1024
@@ -149,10 +152,8 @@ class GrpcPeers:
             await call.wait_for_connection()
             async with asyncio.timeout(_FOLLOW_ANSWER_S):
                 found = _check(signed, await call.initial_metadata())
-            if found is None and not call.done():
-                raise PeerUnavailable(f"broker {broker_id} answered without a proof")
             if found is None:
-                raise PeerUnavailable(f"{_name(await call.code())}: {await call.details()}")
+                raise PeerUnavailable(await _why_no_proof(call, broker_id))
         except (aio.AioRpcError, NotAuthenticated) as error:
             await channel.close()
             raise _unavailable(error) from None
@@ -244,6 +245,15 @@ def _check(signed: SignedCall, metadata: Any) -> UUID | None:
     """Which incarnation has answered; None if the answer has no proof at all. NotAuthenticated if it is wrong."""
     proof = next((value for key, value in metadata or () if key == PROOF_KEY), None)
     return None if proof is None else signed.check(proof)
+
+
+async def _why_no_proof(call: Any, broker_id: int) -> str:
+    """The status of a call that was refused; an impostor may keep the call open instead."""
+    try:
+        async with asyncio.timeout(_STATUS_S):
+            return f"{_name(await call.code())}: {await call.details()}"
+    except TimeoutError:
+        return f"broker {broker_id} answered without a proof"
 
 
 def _unavailable(error: Exception) -> PeerUnavailable:
