@@ -217,6 +217,18 @@ class LogProbe:
     corruptions: int = counter(
         "ottla_log_corruptions_total", "Times damage was met below what a stop can tear. Never served."
     )
+    rereads_checked: int = counter(
+        "ottla_log_rereads_checked_total", "Reads that repeated another, and had their CRCs checked."
+    )
+    scrubbed_bytes: int = counter(
+        "ottla_log_scrubbed_bytes_total", "Bytes of closed segments checked by the scrubber."
+    )
+    scrub_rounds: int = counter(
+        "ottla_log_scrub_rounds_total", "Times the scrubber has checked all closed segments."
+    )
+    scrub_damaged: int = counter(
+        "ottla_log_scrub_damaged_total", "Segments in which the scrubber has found damage."
+    )
     dirs_offline: int = gauge("ottla_log_dirs_offline", "Log folders given up after an error.")
 
 

@@ -15,6 +15,7 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+SCRUB_OFFSETS = "scrub-offset-checkpoint"
 
 _VERSION = "0"
 

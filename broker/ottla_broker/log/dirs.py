@@ -14,7 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from uuid import UUID
 
-from ottla_broker.log.checkpoint import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, Offsets
+from ottla_broker.log.checkpoint import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    SCRUB_OFFSETS,
+    Offsets,
+)
 from ottla_broker.log.dir_files import Folder, ForeignDirectory, LogDir
 from ottla_broker.log.log import Log
 from ottla_broker.log.properties import DirectoryIdentity
@@ -46,6 +53,8 @@ class LogDirs:
         self.history = (0, 0)
         #: How far each compacted log has been cleaned; kept in a checkpoint like the other marks.
         self.cleaner_offsets: Offsets = {}
+        #: How far the scrubber has come in each log, in the round that is under way; kept likewise.
+        self.scrub_offsets: Offsets = {}
         self._disk = disk
         self._broker_id = broker_id
         self._chance = chance
@@ -114,6 +123,7 @@ class LogDirs:
 
     def _read_marks(self, log_dir: LogDir) -> None:
         self.cleaner_offsets |= log_dir.read_offsets(CLEANER_OFFSETS)
+        self.scrub_offsets |= log_dir.read_offsets(SCRUB_OFFSETS)
         try:
             revision, *recoveries = map(int, self._disk.read_file(f"{log_dir.path}/{_REVISION}").split())
             self.history = max(self.history, (recoveries[0] if recoveries else 0, revision))
@@ -261,9 +271,10 @@ class LogDirs:
         return log
 
     def _note_cut(self, tp: TopicPartition, end_offset: int) -> None:
-        """What will lie behind the cut has not been cleaned, whatever lay there before."""
-        if self.cleaner_offsets.get(tp, 0) > end_offset:
-            self.cleaner_offsets[tp] = end_offset
+        """What will lie behind the cut has not been cleaned or scrubbed, whatever lay there before."""
+        for offsets in (self.cleaner_offsets, self.scrub_offsets):
+            if offsets.get(tp, 0) > end_offset:
+                offsets[tp] = end_offset
 
     def _load(self, log_dir: LogDir, tp: TopicPartition, config: TopicConfig, now_ms: int) -> Log:
         facts, point = log_dir.clean.pop(tp, None), log_dir.recovery_points.get(tp, 0)
@@ -304,6 +315,7 @@ class LogDirs:
             return
         log = self._logs.pop(tp, None)
         self.cleaner_offsets.pop(tp, None)
+        self.scrub_offsets.pop(tp, None)
         recovered = self._recovered.pop(tp, None)
         if isinstance(recovered, Log):
             log = recovered
@@ -392,6 +404,7 @@ class LogDirs:
             (LOG_STARTS, {tp: offset for tp, offset in log_dir.log_starts.items() if offset}),
             (HIGH_WATERMARKS, dict(log_dir.high_watermarks)),
             (CLEANER_OFFSETS, {tp: o for tp, o in self.cleaner_offsets.items() if tp in log_dir.folders}),
+            (SCRUB_OFFSETS, {tp: o for tp, o in self.scrub_offsets.items() if tp in log_dir.folders}),
         ]
 
     def close(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:

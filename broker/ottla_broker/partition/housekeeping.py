@@ -2,8 +2,8 @@
 
 One task for all partitions and all chores, so that ten thousand idle partitions cost a few milliseconds a minute.
 Chores that touch every partition let the loop breathe between handfuls of them. Compaction is a task of its own, since
-one round may take an hour: it runs on a thread, one log at a time, at a bounded rate. Logs are cut, lose segments and
-are deleted meanwhile.
+one round may take an hour: it runs on a thread, one log at a time, at a bounded rate. So is the scrubber. Logs are cut,
+lose segments and are deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ottla_broker.log.log import Log
 from ottla_broker.metrics import LogProbe
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.partition import Partition
+from ottla_broker.partition.scrubbing import Scrubber
 from ottla_core.errors import CorruptMessage, RequestError
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.offload import Offload
@@ -65,11 +66,13 @@ class Housekeeping:
         ]
         self._chores = [_Chore(interval_s, work, now + interval_s) for interval_s, work in wanted]
         rest_s = config.cleaner_backoff_ms / 1000
+        self._scrubber = Scrubber(host, dirs, config, clock, offload, probe)
         self._compaction = [_Chore(rest_s, self._compact, now + rest_s)] if config.cleaner_enabled else []
 
     async def run(self) -> None:
         """Do each chore at its interval, until cancelled."""
-        await asyncio.gather(*(self._do(chores) for chores in (self._chores, self._compaction) if chores))
+        chores = [self._do(chores) for chores in (self._chores, self._compaction) if chores]
+        await asyncio.gather(*chores, self._scrubber.run())
 
     async def _do(self, chores: list[_Chore]) -> None:
         while True:

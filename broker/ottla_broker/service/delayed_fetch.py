@@ -21,9 +21,11 @@ from ottla_broker.metrics import Metrics
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.partition import Partition
 from ottla_broker.requests import Fetched, FetchWant, Maybe
+from ottla_broker.service.reread_check import RereadCheck
 from ottla_broker.steps import PARTITIONS_PER_STEP, exhaust
 from ottla_core.errors import CorruptMessage, KafkaStorageError, RequestError
 from ottla_core.ids import TopicPartition
+from ottla_core.ports.clock import Clock
 from ottla_core.ports.offload import Offload
 from ottla_core.records.batch import complete_batches, verify
 
@@ -66,6 +68,7 @@ class _Cold(Exception):
 
 class DelayedFetch:
     __slots__ = (
+        "_clock",
         "_future",
         "_host",
         "_limits",
@@ -73,6 +76,7 @@ class DelayedFetch:
         "_loop",
         "_metrics",
         "_offload",
+        "_rereads",
         "_timer",
         "_wake_scheduled",
         "_wants",
@@ -85,7 +89,11 @@ class DelayedFetch:
         metrics: Metrics,
         wants: Sequence[FetchWant],
         limits: FetchLimits,
+        rereads: RereadCheck,
+        clock: Clock,
     ) -> None:
+        self._rereads = rereads
+        self._clock = clock
         self._host = host
         self._metrics = metrics
         self._offload = offload
@@ -280,34 +288,50 @@ class DelayedFetch:
         return fetched
 
     async def _read_cold(self, located: list[_Located], fetched: list[Fetched]) -> FetchSteps:
-        """The next one is large or not in memory: let a thread copy it or wait for the disk."""
+        """The next one is large, was read before, or is not in memory: let a thread copy or check it, or wait for the
+        disk."""
         each = located[len(fetched)]
-        extent = each.extent
-        if extent is not None:
+        if each.extent is not None:
             try:
-                data = await self._offload.run(partial(_read_large, extent)) if _is_large(extent) else None
-                if data is None:
-                    self._metrics.log.reads_cold += 1
-                    data = await self._offload.run(partial(_read_checked, extent))
-                else:
-                    self._metrics.log.reads_cached += 1
-                fetched.append(_fetched(each, data))
-            except CorruptMessage as damage:
-                fetched.append(self._damaged(each, extent, damage))
+                fetched.append(await self._on_thread(each, each.extent))
             except (OSError, ValueError) as error:
                 fetched.append(_unreadable(each, error))
         return self._read(located, fetched)
 
-    def _damaged(self, located: _Located, extent: Extent, damage: CorruptMessage) -> Fetched:
-        """An error for who asked; and the partition may be mended (`partition.mending`)."""
+    async def _on_thread(self, located: _Located, extent: Extent) -> Fetched:
+        counts = self._metrics.log
+        if self._is_reread(extent, located.tp):
+            counts.rereads_checked += 1
+        else:
+            large = await self._offload.run(partial(_read_large, extent)) if _is_large(extent) else None
+            if large is not None:
+                counts.reads_cached += 1
+                self._rereads.served(located.tp, extent.first_offset)
+                return _fetched(located, large)
+            counts.reads_cold += 1
+        data, damage = await self._offload.run(partial(_read_checked, extent))
+        return self._checked(located, extent, data, damage)
+
+    def _checked(
+        self, located: _Located, extent: Extent, data: bytes, damage: CorruptMessage | None
+    ) -> Fetched:
+        """The batches before the damage, or an error if there are none; and the partition may be mended
+        (`partition.mending`)."""
+        if damage is None:
+            self._rereads.found_whole(located.tp, extent.first_offset, self._clock.monotonic())
+            return _fetched(located, data)
         partition = located.partition
         if partition is not None and partition.is_leader:  # Else the log may have been cut while it was read.
             offset = extent.first_offset
             partition.log.note_damage(offset, f"a damaged batch at or behind offset {offset}")
-        return Fetched(located.tp, damage)
+        return _fetched(located, data) if data else Fetched(located.tp, damage)
+
+    def _is_reread(self, extent: Extent, tp: TopicPartition) -> bool:
+        return self._rereads.is_due(tp, extent.first_offset, self._clock.monotonic())
 
     def _from_cache(self, located: _Located, extent: Extent) -> Fetched | None:
-        if _is_large(extent):
+        """None if a thread is to read it: it is large, was read before, or is not in memory."""
+        if _is_large(extent) or self._is_reread(extent, located.tp):
             return None
         try:
             data = extent.file.read_cached(extent.position, extent.size)
@@ -316,6 +340,7 @@ class DelayedFetch:
         if data is None:
             return None
         self._metrics.log.reads_cached += 1
+        self._rereads.served(located.tp, extent.first_offset)
         return _fetched(located, data)
 
 
@@ -328,14 +353,20 @@ def _read_large(extent: Extent) -> bytes | None:
     return extent.file.read_cached(extent.position, extent.size)
 
 
-def _read_checked(extent: Extent) -> bytes:
-    """From the disk, on a thread. Bits rot there, so this is where it is looked for: what is in the page cache was
-    written lately, or came by here."""
-    data = extent.file.read(extent.position, extent.size)
-    for position, header in complete_batches(data):
-        if not verify(data, position, header):
-            raise CorruptMessage(f"The CRC of the batch at offset {header.base_offset} is wrong.")
-    return data
+def _read_checked(extent: Extent) -> tuple[bytes, CorruptMessage | None]:
+    """On a thread, from the disk or for the second time. Gives what comes before the first damaged batch, and what is
+    wrong with that one."""
+    data, end = extent.file.read(extent.position, extent.size), 0
+    try:
+        for position, header in complete_batches(data):
+            if not verify(data, position, header):
+                return data[:position], CorruptMessage(
+                    f"The CRC of the batch at offset {header.base_offset} is wrong."
+                )
+            end = position + header.size
+    except CorruptMessage as damage:
+        return data[:end], damage
+    return data, None
 
 
 def _unreadable(located: _Located, error: OSError | ValueError) -> Fetched:

@@ -25,6 +25,7 @@ from ottla_broker.requests import (
 )
 from ottla_broker.service.delayed_fetch import Ask, DelayedFetch, FetchLimits, FetchSteps
 from ottla_broker.service.producer_ids import ProducerIds
+from ottla_broker.service.reread_check import RereadCheck
 from ottla_core.errors import (
     CorruptMessage,
     InvalidRequest,
@@ -54,6 +55,7 @@ class RecordService:
         self._producer_ids = producer_ids
         self._clock = clock
         self._offload = offload
+        self._rereads = RereadCheck()
 
     def append(self, tp: TopicPartition, records: Buffer, acks: int) -> Appended:
         """Write batches to the partition's log; what the client may be told then is `acknowledged`'s to say."""
@@ -85,7 +87,7 @@ class RecordService:
         """
         # Nobody waits for more than one answer can hold.
         limits = FetchLimits(max_wait_s, min(min_bytes, max_bytes), max_bytes, read_committed, ask)
-        return DelayedFetch(self._host, self._offload, self._metrics, wants, limits).start()
+        return self._delayed(wants, limits).start()
 
     def fetch_in_steps(
         self,
@@ -99,7 +101,12 @@ class RecordService:
     ) -> FetchSteps:
         """The same in slices, for many partitions."""
         limits = FetchLimits(max_wait_s, min(min_bytes, max_bytes), max_bytes, read_committed, ask)
-        return DelayedFetch(self._host, self._offload, self._metrics, wants, limits).steps()
+        return self._delayed(wants, limits).steps()
+
+    def _delayed(self, wants: Sequence[FetchWant], limits: FetchLimits) -> DelayedFetch:
+        return DelayedFetch(
+            self._host, self._offload, self._metrics, wants, limits, self._rereads, self._clock
+        )
 
     def list_offset(
         self,
