@@ -59,7 +59,7 @@ class Scrubber:
         """Round after round, until cancelled."""
         if not self._rate:
             return
-        due = self._clock.monotonic() + FIRST_ROUND_S
+        due = self._clock.monotonic() + min(FIRST_ROUND_S, self._interval_s)
         while True:
             await self._clock.sleep(max(0.0, due - self._clock.monotonic()))
             due = self._clock.monotonic() + self._interval_s
