@@ -12,7 +12,7 @@ from broker.one_thread import Thread
 from ottla_broker.requests import Fetched, FetchWant, Maybe
 from ottla_broker.service.producer_ids import ProducerIds
 from ottla_broker.service.records import RecordService
-from ottla_broker.service.reread_check import REMEMBERED_MAX, WHOLE_FOR_S, RereadCheck
+from ottla_broker.service.reread_check import REMEMBERED, WHOLE_FOR_S, RereadCheck
 from ottla_core.errors import CorruptMessage
 from ottla_core.ids import TopicPartition
 
@@ -60,7 +60,11 @@ async def test_damage_deeper_in_the_answer_is_found_too(world: World) -> None:
     first = next(iter(world.partition.log.verify()))
     world.disk.rot(world.partition.log.segments[0].file.path, first.size + SPOT)
     await reader.fetch(0)
-    assert isinstance((await reader.fetch(0)).error, CorruptMessage)
+    again = await reader.fetch(0)
+    assert again.error is None and len(again.records) == first.size, "what comes before the damage is served"
+    assert world.metrics.log.corruptions == 1 and world.partition.log.damage is not None
+    await reader.fetch(1)
+    assert isinstance((await reader.fetch(1)).error, CorruptMessage)
 
 
 async def test_readers_of_whole_data_share_one_check_a_second(world: World) -> None:
@@ -76,8 +80,8 @@ async def test_readers_of_whole_data_share_one_check_a_second(world: World) -> N
 
 def test_the_memory_is_bounded_and_forgets_the_oldest() -> None:
     check = RereadCheck()
-    for offset in range(REMEMBERED_MAX + 1):
+    for offset in range(2 * REMEMBERED + 1):
         check.served(TP, offset)
-    assert not check.is_due(TP, 0, 0.0)
-    assert check.is_due(TP, 1, 0.0) and check.is_due(TP, REMEMBERED_MAX, 0.0)
-    assert not check.is_due(TopicPartition("t", 1), 1, 0.0)
+    remembered = [offset for offset in range(2 * REMEMBERED + 1) if check.is_due(TP, offset, 0.0)]
+    assert remembered == list(range(REMEMBERED, 2 * REMEMBERED + 1))
+    assert not check.is_due(TopicPartition("t", 1), REMEMBERED, 0.0)

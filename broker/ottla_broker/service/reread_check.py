@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from ottla_core.ids import TopicPartition
 
-#: Ranges remembered, the oldest go first: about 4 MB. A client that meets damage asks again after half a second
-#: (librdkafka) or less, and a broker serves fewer ranges than this in that time.
-REMEMBERED_MAX = 16_384
+#: Ranges remembered at least, and at most twice as many: 2 MB. A client that meets damage asks again after half a
+#: second (librdkafka) or less, and a broker serves fewer ranges than this in that time.
+REMEMBERED = 8_192
 #: A range that was whole is not checked again for so long.
 WHOLE_FOR_S = 1.0
 
@@ -22,27 +22,32 @@ _NEVER = float("-inf")
 
 
 class RereadCheck:
-    __slots__ = ("_seen",)
+    __slots__ = ("_old", "_young")
 
     def __init__(self) -> None:
-        #: (partition, first offset of the range) -> when it was last found whole. In order of insertion.
-        self._seen: dict[tuple[TopicPartition, int], float] = {}
+        #: (partition, first offset of the range) -> when it was last found whole. Two generations: dropping the oldest
+        #: of one large dict, one by one, costs a walk over those that were dropped before.
+        self._young: dict[tuple[TopicPartition, int], float] = {}
+        self._old: dict[tuple[TopicPartition, int], float] = {}
 
     def is_due(self, tp: TopicPartition, first_offset: int, now: float) -> bool:
-        """Whether this read is to be checked. A range that was found damaged stays due, so each read of it fails."""
-        checked = self._seen.get((tp, first_offset))
+        """Whether this read is to be checked. A range that was found damaged stays due."""
+        key = (tp, first_offset)
+        checked = self._young.get(key)
+        if checked is None:
+            checked = self._old.get(key)
         return checked is not None and now - checked >= WHOLE_FOR_S
 
     def served(self, tp: TopicPartition, first_offset: int) -> None:
         """It was read from the page cache and is sent without a check."""
-        if (key := (tp, first_offset)) not in self._seen:
+        key = (tp, first_offset)
+        if key not in self._young and key not in self._old:
             self._remember(key, _NEVER)
 
     def found_whole(self, tp: TopicPartition, first_offset: int, now: float) -> None:
         self._remember((tp, first_offset), now)
 
     def _remember(self, key: tuple[TopicPartition, int], checked: float) -> None:
-        seen = self._seen
-        if key not in seen and len(seen) >= REMEMBERED_MAX:
-            del seen[next(iter(seen))]
-        seen[key] = checked
+        if len(self._young) >= REMEMBERED:
+            self._old, self._young = self._young, {}
+        self._young[key] = checked
