@@ -1,9 +1,13 @@
-"""The event loop seen from outside: its next turn, and how late it is. [S]"""
+"""The event loop seen from outside: its next turn, work in several turns, and how late it is. [S]"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from types import coroutine
+from typing import TypeVar
+
+R = TypeVar("R")
 
 #: Four looks a second cost an idle broker nothing, and a stall of a quarter of a second is never missed.
 LAG_PROBE_S = 0.25
@@ -12,6 +16,23 @@ LAG_PROBE_S = 0.25
 def next_turn(call: Callable[[], None]) -> None:
     """Call back in the next iteration of the loop, after everything that is due in this one."""
     asyncio.get_running_loop().call_soon(call)
+
+
+@coroutine
+def give_way() -> Generator[None, None, None]:
+    """Await it to let everything else that is due run first."""
+    yield
+
+
+async def in_turns(steps: Generator[None, None, R]) -> R:
+    """One slice per turn of the loop."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as last:
+            result: R = last.value
+            return result
+        await give_way()
 
 
 class LagProbe:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
+from ottla_broker.event_loop import in_turns
 from ottla_broker.log.log import Extent, NotLoaded
 from ottla_broker.log.reading import COLD_LOOKS_MAX, warm
 from ottla_broker.metrics import Metrics
@@ -102,13 +103,15 @@ class DelayedFetch:
         self._wake_scheduled = False
 
     def start(self) -> Maybe[list[Fetched]]:
-        """All of it at once, but for the waiting."""
+        """All of it at once but for the waiting; many partitions with a turn of the loop between two slices."""
+        if len(self._wants) > PARTITIONS_PER_STEP:
+            return self._finish(None)
         answer = exhaust(self.steps())
         return answer if isinstance(answer, list) else self._finish(answer)
 
-    async def _finish(self, wait: Callable[[], Awaitable[FetchSteps]]) -> list[Fetched]:
+    async def _finish(self, wait: Callable[[], Awaitable[FetchSteps]] | None) -> list[Fetched]:
         while True:
-            answer = exhaust(await wait())
+            answer = await in_turns(self.steps() if wait is None else await wait())
             if isinstance(answer, list):
                 return answer
             wait = answer
