@@ -1,0 +1,42 @@
+"""What a fetch may read when memory is short, and when freed memory is given back."""
+
+from __future__ import annotations
+
+from ottla_broker.edge.memory import Hold, Memory
+
+MIB = 1 << 20
+
+
+def test_within_the_budget_all_is_granted_and_counted_until_released() -> None:
+    memory = Memory(10 * MIB)
+    hold = Hold(memory)
+    assert hold.ask(9 * MIB, MIB) == 9 * MIB
+    assert (memory.used, memory.room) == (9 * MIB, MIB)
+    hold.release()
+    assert memory.used == 0
+
+
+def test_beyond_the_budget_one_batch_and_beyond_twice_one_small_batch() -> None:
+    memory = Memory(10 * MIB)
+    memory.owe(10 * MIB)
+    assert Hold(memory).ask(9 * MIB, MIB) == MIB
+    memory.owe(10 * MIB)
+    assert Hold(memory).ask(9 * MIB, MIB) == 0
+    assert Hold(memory).ask(9 * MIB, 1000) == 1000
+
+
+def test_an_answer_that_is_dropped_is_counted_no_longer() -> None:
+    memory = Memory(10 * MIB)
+    hold = Hold(memory)
+    hold.ask(MIB, MIB)
+    del hold
+    assert memory.used == 0
+
+
+def test_memory_is_given_back_once_after_a_peak() -> None:
+    memory = Memory(100 * MIB)
+    memory.owe(90 * MIB)
+    assert not memory.should_trim()
+    memory.owe(-80 * MIB)
+    assert memory.should_trim()
+    assert not memory.should_trim()
