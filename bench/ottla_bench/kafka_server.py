@@ -65,12 +65,14 @@ class KafkaServer:
         *,
         seat: Seat | None = None,
         overrides: dict[str, str] | None = None,
+        jvm_options: tuple[str, ...] = (),
         start_timeout_s: float = 60.0,
     ) -> None:
         """Alone, unless it has a seat in a cluster."""
         self._own_folder = None if folder else tempfile.TemporaryDirectory(prefix="kafka-")
         self.folder = Path(self._own_folder.name if self._own_folder else folder or ".")
         self.overrides = overrides or {}
+        self._jvm_options = (*_SERVER_JVM_OPTIONS, *jvm_options)
         self.start_timeout_s = start_timeout_s
         self.host = _HOST
         self.port = 0
@@ -150,9 +152,9 @@ class KafkaServer:
         self.wait_ready()
 
     def spawn(self) -> None:
-        command = java_command(KAFKA_SERVER, str(self._properties_file), jvm_options=_SERVER_JVM_OPTIONS)
+        command = java_command(KAFKA_SERVER, str(self._properties_file), jvm_options=self._jvm_options)
         self._began = time.monotonic()
-        with open(self._log_file, "ab") as log:
+        with open(self.log_file, "ab") as log:
             # A session of its own, as Ottla's brokers have: Linux shares the CPU between sessions first.
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -162,7 +164,7 @@ class KafkaServer:
         while not answers_metadata(self.host, self.port):
             waited_s = time.monotonic() - self._began
             if self._process is None or self._process.poll() is not None or waited_s > self.start_timeout_s:
-                tail = self._log_file.read_text(errors="replace")[-2000:]
+                tail = self.log_file.read_text(errors="replace")[-2000:]
                 raise RuntimeError(f"Kafka did not start ({waited_s:.1f} s):\n{tail}")
             time.sleep(_POLL_S)
         self.started_in_s = time.monotonic() - self._began
@@ -191,7 +193,7 @@ class KafkaServer:
         return self.folder / "server.properties"
 
     @property
-    def _log_file(self) -> Path:
+    def log_file(self) -> Path:
         return self.folder / "server.log"
 
     def _remove_folder(self) -> None:

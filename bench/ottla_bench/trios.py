@@ -11,8 +11,8 @@ import re
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata
 from ottla_bench.contenders import KAFKA, await_metadata
 from ottla_bench.kafka_jars import KAFKA_METADATA_QUORUM, run_tool
 from ottla_bench.kafka_server import KafkaServer, seats
+from ottla_bench.leadership_changes import KAFKA_LOGS_CHANGES, Changes, EtcdChanges, kafka_changes
 from ottla_cli.local_cluster import START_TIMEOUT_S, LocalCluster
 
 BROKERS = 3
@@ -51,6 +52,8 @@ class Trio(Protocol):
     def kill(self, broker_id: int) -> None: ...
 
     def restart(self, broker_id: int) -> None: ...
+
+    def changes(self) -> AbstractContextManager[Changes]: ...
 
 
 class OttlaTrio:
@@ -87,15 +90,22 @@ class OttlaTrio:
     def restart(self, broker_id: int) -> None:
         self._cluster.restart(broker_id)
 
+    def changes(self) -> AbstractContextManager[Changes]:
+        return EtcdChanges(self._cluster.etcd_endpoint)
+
 
 class KafkaTrio:
     lull_s = 0.0
     etcd_pid = None
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, settings: Mapping[str, str]) -> None:
         self._servers = {
             seat.node_id: KafkaServer(
-                str(Path(folder) / str(seat.node_id)), seat=seat, start_timeout_s=_START_TIMEOUT_S
+                str(Path(folder) / str(seat.node_id)),
+                seat=seat,
+                overrides=dict(settings),
+                jvm_options=KAFKA_LOGS_CHANGES,
+                start_timeout_s=_START_TIMEOUT_S,
             )
             for seat in seats(BROKERS)
         }
@@ -138,17 +148,22 @@ class KafkaTrio:
     def restart(self, broker_id: int) -> None:
         self._servers[broker_id].start()
 
+    def changes(self) -> AbstractContextManager[Changes]:
+        return kafka_changes(server.log_file for server in self._servers.values())
+
 
 @contextmanager
-def running_trio(name: str) -> Iterator[Trio]:
+def running_trio(name: str, settings: Mapping[str, str] | None = None) -> Iterator[Trio]:
+    """`settings`: of every broker, by names that both sides know."""
     with ExitStack() as stack:
         if name == KAFKA:
-            kafka = KafkaTrio(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-")))
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-"))
+            kafka = KafkaTrio(folder, settings or {})
             stack.callback(kafka.stop)
             kafka.start()
             yield kafka
         else:
-            cluster = LocalCluster(brokers=BROKERS)
+            cluster = LocalCluster(brokers=BROKERS, settings=settings)
             stack.callback(cluster.stop)
             yield OttlaTrio(cluster)
 
