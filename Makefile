@@ -97,6 +97,16 @@ bench-timers: ## a million deadlines in a heap and in a timing wheel
 	@scripts/setup.sh
 	$(bin)/python -m ottla_bench.timers $(BENCH)
 
+.PHONY: bench-floods
+bench-floods: ## three brokers each: a quiet client beside none, one, two and four floods (RUNS=3)
+	@scripts/setup.sh $(TESTING)
+	$(bin)/python -m ottla_bench.floods --runs $(or $(RUNS),3) $(BENCH)
+
+.PHONY: attack
+attack: ## hostile and merely busy clients against real brokers: MINUTES=25 of it; seconds of each are in `make test`
+	@scripts/setup.sh $(RUNTIME)
+	OTTLA_ATTACK_MINUTES=$(or $(MINUTES),25) $(bin)/pytest -s -p no:randomly -m integration tests/attack --timeout 7200
+
 .PHONY: kill-test
 kill-test: ## kill -9 while writing, ROUNDS=200 times: every acknowledged record is there
 	@scripts/setup.sh $(RUNTIME)

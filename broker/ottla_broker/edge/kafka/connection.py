@@ -487,7 +487,9 @@ class Connection(asyncio.BufferedProtocol):
         self._context.failed(error)
         reply = codec.error_response(request.api, request.version, error)
         if reply is None:
-            self.drop("internal error", f"{request.api.name} has no place for {error.name}")
+            # Such an answer has no field for an error of the whole request. Only our own bugs are internal errors.
+            reason = "internal error" if error.code == RequestError.code else "refused"
+            self.drop(reason, f"{request.api.name} has no place for {error.name}")
         return reply
 
     # ------------------------------------------------------------------ answering
