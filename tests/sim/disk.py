@@ -116,6 +116,8 @@ class _Fault:
     path_end: str
     code: int
     times: int
+    #: So many operations succeed before.
+    after: int = 0
 
 
 class SimFile:
@@ -379,9 +381,12 @@ class SimDisk:
         """Die at a changing operation: 0 is the next one."""
         self._fuse, self._chance = operations, chance
 
-    def fail(self, operation: str, path_end: str = "", code: int = errno.EIO, *, times: int = 1) -> None:
-        """Let the next `times` operations of this name on paths ending so raise an OSError with this code."""
-        self._faults.append(_Fault(operation, path_end, code, times))
+    def fail(
+        self, operation: str, path_end: str = "", code: int = errno.EIO, *, times: int = 1, after: int = 0
+    ) -> None:
+        """Let `times` operations of this name on paths ending so raise an OSError with this code, the first `after` of
+        them excepted."""
+        self._faults.append(_Fault(operation, path_end, code, times, after))
 
     def rot(self, path: str, position: int, mask: int = 1) -> None:
         """Flip bits of one byte, on the platter and in memory, without a word."""
@@ -407,6 +412,9 @@ class SimDisk:
         self.counts[operation] += 1
         for fault in self._faults:
             if fault.operation == operation and fault.times and path.endswith(fault.path_end):
+                if fault.after:
+                    fault.after -= 1
+                    continue
                 fault.times -= 1
                 raise _os_error(fault.code, path)
 

@@ -408,7 +408,8 @@ class LogDirs:
         ]
 
     def close(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """A clean stop. A directory in which anything fails is left without a marker: it is scanned next time."""
+        """A clean stop. A directory in which anything fails gets no marker, but a note of the failure (D5 in
+        `dir_files`): the page cache may show what a failed fsync has not written."""
         left = {tp: log for tp, log in self._recovered.items() if isinstance(log, Log)}
         self._logs.update(left)
         for tp, log in self._logs.items():
@@ -422,6 +423,7 @@ class LogDirs:
             except (KafkaStorageError, CorruptMessage, OSError) as error:
                 if log_dir.error is None:
                     log_dir.error = error
+                    log_dir.note_failure()
         self.checkpoint_work(high_watermarks)()
         for log_dir in self.online:
             try:
