@@ -128,7 +128,7 @@ class FloodLife:
             floods: Floods | None = None
             began = time.monotonic()
             if names:
-                job = FloodJob(self._trio.bootstrap, _FLOODED, names, seconds=20 * seconds)
+                job = FloodJob(self._trio.bootstrap, _FLOODED, names, seconds=seconds + 150)
                 floods = stack.enter_context(Floods(job))
                 time.sleep(_SETTLE_S)
             found = self._observe(level, seconds)

@@ -33,7 +33,9 @@ def victim() -> Iterator[Victim]:
         made = Victim(cluster)
         made.create("ordinary", 1)
         # The coordinators' topic is made when somebody first asks for one.
-        consumer = Consumer({"bootstrap.servers": cluster.kafka_bootstrap, "group.id": "first", "log_level": 0})
+        consumer = Consumer(
+            {"bootstrap.servers": cluster.kafka_bootstrap, "group.id": "first", "log_level": 0}
+        )
         consumer.committed([TopicPartition("ordinary", 0)], timeout=PATIENCE_S)
         consumer.close()
         yield made
@@ -88,9 +90,7 @@ async def _connect_and_ask(victim: Victim, until: float, outcomes: Counter[str])
         client = None
         try:
             client = await HostileClient.connect(victim.port())
-            answer = await client.ask(
-                METADATA, 9, timeout_s=30, topics=None, allow_auto_topic_creation=False
-            )
+            answer = await client.ask(METADATA, 9, timeout_s=30, topics=None, allow_auto_topic_creation=False)
             assert [broker.node_id for broker in answer.brokers] == [0]
             assert all(code(topic) == 0 for topic in answer.topics)
             outcomes["answered"] += 1
