@@ -1,0 +1,70 @@
+"""Connections that ask for much and read nothing: the broker's memory stays bounded and is given back.
+
+400 connections each have 60 fetches of 9 MB under way. Another client is served meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from attack import effort
+from attack.kafka_wire import HostileClient
+from attack.victim import MemoryWatch, Victim, write
+from ottla_bench.flood_requests import fetch
+from ottla_cli.local_cluster import LocalCluster
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+MIB = 1 << 20
+CONNECTIONS = 400
+PIPELINED = 60
+FETCH_BYTES = 9 * MIB
+SECONDS = effort.seconds(5, 0.02)
+#: The budget of all fetch answers, and its copies on the way; the kernel's own buffers are not the broker's.
+GROWTH_MAX = 200 * MIB
+LEFT_MAX = 60 * MIB
+OTHERS_WAIT_MAX_S = 3.0
+
+
+@pytest.fixture(scope="module")
+def victim() -> Iterator[Victim]:
+    with LocalCluster() as cluster:
+        made = Victim(cluster)
+        made.create("ordinary", 1)
+        made.create("large", 1)
+        write(cluster.kafka_bootstrap, "large", 24, bytes(900_000))
+        yield made
+
+
+async def _others_wait(victim: Victim, until: float) -> float:
+    """The longest that an ordinary client waited for a write."""
+    longest = 0.0
+    while time.monotonic() < until:
+        began = time.monotonic()
+        await asyncio.to_thread(write, victim.cluster.kafka_bootstrap, "ordinary", 1)
+        longest = max(longest, time.monotonic() - began)
+        await asyncio.sleep(0.1)
+    return longest
+
+
+async def test_readers_that_take_nothing_cost_a_bounded_amount_of_memory(victim: Victim) -> None:
+    request = fetch("large", [0], FETCH_BYTES)
+    with MemoryWatch(victim.pids[0]) as memory:
+        clients = await asyncio.gather(*(HostileClient.connect(victim.port()) for _ in range(CONNECTIONS)))
+        for client in clients:
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            client.send(*[request] * PIPELINED)
+        waited_s = await _others_wait(victim, time.monotonic() + SECONDS)
+        for client in clients:
+            client.close()
+        await asyncio.sleep(2)
+        left = memory.left()
+    print(f"memory +{memory.grown >> 20} MB, {left >> 20} MB of it kept; others waited {waited_s:.2f} s")
+    assert memory.grown < GROWTH_MAX, f"{memory.grown >> 20} MB more than before"
+    assert waited_s < OTHERS_WAIT_MAX_S
+    victim.until(lambda: memory.left() < LEFT_MAX, f"memory is given back ({left >> 20} MB are not)", 15)
+    victim.close_look()
