@@ -91,6 +91,8 @@ TABLE: dict[str, tuple[str, float | None, float | None, tuple[str, ...], str, bo
     'log.roll.jitter.hours': ('long', 0, 100000000000000000000, (), '', False),
     'log.roll.jitter.ms': ('long', 0, None, (), '0', False),
     'log.roll.ms': ('long', 1, None, (), '604800000', False),
+    'log.scrub.bytes.per.second': ('long', 0, 9223372036854775807, (), '8388608', False),
+    'log.scrub.interval.ms': ('long', 1, 9223372036854775807, (), '86400000', False),
     'log.segment.bytes': ('int', 1048576, None, (), '1073741824', False),
     'log.segment.delete.delay.ms': ('long', 0, None, (), '60000', False),
     'max.connections': ('int', 1, 2147483647, (), '10000', False),
