@@ -36,7 +36,7 @@ from ottla_broker.log.dir_files import ForeignDirectory
 from ottla_broker.setting import Address, ConfigError
 from ottla_core.errors import InvariantViolation
 from ottla_core.ports.clock import Clock
-from ottla_core.ports.store import StoreError
+from ottla_core.ports.store import MetadataStore, StoreError
 from ottla_core.real.chance import RealChance
 from ottla_core.real.clock import RealClock
 from ottla_core.real.disk import RealDisk
@@ -142,7 +142,7 @@ async def _live(
     )
     _watch_callbacks(broker)
     try:
-        if not await _until(stop, _start(broker, config, clock)):
+        if not await _until(stop, _start(broker, config, clock, store)):
             _log.info("stopped_while_starting")
         else:
             # What exists now stays: the collector, off since the start (`__main__`), need not look at it ever.
@@ -214,9 +214,12 @@ async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
     return True
 
 
-async def _start(broker: Broker, config: BrokerConfig, clock: Clock) -> None:
-    await _wait_for_etcd(config, clock)
+async def _start(broker: Broker, config: BrokerConfig, clock: Clock, store: MetadataStore) -> None:
+    deadline = clock.monotonic() + config.etcd.connect_timeout_ms / 1000
+    await _wait_for_etcd(config, clock, deadline)
     try:
+        if len(config.etcd.endpoints) > 1:
+            await _wait_for_quorum(store, clock, deadline)
         await broker.start()
     except StoreError as failed:
         raise _Refused(ExitCode.NO_ETCD, f"etcd at {_endpoints(config)} failed: {failed}") from failed
@@ -235,9 +238,8 @@ async def _start(broker: Broker, config: BrokerConfig, clock: Clock) -> None:
         raise _Refused(ExitCode.BAD_LOG_DIR, f"A log folder cannot be used: {failed}.") from failed
 
 
-async def _wait_for_etcd(config: BrokerConfig, clock: Clock) -> None:
+async def _wait_for_etcd(config: BrokerConfig, clock: Clock, deadline: float) -> None:
     """Look with plain connections: a gRPC channel that was refused waits a second before it tries again."""
-    deadline = clock.monotonic() + config.etcd.connect_timeout_ms / 1000
     pause_s = _ETCD_PAUSE_S
     while not await _any_listens(config.etcd.endpoints):
         if clock.monotonic() > deadline:
@@ -249,6 +251,19 @@ async def _wait_for_etcd(config: BrokerConfig, clock: Clock) -> None:
             _log.info("waiting_for_etcd", endpoints=_endpoints(config))
         await clock.sleep(pause_s)
         pause_s = min(pause_s * 2, _ETCD_PAUSE_MAX_S)
+
+
+async def _wait_for_quorum(store: MetadataStore, clock: Clock, deadline: float) -> None:
+    """Until a member answers. One that listens may be another than the first in the list, or lack a leader."""
+    while True:
+        try:
+            await store.get("cluster")
+            return
+        except StoreError as failed:
+            if clock.monotonic() > deadline:
+                raise
+            _log.info("waiting_for_etcd", reason=str(failed))  # the next call goes to the next member
+        await clock.sleep(_ETCD_PAUSE_MAX_S)
 
 
 async def _any_listens(endpoints: tuple[Address, ...]) -> bool:

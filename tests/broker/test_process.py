@@ -85,6 +85,28 @@ def test_without_etcd_it_gives_up_with_a_sentence(tmp_path: Path) -> None:
     assert f"ottla-broker: etcd does not answer at 127.0.0.1:{port}; start it" in said
 
 
+def test_it_starts_while_the_first_etcd_member_is_away(make_cluster: Make, tmp_path: Path) -> None:
+    etcd, (dead,) = make_cluster().etcd_endpoint, free_ports(1)
+    ready = tmp_path / "ready"
+    process = subprocess.Popen(
+        [
+            sys.executable, "-P", "-m", "ottla_broker", "--ready-file", str(ready),
+            *(part for pair in (
+                *_listeners(), f"etcd.endpoints=127.0.0.1:{dead},{etcd}", "cluster.name=other",
+                f"log.dirs={tmp_path}/log",
+            ) for part in ("--set", pair)),
+        ],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 20
+    while not ready.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    code, said = _ending(process)
+    assert ready.exists(), said
+    assert code == ExitCode.OK
+
+
 def test_a_signal_while_it_waits_for_etcd_ends_it(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     process = _broker(*_listeners(), f"etcd.endpoints=127.0.0.1:{port}", f"log.dirs={tmp_path}/log")
