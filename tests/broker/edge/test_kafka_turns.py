@@ -11,7 +11,8 @@ from broker.edge.fakes import FakeServices
 from broker.edge.kafka_peer import request_frame
 from ottla_broker.config import KafkaEdgeConfig
 from ottla_broker.edge.kafka.connection import Connection
-from ottla_broker.edge.kafka.request import Context, Encoded, Request
+from ottla_broker.edge.kafka.decode import Malformed
+from ottla_broker.edge.kafka.request import Context, Disconnect, Encoded, Request
 from ottla_broker.edge.kafka.shared import Route, Shared
 from ottla_broker.edge.memory import Memory
 from ottla_broker.edge.scheduler import SLICE_S, TURN_S, Scheduler
@@ -76,6 +77,8 @@ class World:
             self.scheduler,
         )
         self.steps = 0
+        #: What a request in steps ends with instead of an answer.
+        self.refusal: Exception | None = None
         self.shared.route = self.route  # type: ignore[method-assign]
 
     def monotonic(self) -> float:
@@ -95,6 +98,8 @@ class World:
         for _ in range(steps):
             self.now += REQUEST_S
             yield
+        if self.refusal is not None:
+            raise self.refusal
         return Encoded((b"done",))
 
     def turn(self) -> None:
@@ -200,6 +205,20 @@ def test_a_large_request_is_handled_in_steps_and_what_follows_it_waits(world: Wo
         turns += 1
     assert turns >= 1000 / PER_TURN - 2
     assert b"".join(large.transport.written).index(b"done") < b"".join(large.transport.written).index(b"ok")
+
+
+@pytest.mark.parametrize("steps", [1, 1000], ids=["in the first turn", "in a later one"])
+@pytest.mark.parametrize("refusal", [Disconnect("acks=0"), Malformed("a name")], ids=["refused", "malformed"])
+def test_a_large_request_that_is_refused_closes_the_connection(
+    world: World, steps: int, refusal: Exception
+) -> None:
+    client = world.client("client")
+    world.steps, world.refusal = steps, refusal
+    client.send(METADATA * 2)
+    for _ in range(200):
+        world.turn()
+    assert client.transport.closed
+    assert client.transport.written == []
 
 
 def test_a_client_that_leaves_takes_its_queued_requests_along(world: World) -> None:

@@ -579,6 +579,8 @@ class Connection(asyncio.BufferedProtocol):
         self._close_when_done()
 
     def _close_when_done(self) -> None:
+        while self._slots and self._slots[0].is_done:
+            self._finish_first()
         if not self._slots and self._transport is not None:
             self._transport.close()
 
