@@ -124,6 +124,7 @@ class FloodLife:
     def _level(self, level: str) -> None:
         names = FLOODS[: LEVELS[level]]
         seconds = self._sizes.seconds
+        until_whole(self._trio)  # What an earlier level has broken is not counted again.
         with self._trio.changes() as changes, ExitStack() as stack:
             floods: Floods | None = None
             began = time.monotonic()

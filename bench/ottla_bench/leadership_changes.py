@@ -41,8 +41,8 @@ class EtcdChanges(Changes):
     def __init__(self, endpoint: str) -> None:
         super().__init__()
         self._channel = grpc.insecure_channel(endpoint)
-        self._brokers: set[tuple[bytes, int]] = set()
-        self._controllers: set[int] = set()
+        #: Create revisions of the keys that were there at the last look.
+        self._seen: dict[bytes, int] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -51,7 +51,6 @@ class EtcdChanges(Changes):
         #: Of this cluster, which is the only one of a local etcd.
         self._prefix = b"/".join(key.split(b"/")[:3]) + b"/"
         self._look()
-        self._first = len(self._brokers), len(self._controllers)
         self._thread.start()
         return self
 
@@ -61,8 +60,6 @@ class EtcdChanges(Changes):
         self._stop.set()
         self._thread.join(2 * _TIMEOUT_S)
         self._channel.close()
-        self.expired = len(self._brokers) - self._first[0]
-        self.controllers = len(self._controllers) - self._first[1]
 
     def _run(self) -> None:
         while not self._stop.wait(_EVERY_S):
@@ -72,8 +69,15 @@ class EtcdChanges(Changes):
                 continue  # etcd is as busy as the machine; the next look sees what this one did not.
 
     def _look(self) -> None:
-        self._brokers.update(self._range(self._prefix + b"brokers/"))
-        self._controllers.update(revision for _, revision in self._range(self._prefix + b"controller"))
+        brokers, controller = self._prefix + b"brokers/", self._prefix + b"controller"
+        now = dict([*self._range(brokers), *self._range(controller)])
+        for name, revision in self._seen.items():
+            if now.get(name) != revision:  # Removed, or removed and made again since.
+                if name == controller:
+                    self.controllers += 1
+                else:
+                    self.expired += 1
+        self._seen = now
 
     def _range(self, prefix: bytes) -> list[tuple[bytes, int]]:
         """Names and create revisions of all keys that begin like this."""
