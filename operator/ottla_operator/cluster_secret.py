@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ottla_operator.pod_parts import env_value, metadata
+from ottla_operator.pod_parts import env_field, env_value, metadata
 from ottla_operator.specs import Meta
 
 INTERNAL_PORT = 9392
@@ -43,10 +43,12 @@ def settings() -> dict[str, str]:
     return {"cluster.secret.file": f"{_FOLDER}/{_KEY}", "internal.listener": f"0.0.0.0:{INTERNAL_PORT}"}
 
 
-def env(headless: str) -> list[Object]:
-    """Brokers reach each other at the pod itself; `headless` names the Service that publishes it."""
-    address = f"$(POD_NAME).{headless}.$(POD_NAMESPACE).svc:{INTERNAL_PORT}"
-    return [env_value("OTTLA_INTERNAL_ADVERTISED", address)]
+def env() -> list[Object]:
+    """Brokers reach each other at the IP of the pod, which is registered again at each start: no DNS cache delays a
+    follower, and a refused connection means that this very process does not listen. Brackets, because it may be IPv6.
+    """
+    address = f"[$(POD_IP)]:{INTERNAL_PORT}"
+    return [env_field("POD_IP", "status.podIP"), env_value("OTTLA_INTERNAL_ADVERTISED", address)]
 
 
 def container_ports() -> list[Object]:

@@ -255,7 +255,7 @@ def _broker_container(meta: Meta, spec: ClusterSpec, images: Images, mounts: lis
             env_field("OTTLA_BROKER_ID", "metadata.labels['apps.kubernetes.io/pod-index']"),
             env_value("OTTLA_KAFKA_ADVERTISED", f"{address}:{KAFKA_PORT}"),
             env_value("OTTLA_GRPC_ADVERTISED", f"{address}:{GRPC_PORT}"),
-            *cluster_secret.env(names_of(meta).headless),
+            *cluster_secret.env(),
             env_value("OTTLA_CONFIG", "/etc/ottla/ottla.properties"),
             *(spec.external_etcd.env() if spec.external_etcd else []),
         ],

@@ -87,7 +87,7 @@ def test_a_broker_would_take_its_settings(case: str) -> None:
     """The file, with the variables that the pod adds, makes a whole configuration."""
     text = one(CASES[case], "ConfigMap", "main-config")["data"]["ottla.properties"]
     container = one(CASES[case], "StatefulSet", "main-broker")["spec"]["template"]["spec"]["containers"][0]
-    pod = {"POD_NAME": "main-broker-2", "POD_NAMESPACE": "shop", "OTTLA_BROKER_ID": "2"}
+    pod = {"POD_NAME": "main-broker-2", "POD_NAMESPACE": "shop", "POD_IP": "10.0.0.7", "OTTLA_BROKER_ID": "2"}
     environ = dict(pod)
     for each in container["env"]:
         if "value" in each:
@@ -103,7 +103,7 @@ def test_a_broker_would_take_its_settings(case: str) -> None:
     assert config.process.broker_id == 2
     assert str(config.grpc.advertised) == "main-broker-2.shop.svc:9192"
     assert str(config.kafka.advertised) == "main-broker-2.shop.svc:9092"
-    assert str(config.internal.advertised) == "main-broker-2.main-brokers.shop.svc:9392"
+    assert str(config.internal.advertised) == "10.0.0.7:9392"
     mounts = [each["mountPath"] for each in container["volumeMounts"]]
     assert os.path.dirname(config.internal.secret_file or "") in mounts
     assert all(os.path.dirname(path) in mounts for path in config.log_dirs.dirs), (
