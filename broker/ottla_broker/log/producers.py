@@ -14,17 +14,24 @@ Theory of operation (KIP-98, KIP-360):
   memory may begin in the middle of a producer's life, and calling an unseen batch written would lose it.
 * I4: the first unstable offset is the first offset of the oldest transaction that is open, or whose marker is
   not below the high watermark yet. Open transactions are never forgotten, neither by expiry nor by the cap.
+* I5: at most `capacity` producers are remembered. At the bound the producer that wrote longest ago and has no open
+  transaction is forgotten; if all of them have one, `check` refuses the next unknown producer. Each append costs the
+  same, however many producers there are: the evictable ones and those with a transaction are separate tables.
 """
 
 from __future__ import annotations
 
+import heapq
 import struct
+from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from ottla_core.errors import (
+    ConcurrentTransactions,
     InvalidProducerEpoch,
     InvalidRecord,
     InvalidTxnState,
@@ -85,6 +92,16 @@ class Completed(NamedTuple):
     aborted: bool
     #: What the last stable offset is once this marker is replicated.
     last_stable_offset: int
+
+
+class StaleTransaction(NamedTuple):
+    """An open transaction that nobody has gone on with for too long."""
+
+    producer_id: int
+    producer_epoch: int
+    #: Of the last marker for this producer; -1 if there was none.
+    coordinator_epoch: int
+    first_offset: int
 
 
 class LastRecord(NamedTuple):
@@ -149,17 +166,26 @@ class _Producer:
 class ProducerStates:
     def __init__(self, capacity: int = PRODUCERS_MAX) -> None:
         self._capacity = capacity
-        #: In the order of their last write, so that the first is the one to forget.
-        self._producers: dict[int, _Producer] = {}
+        #: Producers without an open transaction, in the order of their last write: the first is the one to forget.
+        #: OrderedDict, because taking the first entry of a plain dict walks over all that were removed before it.
+        self._idle: OrderedDict[int, _Producer] = OrderedDict()
+        #: Producers with an open transaction (I4).
+        self._busy: dict[int, _Producer] = {}
         #: First offset -> producer of every open transaction, in order of offsets.
-        self._open: dict[int, int] = {}
-        #: First offset -> marker's offset of transactions whose marker may not be replicated yet.
-        self._unreplicated: dict[int, int] = {}
+        self._open: OrderedDict[int, int] = OrderedDict()
+        #: First offset -> marker's offset of transactions whose marker may not be replicated yet, by marker.
+        self._unreplicated: OrderedDict[int, int] = OrderedDict()
+        #: The keys of `_unreplicated` as a heap; one that is no key any more is dropped when it comes up.
+        self._unreplicated_firsts: list[int] = []
         #: The offset after the last batch that was told to `update`.
         self.end_offset = 0
 
     def __len__(self) -> int:
-        return len(self._producers)
+        return len(self._idle) + len(self._busy)
+
+    def _find(self, producer_id: int) -> _Producer | None:
+        found = self._idle.get(producer_id)
+        return self._busy.get(producer_id) if found is None else found
 
     def check(
         self,
@@ -176,7 +202,7 @@ class ProducerStates:
         """
         if not header.has_producer:
             return None
-        known = self._producers.get(header.producer_id)
+        known = self._find(header.producer_id)
         if (
             known is not None
             and previous is None
@@ -189,6 +215,11 @@ class ProducerStates:
         if header.producer_id < 0 or header.producer_epoch < 0:
             raise InvalidRecord(
                 f"Producer id {header.producer_id} with epoch {header.producer_epoch} cannot exist."
+            )
+        if known is None and not self._idle and len(self._busy) >= self._capacity:
+            raise ConcurrentTransactions(
+                f"{len(self._busy)} producers have a transaction open in this partition, and no more are remembered. "
+                "Try again when one of them has ended."
             )
         if header.is_control:
             if not internal:
@@ -244,7 +275,7 @@ class ProducerStates:
 
     def check_marker(self, header: BatchHeader, marker: Marker) -> None:
         """Refuse a marker if a newer coordinator has written one for this producer (rule 21)."""
-        known = self._producers.get(header.producer_id)
+        known = self._find(header.producer_id)
         self._check_epoch(header, known)
         if known is not None and marker.coordinator_epoch < known.coordinator_epoch:
             raise NotCoordinator(
@@ -264,14 +295,17 @@ class ProducerStates:
         self.end_offset = last_offset + 1
         if not header.has_producer or (attributes & CONTROL_FLAG and marker is None):
             return None
-        producer = self._producers.pop(header.producer_id, None)
-        if producer is None:
-            producer = _Producer(header.producer_epoch)
-            if len(self._producers) >= self._capacity:
-                self._forget_one()
-        else:
+        producer_id = header.producer_id
+        producer = self._idle.get(producer_id)
+        if producer is not None:
+            self._idle.move_to_end(producer_id)
             producer.set_epoch(header.producer_epoch)
-        self._producers[header.producer_id] = producer
+        elif (producer := self._busy.get(producer_id)) is not None:
+            producer.set_epoch(header.producer_epoch)
+        else:
+            if self._idle and len(self) >= self._capacity:
+                self._idle.popitem(last=False)  # I5
+            producer = self._idle[producer_id] = _Producer(header.producer_epoch)
         producer.timestamp = header.max_timestamp
         producer.last_seen_ms = now_ms
         if marker is not None and attributes & CONTROL_FLAG:
@@ -284,7 +318,8 @@ class ProducerStates:
             )
         if attributes & TRANSACTIONAL_FLAG and producer.txn_first_offset == NO_OFFSET:
             producer.txn_first_offset = header.base_offset
-            self._open[header.base_offset] = header.producer_id
+            self._open[header.base_offset] = producer_id
+            self._busy[producer_id] = self._idle.pop(producer_id)
         return None
 
     def _complete(self, header: BatchHeader, producer: _Producer, *, aborted: bool) -> Completed | None:
@@ -293,16 +328,12 @@ class ProducerStates:
             return None  # A transaction that wrote nothing here moves nothing.
         producer.txn_first_offset = NO_OFFSET
         self._open.pop(first, None)
+        self._idle[header.producer_id] = self._busy.pop(header.producer_id)
         self._unreplicated[first] = header.base_offset
+        heapq.heappush(self._unreplicated_firsts, first)
         oldest = self.first_undecided_offset
         stable = header.base_offset + 1 if oldest is None else oldest
         return Completed(header.producer_id, first, header.base_offset, aborted, stable)
-
-    def _forget_one(self) -> None:
-        for producer_id, producer in self._producers.items():
-            if producer.txn_first_offset == NO_OFFSET:  # I4
-                del self._producers[producer_id]
-                return
 
     @property
     def first_undecided_offset(self) -> int | None:
@@ -312,40 +343,72 @@ class ProducerStates:
     @property
     def first_unstable_offset(self) -> int | None:
         """I4, as of the high watermark that `last_stable_offset` was last asked with."""
-        return min((*self._unreplicated, *self._open), default=None)
+        firsts = self._unreplicated_firsts
+        while firsts and firsts[0] not in self._unreplicated:
+            heapq.heappop(firsts)
+        undecided = self.first_undecided_offset
+        if not firsts:
+            return undecided
+        return firsts[0] if undecided is None else min(firsts[0], undecided)
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """How far a read_committed reader may read."""
         if not self._open and not self._unreplicated:
             return high_watermark
-        self._unreplicated = {f: m for f, m in self._unreplicated.items() if m >= high_watermark}
-        first = self.first_unstable_offset
-        return high_watermark if first is None else min(first, high_watermark)
+        while self._unreplicated:
+            first = next(iter(self._unreplicated))
+            if self._unreplicated[first] >= high_watermark:
+                break  # Markers are in the order of the log.
+            del self._unreplicated[first]
+        unstable = self.first_unstable_offset
+        return high_watermark if unstable is None else min(unstable, high_watermark)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget who has written nothing for so long and has no open transaction; gives back how many."""
         gone = []
-        for producer_id, producer in self._producers.items():
+        for producer_id, producer in self._idle.items():
             if producer.last_seen_ms is None:
                 producer.last_seen_ms = now_ms
-            elif now_ms - producer.last_seen_ms >= expiration_ms and producer.txn_first_offset == NO_OFFSET:
+            elif now_ms - producer.last_seen_ms >= expiration_ms:
                 gone.append(producer_id)
         for producer_id in gone:
-            del self._producers[producer_id]
+            del self._idle[producer_id]
         return len(gone)
+
+    def stale_transactions(self, now_ms: int, timeout_ms: int, limit: int) -> list[StaleTransaction]:
+        """Up to `limit` open transactions whose producer wrote last more than `timeout_ms` ago, oldest first.
+
+        Age is by the timestamp of the newest batch, because that is in the snapshot and survives restarts. A producer
+        whose timestamps are no times (absent, or ahead of our clock) ages from when this broker first saw it.
+        """
+        stale: list[StaleTransaction] = []
+        for first_offset, producer_id in self._open.items():
+            if len(stale) == limit:
+                break
+            producer = self._busy[producer_id]
+            if producer.last_seen_ms is None:
+                producer.last_seen_ms = now_ms
+            known = 0 <= producer.timestamp <= now_ms
+            if now_ms - (producer.timestamp if known else producer.last_seen_ms) > timeout_ms:
+                stale.append(
+                    StaleTransaction(producer_id, producer.epoch, producer.coordinator_epoch, first_offset)
+                )
+        return stale
 
     def last_records(self) -> dict[int, LastRecord]:
         """The newest trace of each producer: its last data, or -1 if only markers are left of this epoch."""
         return {
             producer_id: LastRecord(p.batches[-1].last_offset if p.batches else NO_OFFSET, p.epoch)
-            for producer_id, p in self._producers.items()
+            for producer_id, p in chain(self._idle.items(), self._busy.items())
         }
 
     def clear(self) -> None:
         """Forget everything, as when the log is cut: the caller loads a snapshot and replays."""
-        self._producers.clear()
+        self._idle.clear()
+        self._busy.clear()
         self._open.clear()
         self._unreplicated.clear()
+        self._unreplicated_firsts.clear()
         self.end_offset = 0
 
     def encode(self, offset: int) -> bytes:
@@ -354,11 +417,11 @@ class ProducerStates:
             self.end_offset <= offset,
             f"a producer snapshot for {offset} already has batches up to {self.end_offset}",
         )
-        body = _COUNT.pack(len(self._producers)) + b"".join(self._entries())
+        body = _COUNT.pack(len(self)) + b"".join(self._entries())
         return _PREAMBLE.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
 
     def _entries(self) -> Iterator[bytes]:
-        for producer_id, p in self._producers.items():
+        for producer_id, p in chain(self._busy.items(), self._idle.items()):
             last = p.batches[-1] if p.batches else _Batch(NO_SEQUENCE, NO_OFFSET, 0, NO_TIMESTAMP)
             yield _ENTRY.pack(
                 producer_id,
@@ -389,7 +452,7 @@ class ProducerStates:
         made.end_offset = offset
         for fields in _ENTRY.iter_unpack(data[head:]):
             made._load(*fields)
-        made._open = dict(sorted(made._open.items()))
+        made._open = OrderedDict(sorted(made._open.items()))
         return made
 
     def _load(
@@ -411,4 +474,6 @@ class ProducerStates:
         if txn_first_offset >= 0:
             producer.txn_first_offset = txn_first_offset
             self._open[txn_first_offset] = producer_id
-        self._producers[producer_id] = producer
+            self._busy[producer_id] = producer
+        else:
+            self._idle[producer_id] = producer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 
 import pytest
 from crc32c import crc32c
@@ -18,6 +19,7 @@ from ottla_broker.log.producers import (
     ProducerStates,
 )
 from ottla_core.errors import (
+    ConcurrentTransactions,
     InvalidProducerEpoch,
     InvalidRecord,
     InvalidTxnState,
@@ -329,3 +331,113 @@ def test_random_histories_against_the_twin(steps: list[tuple[int, int, int, int]
             twin.history.append((pid, epoch, seq, (seq + count - 1) % 2**31, offset))
             next_sequence[pid, epoch] = (seq + count) % 2**31
             offset += count
+
+
+def test_at_the_bound_a_new_producer_is_refused_while_all_have_open_transactions() -> None:
+    states = ProducerStates(capacity=3)
+    for pid in (1, 2, 3):
+        states.update(batch(pid, pid=pid, transactional=True), 0)
+    for transactional in (True, False):
+        with pytest.raises(ConcurrentTransactions):
+            states.check(batch(9, pid=9, transactional=transactional), 0)
+    assert states.check(batch(9, pid=2, seq=1, transactional=True), 0) is None
+    states.update(marker_batch(9, pid=2), 0, ABORT)
+    assert states.check(batch(10, pid=9, transactional=True), 0) is None
+    states.update(batch(10, pid=9, transactional=True), 0)
+    assert sorted(states.last_records()) == [1, 3, 9]
+
+
+def _seconds_per_append(states: ProducerStates, first_pid: int, count: int) -> float:
+    headers = [batch(pid, pid=pid) for pid in range(first_pid, first_pid + count)]
+    begin = time.process_time()
+    for header in headers:
+        states.check(header, 0)
+        states.update(header, 0)
+        states.last_stable_offset(header.base_offset)
+    return (time.process_time() - begin) / count
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_an_append_costs_the_same_however_many_producers_are_remembered(transactional: bool) -> None:
+    """Open transactions before those that may be forgotten, and a table that has been full for long."""
+    capacity = 20_000
+    full, fresh = ProducerStates(capacity), ProducerStates(capacity)
+    for pid in range(capacity - 1):
+        full.update(batch(pid, pid=pid, transactional=transactional), 0)
+    few = min(_seconds_per_append(fresh, 10**6 + n * 1000, 1000) for n in range(5))
+    many = min(_seconds_per_append(full, 10**6 + n * 1000, 1000) for n in range(5))
+    assert many < few * 8, f"{many * 1e6:.1f} µs per append, {few * 1e6:.1f} with few producers"
+    assert len(full) <= capacity
+
+
+class BoundedTwin:
+    """Who is remembered, and the stable offset, from the whole history and without any structure."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.last_write: dict[int, int] = {}
+        self.open: dict[int, int] = {}
+        self.ended: list[tuple[int, int]] = []
+
+    def write(self, pid: int, offset: int, transactional: bool, ends: bool) -> None:
+        idle = sorted((o, p) for p, o in self.last_write.items() if p not in self.open)
+        if pid not in self.last_write and len(self.last_write) >= self.capacity and idle:
+            del self.last_write[idle[0][1]]
+        self.last_write[pid] = offset
+        if ends and pid in self.open:
+            self.ended.append((self.open.pop(pid), offset))
+        elif transactional and not ends:
+            self.open.setdefault(pid, offset)
+
+    def refuses(self, pid: int) -> bool:
+        full = len(self.last_write) >= self.capacity and all(p in self.open for p in self.last_write)
+        return pid not in self.last_write and full
+
+    def stable(self, high_watermark: int) -> int:
+        unsure = [first for first, marker in self.ended if marker >= high_watermark]
+        return min([high_watermark, *unsure, *self.open.values()])
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.sampled_from("dte"), st.integers(0, 4)), max_size=80))
+@settings(max_examples=examples(150), deadline=None)
+def test_memory_and_stable_offset_against_the_twin(steps: list[tuple[int, str, int]]) -> None:
+    """Plain batches (d), transactional ones (t) and markers (e) of nine producers where four are remembered."""
+    states, twin, high_watermark = ProducerStates(capacity=4), BoundedTwin(4), 0
+    for offset, (pid, kind, lag) in enumerate(steps):
+        transactional = kind == "t" or (kind == "d" and pid in twin.open)
+        header = marker_batch(offset, pid=pid) if kind == "e" else batch(
+            offset, pid=pid, seq=-1, transactional=transactional
+        )  # fmt: skip
+        if twin.refuses(pid):
+            with pytest.raises(ConcurrentTransactions):
+                states.check(header, 0, internal=True)
+            continue
+        assert states.check(header, 0, internal=True) is None
+        states.update(header, 0, ABORT if kind == "e" else None)
+        twin.write(pid, offset, transactional, kind == "e")
+        assert sorted(states.last_records()) == sorted(twin.last_write)
+        high_watermark = max(high_watermark, offset + 1 - lag)
+        assert states.last_stable_offset(high_watermark) == twin.stable(high_watermark)
+        again = ProducerStates.decode(states.encode(offset + 1), offset + 1, capacity=4)
+        assert sorted(again.last_records()) == sorted(twin.last_write)
+        assert again.first_undecided_offset == min(twin.open.values(), default=None)
+
+
+def test_transactions_go_stale_by_their_last_timestamp() -> None:
+    states = ProducerStates()
+    states.update(batch(0, pid=1, transactional=True, timestamp=1000), 1000)
+    states.update(batch(1, pid=2, transactional=True, timestamp=-1), 2000)
+    states.update(batch(2, pid=3, transactional=True, timestamp=10**9), 3000)
+    states.update(batch(3, pid=1, seq=1, transactional=True, timestamp=1500), 3000)
+
+    def stale(now_ms: int, limit: int = 10) -> list[int]:
+        return [one.producer_id for one in states.stale_transactions(now_ms, 100, limit)]
+
+    assert stale(1600) == []
+    assert stale(1601) == [1]
+    assert stale(2101) == [1, 2]
+    assert stale(3101) == [1, 2, 3]
+    assert stale(3101, limit=2) == [1, 2]
+    states = ProducerStates.decode(states.encode(4), 4)
+    assert stale(5000) == [1]  # Of the other two only the first look at the clock is known.
+    assert stale(5101) == [1, 2, 3]
