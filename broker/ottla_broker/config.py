@@ -163,6 +163,19 @@ class LogDirsConfig:
         whole(1),
         "An idle producer's sequence numbers are kept so long.",
     )
+    # Kafka's names and defaults. The coordinator of a transaction ends it long before, if there is one.
+    transaction_max_timeout_ms: int = setting(
+        "transaction.max.timeout.ms",
+        "900000",
+        whole(1),
+        "An open transaction is aborted when its producer has written nothing for so long.",
+    )
+    transaction_check_ms: int = setting(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        "10000",
+        whole(1),
+        "How often transactions that have timed out are looked for.",
+    )
     producer_expiration_check_ms: int = setting(
         "producer.id.expiration.check.interval.ms",
         "600000",

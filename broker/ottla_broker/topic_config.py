@@ -238,6 +238,12 @@ _DEFINITIONS: tuple[Definition, ...] = (
         "Whether a replica that may miss acknowledged records can become leader when no other is left.",
         _same("unclean.leader.election.enable"),
     ),
+    _define(
+        "validate.compressed", "boolean", "true",
+        "Ottla's own: decompress each compressed batch and check its records before it is written, as Kafka does. "
+        "'false' saves that CPU and checks the header only: a faulty producer can then write a batch that stops "
+        "every reader of its partition. Uncompressed batches are always checked, and compacted topics check all.",
+    ),
 )  # fmt: skip
 
 _BY_NAME: Mapping[str, Definition] = MappingProxyType({d.name: d for d in _DEFINITIONS})
@@ -321,6 +327,7 @@ class TopicConfig:
     segment_jitter_ms: int = 0
     segment_ms: int = 7 * _DAY_MS
     unclean_leader_election_enable: bool = False
+    validate_compressed: bool = True
 
     @property
     def compacts(self) -> bool:

@@ -31,6 +31,9 @@ class RequestError(Exception):
     retriable: ClassVar[bool] = False
     sentence: ClassVar[str] = "The server met an unexpected error; its log says more."
 
+    #: Index in the batch and a sentence, for records that a write was refused for (KIP-467). Set on the instance.
+    record_errors: tuple[tuple[int, str], ...] = ()
+
     def __init_subclass__(cls, *, code: int, name: str, sentence: str, retriable: bool = False) -> None:
         cls.code, cls.name, cls.sentence, cls.retriable = code, name, sentence, retriable
         _BY_CODE[code] = cls

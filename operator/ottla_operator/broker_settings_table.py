@@ -95,6 +95,7 @@ TABLE: dict[str, tuple[str, float | None, float | None, tuple[str, ...], str, bo
     'log.scrub.interval.ms': ('long', 1, 9223372036854775807, (), '86400000', False),
     'log.segment.bytes': ('int', 1048576, None, (), '1073741824', False),
     'log.segment.delete.delay.ms': ('long', 0, None, (), '60000', False),
+    'log.validate.compressed': ('boolean', None, None, (), 'true', False),
     'max.connections': ('int', 1, 2147483647, (), '10000', False),
     'max.incremental.fetch.session.cache.slots': ('int', 0, 1000000, (), '1000', False),
     'message.max.bytes': ('int', 0, None, (), '1048588', False),
@@ -117,6 +118,8 @@ TABLE: dict[str, tuple[str, float | None, float | None, tuple[str, ...], str, bo
     'shutdown.timeout.ms': ('int', 0, 2147483647, (), '25000', False),
     'socket.listen.backlog.size': ('int', 1, 65535, (), '128', False),
     'socket.request.max.bytes': ('int', 1024, 2147483647, (), '104857600', False),
+    'transaction.abort.timed.out.transaction.cleanup.interval.ms': ('int', 1, 2147483647, (), '10000', False),
+    'transaction.max.timeout.ms': ('int', 1, 2147483647, (), '900000', False),
     'unclean.leader.election.enable': ('boolean', None, None, (), 'false', False),
 }
 # fmt: on

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ottla_broker.log.log import Log
+from ottla_broker.log.origin import AppendOrigin
 from ottla_broker.topic_config import TopicConfig
 from ottla_cli.main import main
 from ottla_core.real.disk import RealDisk
@@ -39,7 +40,7 @@ def partition(tmp_path: Path) -> Path:
     marker = build_marker(
         Marker(MarkerType.COMMIT, 3), producer_id=5, producer_epoch=0, timestamp_ms=NOW_MS + 9
     )
-    log.append(marker, leader_epoch=1, now_ms=NOW_MS, internal=True)
+    log.append(marker, leader_epoch=1, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
     log.close()
     return folder
 

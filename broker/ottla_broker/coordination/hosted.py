@@ -16,6 +16,7 @@ from ottla_broker.controller.image import ClusterImage
 from ottla_broker.coordination.batching import batches_of
 from ottla_broker.coordination.effects import EffectQueue
 from ottla_broker.coordination.shard import Decision, Entry, Shard, Ticket, replay_entry
+from ottla_broker.log.origin import AppendOrigin
 from ottla_broker.partition.partition import ACKS_ALL, Partition
 from ottla_broker.requests import Appended, Maybe
 from ottla_core.errors import (
@@ -165,7 +166,7 @@ class Hosted:
         try:
             for batch in batches_of(records, self._clock.wall_ms()):
                 now_ms = self._clock.wall_ms()
-                appended = self.partition.append(batch, ACKS_ALL, now_ms, internal=True)
+                appended = self.partition.append(batch, ACKS_ALL, now_ms, origin=AppendOrigin.COORDINATOR)
                 self._gates.append(_Gate(self._appends, appended))
         except RequestError as error:
             self._on_failed(self, error)

@@ -27,6 +27,7 @@ from ottla_broker.log.aborted import AbortedTransaction
 from ottla_broker.log.epochs import EpochCache
 from ottla_broker.log.flushing import Flushing
 from ottla_broker.log.offset_index import BadIndex
+from ottla_broker.log.origin import AppendOrigin
 from ottla_broker.log.producers import ProducerStates
 from ottla_broker.log.reading import Extent, ExtentFinder, NotLoaded
 from ottla_broker.log.recovery import CleanStop
@@ -43,7 +44,7 @@ from ottla_broker.log.snapshots import (
     write_snapshot,
 )
 from ottla_broker.log.times import FoundTime, find_newest, find_time
-from ottla_broker.log.validation import Rules, accept, follow
+from ottla_broker.log.validation import Accepted, Rules, Steps, accept, accepting, follow
 from ottla_broker.metrics import LogProbe
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.errors import (
@@ -186,13 +187,23 @@ class Log:
     # ------------------------------------------------------------------ appending
 
     def append(
-        self, records: Buffer, *, leader_epoch: int, now_ms: int, internal: bool = False
+        self,
+        records: Buffer,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        accepted: list[Accepted] | None = None,
     ) -> AppendInfo:
-        """As the leader: check the batches, give them offsets and the epoch, write them."""
+        """As the leader: check the batches, give them offsets and the epoch, write them.
+
+        `Unfinished` if checking them takes longer than the event loop can wait: then run `accepting` and give its
+        result here as `accepted`.
+        """
         if self.broken is not None:
             raise self._storage_error()
         rules = self._rules
-        batches = accept(records, rules, now_ms=now_ms, internal=internal)
+        batches = accepted or accept(records, rules, now_ms=now_ms, origin=origin)
         if leader_epoch != self.epochs.latest_epoch:
             self._begin_epoch(leader_epoch)
         next_offset = self.end_offset
@@ -203,7 +214,7 @@ class Log:
             length = header.length
             if header.producer_id >= 0:
                 before = next((h for h in reversed(produced) if h.producer_id == header.producer_id), None)
-                duplicate = self.producers.check(header, now_ms, internal=internal, previous=before)
+                duplicate = self.producers.check(header, now_ms, origin=origin, previous=before)
                 if duplicate is not None:
                     base, last, timestamp = duplicate
                     return AppendInfo(base, last, timestamp, NO_TIMESTAMP, 0, True)
@@ -214,6 +225,10 @@ class Log:
             marks.append(Mark(next_offset - 1, header.max_timestamp, length + LOG_OVERHEAD))
         append_time_ms = now_ms if rules.uses_append_time else NO_TIMESTAMP
         return self._write(buffers, marks, self.end_offset, produced, now_ms, append_time_ms)
+
+    def accepting(self, records: Buffer, now_ms: int) -> Steps:
+        """Check a client's batches in steps, for `append`."""
+        return accepting(records, self._rules, now_ms=now_ms)
 
     def _begin_epoch(self, leader_epoch: int) -> None:
         latest = self.epochs.latest_epoch

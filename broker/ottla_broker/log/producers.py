@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from ottla_broker.log.origin import AppendOrigin
 from ottla_core.errors import (
     ConcurrentTransactions,
     InvalidProducerEpoch,
@@ -192,12 +193,12 @@ class ProducerStates:
         header: BatchHeader,
         now_ms: int,
         *,
-        internal: bool = False,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
         previous: BatchHeader | None = None,
     ) -> Duplicate | None:
         """Whether the batch may be appended now: None yes, a `Duplicate` it is there already, an error no.
 
-        `internal` is for coordinators: their batches have epochs, but no sequences. `previous` is the batch
+        Batches of a coordinator have epochs, but no sequences. `previous` is the batch
         of the same producer right before this one in the same append, which `update` has not seen yet.
         """
         if not header.has_producer:
@@ -222,11 +223,11 @@ class ProducerStates:
                 "Try again when one of them has ended."
             )
         if header.is_control:
-            if not internal:
+            if origin is not AppendOrigin.COORDINATOR:
                 raise InvalidRecord("Clients must not write control batches.")
             self._check_epoch(header, known)
             return None
-        if not internal:
+        if origin is not AppendOrigin.COORDINATOR:
             if header.base_sequence < 0:
                 raise InvalidRecord(
                     f"A batch of producer {header.producer_id} needs a sequence number of 0 or more, got "
@@ -240,7 +241,7 @@ class ProducerStates:
                     ):
                         return Duplicate(batch.base_offset, batch.last_offset, batch.timestamp)
         self._check_epoch(header, known)
-        if not internal:
+        if origin is not AppendOrigin.COORDINATOR:
             self._check_sequence(header, known, previous)
         if known is not None and known.txn_first_offset != NO_OFFSET and not header.is_transactional:
             raise InvalidTxnState(

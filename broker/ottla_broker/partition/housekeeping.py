@@ -30,6 +30,8 @@ _log = structlog.get_logger("ottla.housekeeping")
 
 #: Partitions looked at in one go before other work gets its turn: about a tenth of a millisecond.
 _HANDFUL = 100
+#: Markers written before other work gets its turn: about a millisecond.
+_MARKERS_PER_TURN = 50
 #: Files of removed segments and topics are looked for this often.
 _PURGE_INTERVAL_S = 10.0
 
@@ -62,6 +64,7 @@ class Housekeeping:
             (config.retention_check_interval_ms / 1000, self._retention),
             (config.checkpoint_interval_ms / 1000, self._checkpoint),
             (config.producer_expiration_check_ms / 1000, self._expire_producers),
+            (config.transaction_check_ms / 1000, self._abort_stale_transactions),
             (_PURGE_INTERVAL_S, self._purge),
         ]
         self._chores = [_Chore(interval_s, work, now + interval_s) for interval_s, work in wanted]
@@ -134,6 +137,36 @@ class Housekeeping:
     async def _expire_producers(self) -> None:
         now_ms, after_ms = self._clock.wall_ms(), self._config.producer_expiration_ms
         await self._each(lambda partition: partition.log.producers.expire(now_ms, after_ms))
+
+    async def _abort_stale_transactions(self) -> None:
+        """End transactions that nobody has gone on with: they hold up readers, retention and compaction.
+
+        Only the leader does, with a marker that is replicated as any batch.
+        """
+        for partition in list(self._host):
+            producers = partition.log.producers
+            while partition.is_leader and producers.first_undecided_offset is not None:
+                now_ms = self._clock.wall_ms()
+                stale = producers.stale_transactions(
+                    now_ms, self._config.transaction_max_timeout_ms, _MARKERS_PER_TURN
+                )
+                try:
+                    for one in stale:
+                        partition.abort_transaction(one, now_ms)
+                        _log.warning(
+                            "transaction aborted: it has timed out and no coordinator has ended it",
+                            partition=str(partition.tp),
+                            producer_id=one.producer_id,
+                            producer_epoch=one.producer_epoch,
+                            first_offset=one.first_offset,
+                        )
+                except RequestError as error:
+                    # Not leader any more, or too few replicas in sync: the next round tries again.
+                    _log.warning("transaction not aborted yet", partition=str(partition.tp), error=str(error))
+                    break
+                if len(stale) < _MARKERS_PER_TURN:
+                    break
+                await self._clock.sleep(0)
 
     async def _compact(self) -> None:
         for partition in self._host:

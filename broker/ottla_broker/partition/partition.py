@@ -27,6 +27,9 @@ from uuid import UUID
 
 from ottla_broker.controller.image import PartitionImage
 from ottla_broker.log.log import AppendInfo, Log
+from ottla_broker.log.origin import AppendOrigin
+from ottla_broker.log.producers import StaleTransaction
+from ottla_broker.log.validation import Accepted
 from ottla_broker.metrics import Metrics
 from ottla_broker.partition.following import Following
 from ottla_broker.partition.group_commit import GroupCommit
@@ -51,6 +54,7 @@ from ottla_core.ids import NO_BROKER, NO_EPOCH, TopicPartition
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.disk import Buffer
 from ottla_core.ports.offload import Offload
+from ottla_core.records import control
 
 ACKS_ALL = -1
 
@@ -195,8 +199,19 @@ class Partition:
 
     # ------------------------------------------------------------------ writing
 
-    def append(self, records: Buffer, acks: int, now_ms: int, *, internal: bool = False) -> Appended:
-        """Write as the leader. `internal`: the broker's own records, which no client's limits are for."""
+    def append(
+        self,
+        records: Buffer,
+        acks: int,
+        now_ms: int,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        accepted: list[Accepted] | None = None,
+    ) -> Appended:
+        """Write as the leader. Only clients' batches are subject to the limits and rules for clients.
+
+        `accepted`: these records, checked by `Log.accepting`.
+        """
         self.check_leader()
         leading = self.leading
         if acks == ACKS_ALL:
@@ -210,7 +225,9 @@ class Partition:
             leading.check_work()
         epoch = self.image.leader_epoch
         try:
-            info = self.log.append(records, leader_epoch=epoch, now_ms=now_ms, internal=internal)
+            info = self.log.append(
+                records, leader_epoch=epoch, now_ms=now_ms, origin=origin, accepted=accepted
+            )
         except KafkaStorageError:
             self._on_broken()
             raise
@@ -228,6 +245,16 @@ class Partition:
         return Appended(
             info.base_offset, info.last_offset, info.log_append_time_ms, self.log.start_offset, epoch
         )
+
+    def abort_transaction(self, stale: StaleTransaction, now_ms: int) -> None:
+        """Write the marker that a coordinator would have written. It fences no coordinator: the epoch is the last."""
+        marker = control.build_marker(
+            control.Marker(control.MarkerType.ABORT, stale.coordinator_epoch),
+            producer_id=stale.producer_id,
+            producer_epoch=stale.producer_epoch,
+            timestamp_ms=now_ms,
+        )
+        self.append(marker, ACKS_ALL, now_ms, origin=AppendOrigin.COORDINATOR)
 
     def note_appended(self, info: AppendInfo) -> None:
         """Count it, and flush it if the topic's settings ask for that now."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 
 from ottla_broker.controller.image import INTERNAL_TOPICS
+from ottla_broker.log.validation import Unfinished
 from ottla_broker.metrics import Metrics
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.partition import ACKS_ALL, Partition
@@ -26,6 +27,7 @@ from ottla_broker.requests import (
 from ottla_broker.service.delayed_fetch import Ask, DelayedFetch, FetchLimits, FetchSteps
 from ottla_broker.service.producer_ids import ProducerIds
 from ottla_broker.service.reread_check import RereadCheck
+from ottla_broker.service.validating import Validating
 from ottla_core.errors import (
     CorruptMessage,
     InvalidRequest,
@@ -56,14 +58,25 @@ class RecordService:
         self._clock = clock
         self._offload = offload
         self._rereads = RereadCheck()
+        self._validating = Validating(clock, offload)
 
-    def append(self, tp: TopicPartition, records: Buffer, acks: int) -> Appended:
-        """Write batches to the partition's log; what the client may be told then is `acknowledged`'s to say."""
+    def append(self, tp: TopicPartition, records: Buffer, acks: int) -> Maybe[Appended]:
+        """Write a client's batches to the partition's log; `acknowledged` says when that may be answered.
+
+        Nearly always done at once. Batches that take long to check come back as an awaitable; their order is kept,
+        and the records are not looked at after this returns.
+        """
         if acks not in _ACKS:
             raise InvalidRequiredAcks()
         if tp.topic in INTERNAL_TOPICS:
             raise InvalidTopicException(f"{tp.topic} belongs to the cluster; clients only read it.")
-        return self._host.find(tp).append(records, acks, self._clock.wall_ms())
+        partition, validating = self._host.find(tp), self._validating
+        if not validating.is_busy(partition):
+            try:
+                return partition.append(records, acks, self._clock.wall_ms())
+            except Unfinished:
+                pass
+        return validating.append(partition, records, acks)
 
     def acknowledged(
         self, tp: TopicPartition, appended: Appended, acks: int, timeout_s: float

@@ -109,7 +109,7 @@ async def test_produce_refuses_transactions_and_odd_acks(broker: FakeBroker, pee
     broker.services.add_topic("t")
     fields = produce_fields(9, "t", {0: batch(b"a")}, transactional_id="x")
     answer = await peer.ask(0, 9, **fields)
-    assert answer.responses[0].partition_responses[0].error_code.value == 42
+    assert answer.responses[0].partition_responses[0].error_code.value == 48
     answer = await peer.ask(0, 9, **produce_fields(9, "t", {0: batch(b"a")}, acks=2))
     assert answer.responses[0].partition_responses[0].error_code.value == 21
     assert broker.services.records.find(TopicPartition("t", 0)).end == 0

@@ -12,6 +12,7 @@ from budget import some
 from ottla_broker.log.cleaner import Cleaning
 from ottla_broker.log.compaction import KEY_COST_BYTES
 from ottla_broker.log.log import Log
+from ottla_broker.log.origin import AppendOrigin
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.errors import CorruptMessage, OutOfOrderSequenceNumber
 from ottla_core.real.chance import RealChance
@@ -48,12 +49,13 @@ def put(
 ) -> int:
     """One batch of key and value pairs; gives its base offset."""
     recs = [Rec(k.encode(), None if v is None else v.encode(), now) for k, v in pairs]
-    return log.append(make_batch(recs, codec=codec, **producer), leader_epoch=0, now_ms=now).base_offset
+    batch = make_batch(recs, codec=codec, **producer)
+    return log.append(batch, leader_epoch=0, now_ms=now, origin=AppendOrigin.TRANSACTION).base_offset
 
 
 def marker(log: Log, pid: int, *, commit: bool, now: int = NOW) -> int:
     data = make_marker(commit=commit, producer_id=pid, timestamp=now)
-    return log.append(data, leader_epoch=0, now_ms=now, internal=True).base_offset
+    return log.append(data, leader_epoch=0, now_ms=now, origin=AppendOrigin.COORDINATOR).base_offset
 
 
 def clean(
@@ -309,10 +311,8 @@ def test_what_cannot_be_read_is_kept() -> None:
     broken[HEADER_BYTES + 1 :] = b"\xff" * (len(broken) - HEADER_BYTES - 1)
     struct.pack_into(">i", broken, 57, 1)
     reseal(broken, 0, len(broken))
-    # A topic that was not compacted took it without looking inside.
-    log.update_config(replace(CONFIG, cleanup_policy=frozenset({"delete"})))
-    log.append(bytes(broken), leader_epoch=0, now_ms=NOW)
-    log.update_config(CONFIG)
+    # As in a log from before records were checked.
+    log.append(bytes(broken), leader_epoch=0, now_ms=NOW, origin=AppendOrigin.COORDINATOR)
     put(log, ("a", "2"))
     log.roll(NOW)
     cleaning = Cleaning.begin(log, now_ms=NOW, first_dirty_offset=0, stable_offset=3)

@@ -9,6 +9,7 @@ import pytest
 from ottla_bench.kafka_jars import KAFKA_DUMP_LOG, run_tool
 from ottla_broker.log.cleaner import Cleaning
 from ottla_broker.log.log import Log
+from ottla_broker.log.origin import AppendOrigin
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.real.disk import RealDisk
 from sim.batches import CODECS, Rec, make_batch, make_marker
@@ -35,12 +36,12 @@ def fill(log: Log) -> None:
         batch = make_batch(
             [Rec(b"t", b"%d" % sequence, NOW)], producer_id=7, epoch=0, sequence=sequence, transactional=True
         )
-        log.append(batch, leader_epoch=1, now_ms=NOW)
+        log.append(batch, leader_epoch=1, now_ms=NOW, origin=AppendOrigin.TRANSACTION)
         end = make_marker(commit=commit, producer_id=7, timestamp=NOW)
-        log.append(end, leader_epoch=1, now_ms=NOW, internal=True)
+        log.append(end, leader_epoch=1, now_ms=NOW, origin=AppendOrigin.COORDINATOR)
     log.roll(NOW)
     still_open = make_batch([Rec(b"o", b"", NOW)], producer_id=8, epoch=0, sequence=0, transactional=True)
-    log.append(still_open, leader_epoch=1, now_ms=NOW)
+    log.append(still_open, leader_epoch=1, now_ms=NOW, origin=AppendOrigin.TRANSACTION)
 
 
 @pytest.mark.parametrize("compacted", [False, True], ids=["as written", "compacted"])

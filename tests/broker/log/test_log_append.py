@@ -8,6 +8,7 @@ import struct
 import pytest
 
 from ottla_broker.log.log import Log
+from ottla_broker.log.validation import Unfinished
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.errors import (
     CorruptMessage,
@@ -176,8 +177,13 @@ def test_a_bomb_is_refused_before_it_is_inflated(place: Place) -> None:
     log = open_log(place, TopicConfig(compression_type="gzip"))
     bomb = make_batch([Rec(b"k", bytes(40 << 20), NOW_MS)], codec="zstd")
     assert len(bomb) < 1 << 20
-    with pytest.raises(MessageTooLarge):
+    with pytest.raises(Unfinished):
         log.append(bomb, leader_epoch=0, now_ms=NOW_MS)
+    steps = log.accepting(bomb, NOW_MS)
+    work = next(steps)
+    assert work is not None
+    with pytest.raises(MessageTooLarge):
+        work()
 
 
 def test_a_duplicate_gets_its_old_offsets(place: Place) -> None:

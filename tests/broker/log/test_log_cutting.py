@@ -10,6 +10,7 @@ import pytest
 
 from ottla_broker.log.aborted import AbortedTransaction
 from ottla_broker.log.log import Log
+from ottla_broker.log.origin import AppendOrigin
 from ottla_broker.log.replacing import complete
 from ottla_broker.log.segment import Mark, Segment
 from ottla_broker.topic_config import TopicConfig
@@ -87,9 +88,12 @@ def test_truncation_takes_aborted_transactions_back(place: Place) -> None:
         batch = make_batch(
             [Rec(b"k", b"v", NOW_MS)], producer_id=7, epoch=0, sequence=sequence, transactional=True
         )
-        log.append(batch, leader_epoch=0, now_ms=NOW_MS)
+        log.append(batch, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.TRANSACTION)
         log.append(
-            make_marker(commit=sequence == 1, producer_id=7), leader_epoch=0, now_ms=NOW_MS, internal=True
+            make_marker(commit=sequence == 1, producer_id=7),
+            leader_epoch=0,
+            now_ms=NOW_MS,
+            origin=AppendOrigin.COORDINATOR,
         )
     first, last = AbortedTransaction(7, 0, 1, 2), AbortedTransaction(7, 4, 5, 6)
     assert log.aborted(0, 6) == [first, last]

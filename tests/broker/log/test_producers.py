@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from budget import examples
+from ottla_broker.log.origin import AppendOrigin
 from ottla_broker.log.producers import (
     CorruptSnapshot,
     Duplicate,
@@ -134,13 +135,16 @@ def test_what_no_client_may_write(bad: BatchHeader) -> None:
 def test_a_coordinator_writes_without_sequences_but_is_fenced_by_epoch() -> None:
     states = ProducerStates()
     commit_offsets = batch(0, seq=-1, epoch=3, transactional=True)
-    assert states.check(commit_offsets, 0, internal=True) is None
+    assert states.check(commit_offsets, 0, origin=AppendOrigin.COORDINATOR) is None
     states.update(commit_offsets, 0)
-    assert states.check(batch(1, seq=-1, epoch=3, transactional=True), 0, internal=True) is None
+    assert (
+        states.check(batch(1, seq=-1, epoch=3, transactional=True), 0, origin=AppendOrigin.COORDINATOR)
+        is None
+    )
     with pytest.raises(InvalidProducerEpoch):
-        states.check(batch(1, seq=-1, epoch=2), 0, internal=True)
+        states.check(batch(1, seq=-1, epoch=2), 0, origin=AppendOrigin.COORDINATOR)
     with pytest.raises(InvalidProducerEpoch):
-        states.check(marker_batch(1, epoch=2), 0, internal=True)
+        states.check(marker_batch(1, epoch=2), 0, origin=AppendOrigin.COORDINATOR)
 
 
 def test_a_transaction_holds_the_stable_offset_until_its_marker_is_replicated() -> None:
@@ -410,9 +414,9 @@ def test_memory_and_stable_offset_against_the_twin(steps: list[tuple[int, str, i
         )  # fmt: skip
         if twin.refuses(pid):
             with pytest.raises(ConcurrentTransactions):
-                states.check(header, 0, internal=True)
+                states.check(header, 0, origin=AppendOrigin.COORDINATOR)
             continue
-        assert states.check(header, 0, internal=True) is None
+        assert states.check(header, 0, origin=AppendOrigin.COORDINATOR) is None
         states.update(header, 0, ABORT if kind == "e" else None)
         twin.write(pid, offset, transactional, kind == "e")
         assert sorted(states.last_records()) == sorted(twin.last_write)

@@ -13,6 +13,7 @@ from broker.log.test_compaction import CONFIG, NOW, PATH, batches, contents, new
 from budget import some
 from ottla_broker.log.cleaner import Cleaning
 from ottla_broker.log.log import Log
+from ottla_broker.log.origin import AppendOrigin
 from ottla_broker.log.replacing import Replacing
 from ottla_core.errors import KafkaStorageError
 from ottla_core.real.chance import RealChance
@@ -183,7 +184,7 @@ def test_aborted_transactions_are_known_after_a_death_at_any_point() -> None:
         put(log, ("a", "1"))
         put(log, ("b", "1"), transactional=True, producer_id=7, epoch=0, sequence=0)
         marker = make_marker(commit=False, producer_id=7, timestamp=NOW)
-        log.append(marker, leader_epoch=0, now_ms=NOW, internal=True)
+        log.append(marker, leader_epoch=0, now_ms=NOW, origin=AppendOrigin.COORDINATOR)
         log.roll(NOW)
         log.flush()
         # The map is full with the first key: what is aborted stays, for the next round.

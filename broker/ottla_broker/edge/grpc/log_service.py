@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from ottla_broker.config import GrpcEdgeConfig
 from ottla_broker.edge.grpc.answered_stream import AnsweredStream, PeerGone
@@ -41,7 +41,7 @@ _QUERIES_PER_TURN = 128
 class Records(Protocol):
     """What this edge needs of the record service."""
 
-    def append(self, tp: TopicPartition, records: Buffer, acks: int) -> Appended: ...
+    def append(self, tp: TopicPartition, records: Buffer, acks: int) -> Maybe[Appended]: ...
 
     def acknowledged(
         self, tp: TopicPartition, appended: Appended, acks: int, timeout_s: float
@@ -67,6 +67,17 @@ class Records(Protocol):
     def init_producer_id(
         self, transactional_id: str | None, timeout_ms: int
     ) -> Awaitable[ProducerIdentity]: ...
+
+
+def _tell(told: pb.PartitionProduced, appended: Appended) -> None:
+    told.base_offset = appended.base_offset
+    told.log_append_time_ms = appended.log_append_time_ms
+    told.log_start_offset = appended.log_start_offset
+
+
+def _wanted(answer: pb.ProduceResponse, acks: int) -> pb.ProduceResponse | None:
+    """acks=0 asks for no response; a refusal is sent all the same, because nothing else would show it."""
+    return answer if acks or any(told.HasField("error") for told in answer.partitions) else None
 
 
 class LogService:
@@ -173,23 +184,41 @@ class LogService:
             tp = TopicPartition(wanted.topic, wanted.partition)
             try:
                 appended = self._records.append(tp, wanted.records, acks)
-                told.base_offset = appended.base_offset
-                told.log_append_time_ms = appended.log_append_time_ms
-                told.log_start_offset = appended.log_start_offset
+                if type(appended) is not Appended:
+                    waits.append((told, self._written_later(told, tp, appended, acks, timeout_s)))
+                    continue
+                _tell(told, appended)
                 wait = self._records.acknowledged(tp, appended, acks, timeout_s) if acks else None
                 if wait is not None:
                     waits.append((told, wait))
             except Exception as error:
                 self._refuse(told, error)
         if waits:
-            return self._produced(answer, waits)
+            return self._produced(answer, waits, acks)
         self._count_produced(answer)
-        # acks 0 asks for no answer; a refusal is told all the same, or it would be nowhere to be seen.
-        return answer if acks or any(told.HasField("error") for told in answer.partitions) else None
+        return _wanted(answer, acks)
+
+    async def _written_later(
+        self,
+        told: pb.PartitionProduced,
+        tp: TopicPartition,
+        later: Maybe[Appended],
+        acks: int,
+        timeout_s: float,
+    ) -> None:
+        """A write whose batches take long to check."""
+        appended = await cast(Awaitable[Appended], later)
+        _tell(told, appended)
+        wait = self._records.acknowledged(tp, appended, acks, timeout_s) if acks else None
+        if wait is not None:
+            await wait
 
     async def _produced(
-        self, answer: pb.ProduceResponse, waits: list[tuple[pb.PartitionProduced, Awaitable[None]]]
-    ) -> pb.ProduceResponse:
+        self,
+        answer: pb.ProduceResponse,
+        waits: list[tuple[pb.PartitionProduced, Awaitable[None]]],
+        acks: int,
+    ) -> pb.ProduceResponse | None:
         if len(waits) == 1:
             told, wait = waits[0]
             try:
@@ -203,12 +232,14 @@ class LogService:
                 if isinstance(outcome, Exception):
                     self._refuse(told, outcome)
         self._count_produced(answer)
-        return answer
+        return _wanted(answer, acks)
 
     def _refuse(self, told: pb.PartitionProduced, error: Exception) -> None:
         refusal = self.refusals.of(error, f"a write to {told.topic}-{told.partition}")
         told.error.CopyFrom(error_message(refusal))
         told.base_offset = -1
+        for index, message in refusal.record_errors:
+            told.record_errors.add(index=index, message=message)
 
     def _count_produced(self, answer: pb.ProduceResponse) -> None:
         self.probe.answered(

@@ -465,7 +465,11 @@ class Connection(asyncio.BufferedProtocol):
                 self._closing = True
             else:
                 error = future.exception()
-                reply = self._reply_to(slot.request, error) if error is not None else future.result()
+                reply: Reply | Steps = None
+                if isinstance(error, Disconnect):
+                    self.drop("refused", str(error))
+                else:
+                    reply = self._reply_to(slot.request, error) if error is not None else future.result()
                 slot.buffers = self._encode(slot.request, cast(Reply, reply))
                 slot.hold = reply.hold if type(reply) is Encoded else None
         self._slots.popleft()

@@ -1,23 +1,24 @@
 """Produce (0), versions 3-13: append batches to partitions. [S]
 
 The hottest path of the broker: own parser and encoder, records stay views of the receive buffer down to the
-write. What a request writes is written when `handle` returns; only its answer may wait (acks=all, or fsync
-before ack), so the next request of the connection is handled meanwhile.
+write. What a request writes is written when `handle` returns, or keeps its place in the partition's order if its
+batches take long to check; only its answer may wait (for that, for acks=all, or for fsync before ack), so the next
+request of the connection is handled meanwhile.
 
 acks=0 gets no answer; if such a request fails, the connection is closed, as Kafka does, because that is the
 only way to make the producer look for the cause.
 
-Versions: 5 answers the log start offset; 8 explains errors (KIP-467); 9 is flexible; 13 names topics by id
-(KIP-516). Versions 0-2 carry the old message formats: advertised for librdkafka's sake (see `versions`),
+Versions: 5 answers the log start offset; 8 explains errors and names bad records (KIP-467); 9 is flexible; 13 names
+topics by id (KIP-516). Versions 0-2 carry the old message formats: advertised for librdkafka's sake (see `versions`),
 refused when used. Left out: transactions (a transactional id is refused), the current leader in errors
-(KIP-951, versions 10+), indexes of single bad records (the whole batch is named).
+(KIP-951, versions 10+).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from ottla_broker.edge.kafka import codec
@@ -34,8 +35,11 @@ from ottla_broker.edge.kafka.produce_wire import (
 from ottla_broker.edge.kafka.request import WAIT_S_MAX, Context, Disconnect, Encoded, Reply, Request, Steps
 from ottla_broker.requests import Appended, Maybe
 from ottla_broker.steps import PARTITIONS_PER_STEP, exhaust
-from ottla_core.errors import InvalidRecord, InvalidRequest, RequestError, UnknownTopicId
+from ottla_core.errors import InvalidRecord, InvalidTxnState, RequestError, RequestTimedOut, UnknownTopicId
 from ottla_core.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla_broker.service.records import RecordService
 
 OVERLAPS = True
 
@@ -45,7 +49,9 @@ _PARTITIONS_PER_STEP = PARTITIONS_PER_STEP // 2
 #: What became of one partition.
 Outcome = Appended | RequestError
 #: Place in the outcomes, what to await for it.
-Wait = tuple[list[Outcome], int, Awaitable[None]]
+Wait = tuple[list[Outcome], int, Awaitable[Appended | None]]
+#: Stands in the outcomes until what is awaited takes its place.
+_PENDING = RequestTimedOut()
 
 
 def handle(context: Context, request: Request) -> Maybe[Reply | Steps] | Steps:
@@ -84,9 +90,14 @@ def _handle_one(context: Context, request: Request, wanted: ProduceRequest) -> M
         tp = TopicPartition(_name_of(context, request.version, topic), index)
         service = context.services.records
         appended = service.append(tp, records, acks)
+        timeout_s = min(max(wanted.timeout_ms, 0) / 1000, WAIT_S_MAX)
+        if type(appended) is not Appended:
+            pending: list[Outcome] = [_PENDING]
+            later = _written_later(service, tp, appended, acks, timeout_s)
+            return _answer_later(context, request, wanted, [pending], [(pending, 0, later)])
         if acks == 0:
             return None
-        wait = service.acknowledged(tp, appended, acks, min(max(wanted.timeout_ms, 0) / 1000, WAIT_S_MAX))
+        wait = service.acknowledged(tp, appended, acks, timeout_s)
     except RequestError as error:
         return _answer(context, request, wanted, [[error]])
     if wait is not None:
@@ -133,21 +144,40 @@ def _append(
         tp = TopicPartition(name, index)
         try:
             if wanted.transactional_id is not None:
-                raise InvalidRequest("Transactions are not available on this broker.")
+                raise InvalidTxnState(
+                    f"Transactional id {wanted.transactional_id!r} has no open transaction: transactions are not "
+                    "available on this broker."
+                )
             if not records:
                 raise InvalidRecord(
                     "A produce request must bring a record batch for each partition it names."
                 )
             appended = service.append(tp, records, acks)
+            timeout_s = min(max(wanted.timeout_ms, 0) / 1000, WAIT_S_MAX)
+            if type(appended) is not Appended:
+                later = _written_later(service, tp, appended, acks, timeout_s)
+                outcomes.append(_PENDING)
+                waits.append((outcomes, len(outcomes) - 1, later))
+                continue
             outcomes.append(appended)
             if acks != 0:
-                timeout_s = min(max(wanted.timeout_ms, 0) / 1000, WAIT_S_MAX)
                 wait = service.acknowledged(tp, appended, acks, timeout_s)
                 if wait is not None:
                     waits.append((outcomes, len(outcomes) - 1, wait))
         except RequestError as error:
             outcomes.append(error)
     return outcomes
+
+
+async def _written_later(
+    service: RecordService, tp: TopicPartition, later: Maybe[Appended], acks: int, timeout_s: float
+) -> Appended:
+    """The outcome of a write whose batches take long to check."""
+    appended = await cast(Awaitable[Appended], later)
+    wait = service.acknowledged(tp, appended, acks, timeout_s) if acks else None
+    if wait is not None:
+        await wait
+    return appended
 
 
 async def _answer_later(
@@ -160,13 +190,15 @@ async def _answer_later(
     if len(waits) == 1:
         within, place, wait = waits[0]
         try:
-            await wait
+            written = await wait
+            if written is not None:
+                within[place] = written
         except RequestError as error:
             within[place] = error
         return _answer(context, request, wanted, outcomes)
     results = await asyncio.gather(*(wait for _, _, wait in waits), return_exceptions=True)
     for (within, place, _), result in zip(waits, results, strict=True):
-        if isinstance(result, RequestError):
+        if isinstance(result, RequestError | Appended):
             within[place] = result
         elif result is not None:
             raise result
@@ -212,6 +244,10 @@ def _partition_answer(context: Context, index: int, outcome: Outcome) -> dict[st
             "index": index,
             "error_code": context.failed(outcome),
             "error_message": outcome.message,
+            "record_errors": [
+                {"batch_index": at, "batch_index_error_message": message}
+                for at, message in outcome.record_errors
+            ],
             "base_offset": -1,
         }
     return {

@@ -1,0 +1,18 @@
+"""Who appends to a log as its leader: decides which checks a batch has to pass. [P]
+
+Followers do not come here: `Log.append_as_follower` takes what a leader has checked and numbered.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class AppendOrigin(Enum):
+    #: A produce request. Nothing in it is trusted: every record is checked, and transactional batches are refused.
+    CLIENT = "client"
+    #: A produce request whose transaction its coordinator has confirmed: the same checks, but it may be transactional.
+    #: No edge uses it before there is a transaction coordinator.
+    TRANSACTION = "transaction"
+    #: This broker: a coordinator's records, transactional offset commits, transaction markers. No client limits.
+    COORDINATOR = "coordinator"
