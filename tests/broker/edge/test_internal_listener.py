@@ -89,14 +89,14 @@ async def refused(call: Any) -> grpc.StatusCode:
 
 async def test_a_call_is_served_under_the_name_that_was_proved(listening: Listening) -> None:
     two, three = listening.peers(2), listening.peers(3)
-    assert await two.ask(1, b"abc", 5) == b"cba"
-    assert await three.ask(1, b"abc", 5) == b"cba"
+    assert await two.ask(1, b"abc", 10) == b"cba"
+    assert await three.ask(1, b"abc", 10) == b"cba"
     link = await two.follow(1)
     await link.send(b"frame")
     assert await link.receive() == b"frame"
     await link.close()
     assert listening.neighbour.calls == [("answer", 2), ("answer", 3), ("serve", 2)]
-    assert await two.probe(1) == Probe(Presence.HERE, OURS)
+    assert await two.probe(1, 10) == Probe(Presence.HERE, OURS)
     await two.close()
     await three.close()
 
@@ -135,7 +135,7 @@ async def test_brokers_with_another_secret_do_not_reach_each_other(listening: Li
     with pytest.raises(PeerUnavailable, match="UNAUTHENTICATED"):
         await peers.follow(1)
     with pytest.raises(PeerUnavailable, match="UNAUTHENTICATED"):
-        await peers.ask(1, b"abc", 5)
+        await peers.ask(1, b"abc", 10)
     assert await peers.probe(1) == Probe(Presence.SILENT), "not a sign of its death"
     await peers.close()
     assert listening.neighbour.calls == []
@@ -144,10 +144,11 @@ async def test_brokers_with_another_secret_do_not_reach_each_other(listening: Li
 
 async def test_only_a_probe_may_mean_a_former_incarnation(listening: Listening) -> None:
     peers = listening.peers(2, incarnation=FORMER)
-    assert await peers.probe(1) == Probe(Presence.HERE, OURS)
-    for call in (peers.follow(1), peers.ask(1, b"abc", 5)):
-        with pytest.raises(PeerUnavailable, match="another incarnation"):
-            await call
+    assert await peers.probe(1, 10) == Probe(Presence.HERE, OURS)
+    with pytest.raises(PeerUnavailable, match="another incarnation"):
+        await peers.follow(1)
+    with pytest.raises(PeerUnavailable, match="another incarnation"):
+        await peers.ask(1, b"abc", 10)
     await peers.close()
     assert listening.neighbour.calls == []
 
@@ -190,7 +191,7 @@ async def test_an_impostor_at_the_address_of_a_broker_is_not_believed(has_secret
     with pytest.raises(PeerUnavailable, match=r"not the broker|without a proof"):
         await peers.follow(1)
     with pytest.raises(PeerUnavailable, match=r"not the broker|without a proof"):
-        await peers.ask(1, b"abc", 5)
+        await peers.ask(1, b"abc", 10)
     assert await peers.probe(1) == Probe(Presence.SILENT)
     await peers.close()
     await server.stop(0)

@@ -154,7 +154,7 @@ async def test_sending_waits_while_nobody_reads() -> None:
 
 async def test_a_probe_tells_here_from_refused_from_silent() -> None:
     async with listening() as (peers, _):
-        assert await peers.probe(1) == Probe(Presence.HERE, INCARNATION)
+        assert await peers.probe(1, 10) == Probe(Presence.HERE, INCARNATION)
         assert await peers.probe(2) == Probe(Presence.SILENT)  # Nobody knows where it is.
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
