@@ -34,14 +34,7 @@ test: ## everything CI trusts: checks, units, properties, real etcd, stock clien
 	@$(MAKE) --no-print-directory static
 	$(bin)/pytest $(PARALLEL) -m "$(UNITS)" tests
 	@$(MAKE) --no-print-directory sim SEEDS=300 SIM="--faults-s 4 --processes 2"
-	@$(bin)/pytest -m "integration or java" tests || $(MAKE) --no-print-directory second-look
-
-# Real processes on a shared machine can miss a deadline. What failed is run once more, by itself, and named above;
-# a test that needs this is a fault to be mended (docs/roadmap.md), one that fails again stops everything.
-.PHONY: second-look
-second-look:
-	@echo "==> a second look at what failed"
-	$(bin)/pytest --last-failed --last-failed-no-failures none -m "integration or java" tests
+	@$(bin)/pytest -m "integration or java" tests || scripts/second_look.sh
 
 .PHONY: check
 check: ## format, lint, types, import contracts, tidy, units and properties; under a minute on two cores
