@@ -22,7 +22,7 @@ from ottla_broker.requests import Appended, Maybe
 from ottla_core.errors import (
     CoordinatorNotAvailable,
     NotCoordinator,
-    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
     RequestError,
     RequestTimedOut,
 )
@@ -193,10 +193,10 @@ class Hosted:
                 if wait is not None:
                     await wait
                 self._pass_gate()
-            except (RequestTimedOut, NotEnoughReplicas) as error:
+            except (RequestTimedOut, NotEnoughReplicasAfterAppend) as error:
                 # It may still be committed, and until then nothing behind it is told to anybody.
                 self._refuse_parked()
-                if isinstance(error, NotEnoughReplicas):
+                if isinstance(error, NotEnoughReplicasAfterAppend):
                     await self._clock.sleep(_RETRY_S)
             except RequestError as error:
                 self._commits = None

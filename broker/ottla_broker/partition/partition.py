@@ -44,6 +44,7 @@ from ottla_core.errors import (
     InvalidProducerEpoch,
     KafkaStorageError,
     NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     OffsetNotAvailable,
     OutOfOrderSequenceNumber,
@@ -276,7 +277,7 @@ class Partition:
         if not must_flush and not must_commit:
             return None
         if must_commit and len(self.image.isr) < self.needed_in_sync:
-            return _fail(NotEnoughReplicas())
+            return _fail(NotEnoughReplicasAfterAppend())
         # Both waits begin here and now: progress made before somebody awaits them must not be missed.
         waits = [
             waiters.reached(next_offset, timeout_s)

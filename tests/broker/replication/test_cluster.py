@@ -12,6 +12,7 @@ from ottla_broker.partition.partition import ACKS_ALL
 from ottla_core.errors import (
     CorruptMessage,
     NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     OffsetNotAvailable,
     OutOfOrderSequenceNumber,
@@ -77,12 +78,16 @@ async def test_below_min_insync_writes_are_refused_and_the_last_to_leave_goes_to
         leader.append("b")
         await world.in_sync(1, 2)
         await world.nodes[2].kill()
-        leader.append("c")
+        written = leader.append("c")
         await world.in_sync(1)
         assert world.state.elr == (2,)
         await world.until(lambda: leader.partition.leading.machine.image.isr == (1,))  # type: ignore[union-attr]
         with pytest.raises(NotEnoughReplicas):
             leader.append("d")
+        late = leader.partition.acknowledged(written, ACKS_ALL, 1.0)
+        assert late is not None
+        with pytest.raises(NotEnoughReplicasAfterAppend):
+            await late
         await leader.write("without promise", acks=1)
         assert leader.partition.high_watermark == 2, "it stands still, whatever is appended"
         # One comes back, copies everything, and is counted again.
