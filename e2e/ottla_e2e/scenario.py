@@ -203,7 +203,7 @@ class Scenario:
         """Ready, and no pod is left that should be replaced."""
         cluster = ready(self._cluster())
         reason = cluster and condition(cluster, "Ready").get("reason")
-        return True if reason == "AsWanted" else None
+        return True if reason == "Reconciled" else None
 
     def _etcd_ready(self) -> dict[str, bool]:
         """Whether each etcd pod is ready, by its uid."""
