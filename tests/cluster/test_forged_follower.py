@@ -98,12 +98,12 @@ def _addresses(cluster: LocalCluster, broker_id: int) -> Sequence[str]:
 
 
 def test_forged_positions_acknowledge_nothing() -> None:
-    with LocalCluster(brokers=2) as cluster:
+    with LocalCluster(brokers=2) as cluster, asyncio.Runner() as runner:
         admin = AdminClient({"bootstrap.servers": cluster.kafka_bootstrap, "log_level": 0})
         new = NewTopic(TOPIC, 1, 2, config={"min.insync.replicas": "2"})
         for made in admin.create_topics([new], request_timeout=20).values():
             made.result(20)
-        facts = asyncio.run(_facts(cluster.etcd_endpoint))
+        facts = runner.run(_facts(cluster.etcd_endpoint))
         follower = 1 - facts.leader
         outcome: list[object] = []
         producer = Producer(
@@ -123,7 +123,7 @@ def test_forged_positions_acknowledge_nothing() -> None:
                 on_delivery=lambda error, _: outcome.append(error),
             )
             producer.poll(1.0)  # It is written, and waits for the follower.
-            ends = asyncio.run(_forge_everywhere(_addresses(cluster, facts.leader), facts, follower))
+            ends = runner.run(_forge_everywhere(_addresses(cluster, facts.leader), facts, follower))
             deadline = time.monotonic() + 2 * PATIENCE_S
             while not outcome and time.monotonic() < deadline:
                 producer.poll(0.1)
@@ -143,6 +143,6 @@ async def _call(address: str, method: str, request: bytes) -> grpc.StatusCode:
 
 
 @pytest.mark.parametrize("method", ["Probe", "Ask"])
-def test_a_client_learns_and_asks_nothing(local_cluster: LocalCluster, method: str) -> None:
-    codes = [asyncio.run(_call(where, method, b"")) for where in _addresses(local_cluster, 0)]
+async def test_a_client_learns_and_asks_nothing(local_cluster: LocalCluster, method: str) -> None:
+    codes = [await _call(where, method, b"") for where in _addresses(local_cluster, 0)]
     assert codes == [grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED]
