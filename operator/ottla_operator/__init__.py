@@ -1,1 +1,1 @@
-"""Ottla's operator: `Cluster`, `Topic` and `ConsumerGroup` resources are the truth, and drift is repaired."""
+"""Ottla's operator: reconciles `Cluster`, `Topic` and `ConsumerGroup` resources and repairs drift."""

@@ -21,7 +21,7 @@ from ottla_operator.observe import Observer
 from ottla_operator.settings import Settings
 
 _log = logging.getLogger("ottla.operator")
-#: A chart installs CRDs and operator in one go; the API server needs a moment to serve the first.
+#: A chart installs CRDs and operator together; the API server needs a moment to serve the CRDs.
 _CRDS_TIMEOUT_S = 120.0
 
 
@@ -65,12 +65,12 @@ def main(argv: list[str]) -> int:
         return 0
     settings = Settings.of(os.environ)
     kopf.configure(log_format=kopf.LogFormat.JSON if settings.log_json else kopf.LogFormat.FULL)
-    # One line per event of a watch says nothing; what we do is logged by apply.py.
+    # kopf logs a line per watch event; apply.py logs the operator's actions.
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
-    # The kubelet asks for /healthz every few seconds; a line for each hides the others.
+    # The kubelet requests /healthz every few seconds; a line for each hides the others.
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     if command != "run":
-        sys.stderr.write(f"ottla-operator: there is no command {command!r}; try run or crds.\n")
+        sys.stderr.write(f"ottla-operator: unknown command {command!r}; use run or crds.\n")
         return 2
     asyncio.run(run(settings))
     return 0

@@ -1,7 +1,7 @@
-"""Writing to the API server: server-side apply of what we own, deletes of pods, events. [A]
+"""Writes to the API server: server-side apply of the operator's objects, pod deletions, events. [A]
 
-The only module that writes there. Server-side apply takes the
-fields that we name and leaves all others alone: what a sidecar injector or an autoscaler adds stays.
+The only module that writes there. Server-side apply sets the fields that the operator names and leaves all others
+alone: fields of a sidecar injector or an autoscaler stay.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _APPLY = {
 }
 
 
-#: Of each kind with ports: the field of its spec to replace.
+#: Kind with ports -> the spec field to replace.
 _REPLACED = {"Service": "ports", "StatefulSet": "template"}
 
 
@@ -37,10 +37,10 @@ class Applier:
         self._clock = clock
 
     async def apply(self, wanted: Object) -> dict[str, Any]:
-        """Make it so; the object as it is then.
+        """Apply the object; returns its new state.
 
-        Ports are merged by their number, so one that somebody renumbered stays beside ours and makes the object invalid
-        (two ports of one name). Then the fields with such lists are replaced as a whole, and applied again.
+        Ports are merged by number. A port that another client renumbered stays beside the operator's and makes the
+        object invalid (two ports with one name). Then the fields with such lists are replaced and the apply is retried.
         """
         meta = wanted["metadata"]
         path = path_of(wanted["apiVersion"], wanted["kind"], meta["namespace"], meta["name"])
@@ -57,7 +57,7 @@ class Applier:
         return await self._kube.request("patch", path, wanted, **_APPLY)
 
     async def create(self, wanted: Object) -> bool:
-        """Make it unless it is there, and leave it alone if it is: False then."""
+        """Create the object; False if it exists, which leaves it unchanged."""
         path = path_of(wanted["apiVersion"], wanted["kind"], wanted["metadata"]["namespace"])
         try:
             await self._kube.request("post", path, wanted)
@@ -68,8 +68,8 @@ class Applier:
         return True
 
     async def status(self, meta: Meta, status: dict[str, Any], *, version: str | None = None) -> bool:
-        """Replace our part of the status, which is all of it. False if the resource is gone, or is another one by
-        now, or (with `version`) was changed since that version was read."""
+        """Replace the whole status. False if the resource was deleted or recreated, or (with `version`) changed after
+        that version was read."""
         known = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
         if version is not None:
             known["resourceVersion"] = version
@@ -84,7 +84,7 @@ class Applier:
         return True
 
     async def restart(self, namespace: str, pod: Pod) -> None:
-        """Delete this very pod; its StatefulSet makes the next. Already gone is fine."""
+        """Delete exactly this pod (by uid); its StatefulSet recreates it. Ignores a pod that is already deleted."""
         ACTIONS.labels("Cluster", "restart").inc()
         path = path_of("v1", "Pod", namespace, pod.name)
         try:
@@ -94,7 +94,7 @@ class Applier:
                 raise
 
     async def event(self, meta: Meta, reason: str, message: str, *, warning: bool = False) -> None:
-        """Shown by `kubectl describe`, and logged. One that cannot be written is counted and otherwise let go."""
+        """Write an event, shown by `kubectl describe`, and log it. A failed write is counted and ignored."""
         _log.log(
             logging.WARNING if warning else logging.INFO,
             "%s %s/%s: %s: %s", meta.kind, meta.namespace, meta.name, reason, message,
@@ -122,11 +122,11 @@ class Applier:
         try:
             await self._kube.request("post", path_of("v1", "Event", meta.namespace), body)
         except KubeError:
-            # In a namespace that is being deleted nothing can be created; kube.py has counted it.
+            # A namespace that is being deleted accepts no new objects; kube.py has counted the failure.
             return
 
     async def release(self, meta: Meta, finalizer: str, finalizers: list[str]) -> None:
-        """Take the finalizer of an earlier version off."""
+        """Remove the finalizer of an earlier version."""
         path = path_of(API_VERSION, meta.kind, meta.namespace, meta.name)
         left = [each for each in finalizers if each != finalizer]
         patch = {"metadata": {"finalizers": left or None}}

@@ -1,8 +1,8 @@
-"""Whether brokers would start with these settings, asked before any of them is restarted. [P]
+"""Checks whether brokers would start with a Cluster's settings, before any broker is restarted. [P]
 
-A broker refuses a setting that it does not know and a value that it cannot use: it ends at its start. The operator
-must not import a broker's code, so `make gen` writes the table of settings into `broker_settings_table.py`. An image
-that a Cluster names itself may know more settings than the table.
+A broker with an unknown setting or an invalid value exits at start-up. The operator must not import broker code, so
+`make gen` writes the table of settings into `broker_settings_table.py`. A custom broker image may know more settings
+than the table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ottla_operator.broker_settings_table import TABLE
 from ottla_operator.specs import InvalidSpec
 
 _WIDEST = {"int": 2**31 - 1, "long": 2**63 - 1}
-#: The first must be at least so many times the second.
+#: (a, n, b): a must be at least n times b.
 _AT_LEAST = (
     ("queued.max.request.bytes", 1, "socket.request.max.bytes"),
     ("broker.session.timeout.ms", 2, "broker.heartbeat.interval.ms"),
@@ -32,7 +32,7 @@ def check_settings(settings: Mapping[str, str], *, own_image: bool = False) -> N
             near = get_close_matches(name, TABLE, n=1, cutoff=0.6)
             hint = f" Did you mean {near[0]}?" if near else ""
             raise InvalidSpec(
-                f"config sets {name}, and brokers have no such setting.{hint} Nothing was changed."
+                f"config sets {name}, which is not a broker setting.{hint} Nothing was changed."
             )
     for greater, factor, smaller in _AT_LEAST:
         most, least = (int(settings.get(name, TABLE[name][4])) for name in (greater, smaller))
@@ -65,7 +65,7 @@ def _check_value(name: str, value: str) -> None:
         parts = [part.strip() for part in value.split(",")] if kind == "list" else [value]
         allowed, fine = f"one of {', '.join(values)}", all(part in values for part in parts)
     else:
-        allowed, fine = "some text", bool(value)
+        allowed, fine = "a non-empty text", bool(value)
     if not fine:
         raise InvalidSpec(f"config sets {name} to {value!r}: it must be {allowed}. Nothing was changed.")
 

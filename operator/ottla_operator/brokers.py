@@ -1,8 +1,8 @@
-"""Asking and changing the brokers, through Ottla's own client. [A]
+"""Reads and changes the brokers' state, through Ottla's own client. [A]
 
-One connection per Cluster, kept while it answers. Everything above sees the protocols `TopicAdmin`, `GroupAdmin`
-and `ClusterAdmin`, values of the pure modules, and two kinds of failure: `RequestError` (a broker said no) and
-`BrokersAway` (nobody answered).
+One connection per Cluster, kept while it answers. Callers use the protocols `TopicAdmin`, `GroupAdmin`
+and `ClusterAdmin`, values of the pure modules, and two kinds of failure: `RequestError` (a broker refused) and
+`BrokersAway` (no broker answered).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SeenCluster:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What may change by itself: live brokers, and who leads and is in sync. Compared, never shown."""
+    """State that changes without the operator: live brokers, leaders, ISRs. Compared, never shown."""
 
     brokers: tuple[int, ...]
     controller: int
@@ -90,7 +90,7 @@ class ClusterAdmin(Protocol):
 
 
 class Brokers(TopicAdmin, GroupAdmin, ClusterAdmin):
-    """The real ones."""
+    """The implementation, through `Admin`."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
@@ -127,7 +127,7 @@ class Brokers(TopicAdmin, GroupAdmin, ClusterAdmin):
                         [NewTopic(name, partitions, -1 if replicas is None else replicas, config)]
                     )
                 except TopicAlreadyExists:
-                    return  # an answer that was lost, or somebody else was faster: the next look tells
+                    return  # a lost response, or another client created it: the next reconciliation checks
             case GrowTopic(name, total):
                 await self._admin.create_partitions(name, total)
             case AlterTopic(name, changes):
@@ -182,7 +182,7 @@ class Brokers(TopicAdmin, GroupAdmin, ClusterAdmin):
         await self._admin.alter_configs(changes, group=group)
 
     async def _existing(self, topics: Sequence[str]) -> list[TopicPartition]:
-        """Of topics that are there: a group may have committed offsets for one that was deleted since."""
+        """Partitions of the topics that exist: a group may have committed offsets for a deleted topic."""
         found = []
         for topic in topics:
             described = await self._describe(topic)
@@ -208,7 +208,7 @@ class Brokers(TopicAdmin, GroupAdmin, ClusterAdmin):
         return Beat(live, cluster.controller_id, digests, sum(len(topic.partitions) for topic in topics))
 
     async def hosted(self) -> list[Hosted]:
-        """Every partition, internal ones too, with what it needs in sync. Asked for only while pods are replaced."""
+        """Every partition, also internal ones, with its min.insync.replicas. Read only while pods are replaced."""
         made = []
         for topic in await self._admin.describe_topics():
             entries = await self._admin.describe_configs(topic=topic.name)
@@ -248,7 +248,7 @@ def _seen_group(found: GroupDescription) -> SeenGroup:
 
 
 class Links:
-    """One `Brokers` per Cluster, made on first use and made anew when it no longer answers."""
+    """One `Brokers` per Cluster, created on first use and recreated when it no longer answers."""
 
     def __init__(self, bootstrap_of: Callable[[str, str], str]) -> None:
         self._bootstrap_of = bootstrap_of
@@ -256,14 +256,14 @@ class Links:
         self._connecting: dict[tuple[str, str], asyncio.Lock] = {}
 
     async def ask(self, namespace: str, cluster: str, question: Callable[[Brokers], Awaitable[T]]) -> T:
-        """The answer of the cluster's brokers; BrokersAway if there is none."""
+        """The answer of the cluster's brokers; raises BrokersAway if none answers."""
         key = namespace, cluster
         try:
             async with asyncio.timeout(3 * _TIMEOUT_S):
                 return await question(await self._link(key))
         except (ClientError, RequestTimedOut, TimeoutError) as failed:
             await self.forget(key)
-            sentence = str(failed) or "no answer in time"
+            sentence = str(failed) or "request timed out"
             raise BrokersAway(f"The brokers of {cluster} do not answer: {sentence}") from None
 
     async def _link(self, key: tuple[str, str]) -> Brokers:

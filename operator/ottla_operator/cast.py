@@ -1,4 +1,4 @@
-"""The resources as the watch last showed them, and what a look at any of them has in common. [S]"""
+"""Cache of the resources as the watches last showed them, and the tools that all reconcilers share. [S]"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLUSTER, TOPIC, GROUP = "Cluster", "Topic", "ConsumerGroup"
 
 @dataclass(slots=True)
 class Cast:
-    """All resources of our kinds, by kind and (namespace, name)."""
+    """All resources of the operator's kinds, by kind and (namespace, name)."""
 
     bodies: dict[str, dict[tuple[str, str], Mapping[str, Any]]] = field(
         default_factory=lambda: {CLUSTER: {}, TOPIC: {}, GROUP: {}}
@@ -30,7 +30,7 @@ class Cast:
     _claims: dict[tuple[str, str, str, str], dict[str, Claim]] = field(default_factory=dict)
 
     def put(self, kind: str, body: Mapping[str, Any]) -> bool:
-        """Whether this needs a look: it is new, or more than its status changed."""
+        """Whether it needs reconciliation: it is new, or more than its status changed."""
         meta = Meta.of(body)
         before = self.bodies[kind].get(meta.key)
         self.remove(kind, meta.key)
@@ -48,7 +48,7 @@ class Cast:
                 del self._claims[claimed]
 
     def owner(self, namespace: str, spec: TopicSpec | GroupSpec) -> Claim | None:
-        """The resource that a topic or group belongs to: the oldest that names it."""
+        """The resource that owns a topic or group: the oldest that names it."""
         claims = self._claims.get(_claim_of(namespace, spec), {}).values()
         return owner_of(claims)
 
@@ -89,7 +89,7 @@ def _essence(meta: Meta) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What every kind of look works with."""
+    """Dependencies of every reconciler."""
 
     cast: Cast
     observer: Observer
@@ -107,7 +107,7 @@ class Tools:
         conditions: Sequence[Condition | None],
         facts: Mapping[str, Any],
     ) -> None:
-        """Write the status if it differs, and an event when the reason for not being ready is a new one."""
+        """Write the status if it differs, and an event if the reason for not being ready changed."""
         said = [each for each in conditions if each is not None]
         previous = body.get("status")
         status = with_conditions(meta, previous, said, self.now(), facts)

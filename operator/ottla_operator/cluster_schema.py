@@ -28,22 +28,22 @@ def _storage(description: str, size: str, volumes_most: int) -> Schema:
     volume = thing(
         "One claim per pod.",
         {
-            "size": text("Of the volume.", pattern=_QUANTITY, default=size, maxLength=32),
-            "storageClassName": text("Empty: the default class of the Kubernetes cluster.", maxLength=253),
+            "size": text("Size of the volume.", pattern=_QUANTITY, default=size, maxLength=32),
+            "storageClassName": text("Empty: the default storage class of Kubernetes.", maxLength=253),
         },
     )
     return thing(
         description,
         {
             "volumes": listed(
-                "One per disk; each holds one log folder.",
+                "One per disk; each holds one log directory.",
                 volume,
                 volumes_most,
                 minItems=1,
                 default=[{"size": size}],
             ),
-            "ephemeral": flag("No claims: data is gone with its pod. For tests.", default=False),
-            "deleteClaims": flag("Whether the claims go when the Cluster is deleted.", default=False),
+            "ephemeral": flag("Use no claims: data is lost with its pod. For tests.", default=False),
+            "deleteClaims": flag("Delete the claims when the Cluster is deleted.", default=False),
         },
         default={},
     )
@@ -54,20 +54,20 @@ def cluster_spec() -> Schema:
     return thing(
         "Brokers that form one Ottla cluster.",
         {
-            "brokers": whole("How many. They can become more, not fewer: that needs draining.", 1, 99, default=3),
-            "image": text("Of the brokers, instead of the operator's default.", maxLength=512),
+            "brokers": whole("Number of brokers. It can grow, not shrink: shrinking needs draining.", 1, 99, default=3),
+            "image": text("Image of the brokers, instead of the operator's default.", maxLength=512),
             "imagePullPolicy": choice(
                 "As in a pod.", ("Always", "IfNotPresent", "Never"), default="IfNotPresent"
             ),
             "storage": _storage("The volumes of each broker.", "10Gi", 16),
             "resources": resources("Requests and limits of each broker."),
             "config": settings(
-                "Settings of the brokers, by Kafka's names. A change restarts them one by one.",
+                "Broker settings, with Kafka's names. A change restarts the brokers one by one.",
                 **{
                     "x-kubernetes-validations": [
                         {
                             "rule": reserved,
-                            "message": f"these are set by the operator: {', '.join(RESERVED_SETTINGS)}",
+                            "message": f"the operator sets these itself: {', '.join(RESERVED_SETTINGS)}",
                         }
                     ]
                 },
@@ -75,8 +75,8 @@ def cluster_spec() -> Schema:
             "etcd": _etcd(),
             "pod": _pod("Added to the pods of the brokers."),
             "podDisruptionBudget": thing(
-                "For drains of nodes.",
-                {"maxUnavailable": whole("Brokers that a drain may take at once.", 0, 99, default=1)},
+                "Limits node drains.",
+                {"maxUnavailable": whole("Brokers that a drain may evict at once.", 0, 99, default=1)},
                 default={},
             ),
             "metrics": thing(
@@ -86,7 +86,7 @@ def cluster_spec() -> Schema:
             ),
         },
         rules=[
-            ("self.brokers >= oldSelf.brokers", "brokers can only become more: fewer would need draining first"),
+            ("self.brokers >= oldSelf.brokers", "the number of brokers cannot shrink: that would need draining first"),
             (
                 "self.storage.volumes == oldSelf.storage.volumes && "
                 "self.storage.ephemeral == oldSelf.storage.ephemeral",
@@ -100,26 +100,31 @@ def _etcd() -> Schema:
     managed = thing(
         "An etcd that the operator runs beside the brokers.",
         {
-            "replicas": {"type": "integer", "enum": [1, 3], "default": 1, "description": "1 or 3 members."},
-            "image": text("Instead of the operator's default.", maxLength=512),
+            "replicas": {
+                "type": "integer",
+                "enum": [1, 3],
+                "default": 1,
+                "description": "Number of members, 1 or 3.",
+            },
+            "image": text("Image of etcd, instead of the operator's default.", maxLength=512),
             "storage": _storage("The volume of each member.", _ETCD_SIZE, 1),
             "resources": resources("Requests and limits of each member."),
             "pod": _pod("Added to the pods of the members."),
         },
     )
     return thing(
-        "Where the metadata lives.",
+        "The etcd that stores the metadata.",
         {
             "managed": managed,
             "endpoints": listed(
-                "host:port of an etcd that somebody else runs.",
+                "host:port of the members of an external etcd.",
                 text("host:port", pattern=_ADDRESS, maxLength=300),
                 9,
                 minItems=1,
             ),
             "tls": _etcd_tls(),
             "login": _secret(
-                "For an etcd of yours that asks for a login: a Secret with username and password."
+                "For an external etcd that requires a login: a Secret with username and password."
             ),
         },
         default={},
@@ -127,11 +132,11 @@ def _etcd() -> Schema:
             ("!(has(self.managed) && has(self.endpoints))", "choose managed or endpoints, not both"),
             (
                 "!has(self.tls) || has(self.endpoints)",
-                "tls is for an etcd of yours: name its endpoints as well",
+                "tls is for an external etcd: set endpoints too",
             ),
             (
                 "!has(self.login) || has(self.endpoints)",
-                "login is for an etcd of yours: name its endpoints as well",
+                "login is for an external etcd: set endpoints too",
             ),
             (
                 "has(self.endpoints) == has(oldSelf.endpoints)",
@@ -149,7 +154,7 @@ def _etcd() -> Schema:
 
 
 def _same_in_managed(path: str, default: str) -> str:
-    """CEL: as it was. An etcd that nobody describes has the defaults, and to describe it later changes none of them."""
+    """CEL: unchanged. A missing `managed` has the defaults, so writing the defaults out later is not a change."""
 
     def value(of: str) -> str:
         return f"(has({of}.managed) && has({of}.managed.{path}) ? {of}.managed.{path} : {default})"
@@ -158,16 +163,14 @@ def _same_in_managed(path: str, default: str) -> str:
 
 
 def _etcd_tls() -> Schema:
-    key = text("Its key with the PEM roots.", default="ca.crt", minLength=1, maxLength=253)
-    ca = _secret("A Secret with the roots to trust, instead of those that every client trusts.", key=key)
-    certificate = _secret(
-        "A Secret with tls.crt and tls.key, for an etcd that asks clients for a certificate."
-    )
-    return thing("Speak TLS to an etcd of yours; {} is enough.", {"ca": ca, "certificate": certificate})
+    key = text("Key in the Secret with the PEM roots.", default="ca.crt", minLength=1, maxLength=253)
+    ca = _secret("A Secret with the trusted root certificates. Default: the public roots.", key=key)
+    certificate = _secret("A Secret with tls.crt and tls.key, for an etcd that requires client certificates.")
+    return thing("Use TLS to an external etcd; {} is enough.", {"ca": ca, "certificate": certificate})
 
 
 def _secret(description: str, **more: Schema) -> Schema:
-    name = text("Its name, in the namespace of the Cluster.", minLength=1, maxLength=253)
+    name = text("Name of the Secret, in the Cluster's namespace.", minLength=1, maxLength=253)
     return thing(description, {"secretName": name, **more}, required=("secretName",))
 
 
@@ -175,13 +178,13 @@ def _pod(description: str) -> Schema:
     return thing(
         description,
         {
-            "labels": texts("More labels."),
-            "annotations": texts("More annotations."),
+            "labels": texts("Additional labels."),
+            "annotations": texts("Additional annotations."),
             "nodeSelector": texts("As in a pod."),
             "tolerations": listed("As in a pod.", passed_on("As in a pod."), 32),
-            "affinity": passed_on("As in a pod. By default they avoid each other's nodes."),
+            "affinity": passed_on("As in a pod. By default the pods avoid each other's nodes."),
             "topologySpreadConstraints": listed(
-                "As in a pod. By default they spread over zones.", passed_on("As in a pod."), 16
+                "As in a pod. By default the pods spread over zones.", passed_on("As in a pod."), 16
             ),
             "priorityClassName": text("As in a pod.", maxLength=253),
         },
@@ -190,15 +193,15 @@ def _pod(description: str) -> Schema:
 
 def cluster_status() -> Schema:
     return thing(
-        "What the operator found.",
+        "The observed state.",
         {
-            "observedGeneration": long("The generation of the spec that this is about.", 0),
+            "observedGeneration": long("Generation of the spec that this status describes.", 0),
             "conditions": conditions(),
             "clusterId": text("UUID of the cluster."),
-            "controller": whole("Broker that is controller; -1 for none.", -1),
-            "readyBrokers": whole("Brokers that are ready.", 0),
+            "controller": whole("Id of the controller; -1 for none.", -1),
+            "readyBrokers": whole("Number of brokers that are ready.", 0),
             "bootstrap": thing(
-                "Where clients connect.",
+                "Bootstrap addresses.",
                 {"kafka": text("For Kafka clients."), "grpc": text("For Ottla clients.")},
             ),
             "brokers": listed(
@@ -206,12 +209,12 @@ def cluster_status() -> Schema:
                 thing(
                     "One broker.",
                     {
-                        "id": whole("Its id, the ordinal of its pod.", 0),
-                        "pod": text("Its pod."),
-                        "ready": flag("Whether its pod is ready."),
-                        "current": flag("Whether it runs what the spec asks for."),
+                        "id": whole("Broker id, the ordinal of the pod.", 0),
+                        "pod": text("Name of the pod."),
+                        "ready": flag("Whether the pod is ready."),
+                        "current": flag("Whether the pod has the current revision."),
                         "directories": listed(
-                            "Ids of its log directories; other ids mean another volume.",
+                            "Ids of the log directories; a different id means a different volume.",
                             text("A UUID.", maxLength=64),
                             16,
                         ),

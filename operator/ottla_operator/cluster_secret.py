@@ -1,7 +1,7 @@
-"""The secret that the brokers of a Cluster share, and the port that it guards: a Secret, and the parts of pods. [P]
+"""The cluster secret of a Cluster's brokers and the internal port that it protects: a Secret, and pod parts. [P]
 
-The Secret is made once and never overwritten: brokers that know different secrets do not replicate to each other. The
-operator may create Secrets and cannot read any, so it does not know what is in there either.
+The Secret is created once and never overwritten: brokers with different secrets do not replicate to each other. The
+operator can create Secrets but cannot read them, so it does not know the content either.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ INTERNAL_PORT = 9392
 _VOLUME = "cluster-secret"
 _FOLDER = "/etc/ottla-cluster"
 _KEY = "secret"
-#: For the group of the pod only, which is all that the broker has.
+#: Readable by the pod's group, the only identity that the broker has.
 _MODE = 0o440
-#: How often the Secret is looked after: somebody may have deleted it, and pods could not start then.
+#: How often the operator recreates a missing Secret: pods cannot start without it.
 RENEW_S = 600.0
 
 Object = dict[str, Any]
@@ -44,8 +44,8 @@ def settings() -> dict[str, str]:
 
 
 def env() -> list[Object]:
-    """Brokers reach each other at the IP of the pod, which is registered again at each start: no DNS cache delays a
-    follower, and a refused connection means that this very process does not listen. Brackets, because it may be IPv6.
+    """Brokers connect to each other's pod IP, which each start registers in etcd: no DNS cache delays a
+    follower, and a refused connection means that this process does not listen. Brackets, because it may be IPv6.
     """
     address = f"[$(POD_IP)]:{INTERNAL_PORT}"
     return [env_field("POD_IP", "status.podIP"), env_value("OTTLA_INTERNAL_ADVERTISED", address)]
@@ -68,7 +68,7 @@ def mounts() -> list[Object]:
 
 
 class Due:
-    """Which Clusters to create the Secret for, now: at first sight, and again from time to time."""
+    """Which Clusters need the Secret created now: new ones, and all of them every `RENEW_S`."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -79,6 +79,6 @@ class Due:
 
     def done(self, meta: Meta) -> None:
         now = self._now()
-        # Clusters that are gone are forgotten with the time.
+        # Drop old entries, so that deleted Clusters do not accumulate.
         self._done_at = {uid: at for uid, at in self._done_at.items() if now - at < RENEW_S}
         self._done_at[meta.uid] = now

@@ -1,6 +1,6 @@
-"""What people write about a Cluster: brokers, volumes, etcd and pods, typed, with their defaults. [P]
+"""Typed spec of a Cluster, with its defaults: brokers, volumes, etcd and pods. [P]
 
-Like `specs.py`: the API server has checked it already, and what its schema cannot say is checked here.
+As in `specs.py`, the API server has validated it; this module checks what a schema cannot express.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla_operator.specs import InvalidSpec, texts_of
 
 _QUANTITY = re.compile(QUANTITY)
 
-#: Settings that follow from the pod and its place; a value of the user's would contradict it.
+#: Settings that follow from the pod; a user's value would contradict it.
 RESERVED_SETTINGS = (
     "broker.id",
     "cluster.name",
@@ -43,9 +43,9 @@ class Volume:
 @dataclass(frozen=True, slots=True)
 class Storage:
     volumes: tuple[Volume, ...] = (Volume(),)
-    #: emptyDir: gone with the pod.
+    #: emptyDir: deleted with the pod.
     ephemeral: bool = False
-    #: The claims go with the Cluster.
+    #: Delete the claims with the Cluster.
     delete_claims: bool = False
 
     @classmethod
@@ -59,7 +59,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class PodSpec:
-    """What people add to pods."""
+    """The user's additions to pods."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class ClusterSpec:
     storage: Storage = Storage()
     resources: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)
-    #: None: ours, as `managed_etcd` describes it.
+    #: None: the operator runs the etcd that `managed_etcd` describes.
     external_etcd: ExternalEtcd | None = None
     managed_etcd: ManagedEtcd = ManagedEtcd()
     pod: PodSpec = PodSpec()
@@ -126,7 +126,7 @@ class ClusterSpec:
                 raise InvalidSpec(f"config sets {name}, which the operator sets itself.")
         for name in ("tls", "login"):
             if etcd.get(name) is not None and not etcd.get("endpoints"):
-                raise InvalidSpec(f"etcd.{name} is for an etcd of yours: name its etcd.endpoints as well.")
+                raise InvalidSpec(f"etcd.{name} is for an external etcd: set etcd.endpoints too.")
         check_quantities("resources", spec.get("resources"))
         check_quantities("etcd.managed.resources", (etcd.get("managed") or {}).get("resources"))
         return cls(
@@ -145,7 +145,7 @@ class ClusterSpec:
 
 
 def check_quantities(where: str, resources: Mapping[str, Any] | None) -> None:
-    """An older schema let anything through here, and the API server answers a wrong quantity with an internal error."""
+    """An older schema accepted any text, and the API server answers an invalid quantity with an internal error."""
     for part in ("requests", "limits"):
         for name, amount in ((resources or {}).get(part) or {}).items():
             if not _QUANTITY.fullmatch(str(amount)):

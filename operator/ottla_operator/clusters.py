@@ -1,4 +1,4 @@
-"""One look at a Cluster: apply its objects, replace pods that are out of date, report. [S]"""
+"""Reconciles one Cluster: apply its objects, replace outdated pods, report. [S]"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ottla_operator.status import Condition, kept, not_ready, ready
 
 SETTLED_S = 30.0
 SOON_S = 2.0
-#: The API server did not answer, or not now: nothing is known about the object.
+#: Status codes that say nothing about the object: no answer, or a temporary refusal.
 _NO_ANSWER = (0, 401, 429, 503, 504)
 
 
@@ -32,16 +32,16 @@ class ClusterLook:
         self._tools = tools
         self._images = images
         self._settled_s = settled_s
-        #: Of each Cluster and broker: the log directories whose loss was reported, to warn once.
+        #: (Cluster uid, broker) -> log directories whose loss was reported, to warn once.
         self._replaced: dict[tuple[str, int], frozenset[str]] = {}
-        #: Of each Cluster: the generation that was applied last, and when.
+        #: Cluster uid -> the generation that was applied last, and when.
         self._applied: dict[str, tuple[int, float]] = {}
         self._secrets = cluster_secret.Due(tools.clock.monotonic)
 
     async def look(self, key: tuple[str, str]) -> float | None:
         body = self._tools.cast.get(CLUSTER, key)
         if body is None or Meta.of(body).deleting:
-            # Its objects go by their owner references; nothing of it is left to us.
+            # Kubernetes deletes its objects by their owner references.
             await self._tools.links.forget(key)
             return None
         meta = Meta.of(body)
@@ -58,11 +58,11 @@ class ClusterLook:
         return self._settled_s
 
     async def _apply(self, meta: Meta, spec: ClusterSpec, body: Mapping[str, Any]) -> Condition | None:
-        """What the API server refuses of one object is a condition, and keeps none of the others back."""
+        """Apply all objects. If the API server refuses one, the others are still applied; the condition names it."""
         generation, at = self._applied.get(meta.uid, (-1, 0.0))
         now = self._tools.clock.monotonic()
         if generation == meta.generation and now - at < self._settled_s / 2:
-            return None  # while pods start, looks are frequent
+            return None  # while pods start, reconciliations are frequent
         await self._keep_secret(meta)
         refused: list[str] = []
         known = (body.get("status") or {}).get("observedGeneration") == meta.generation
@@ -77,12 +77,12 @@ class ClusterLook:
                 refused.append(f"{what}: {failed}")
                 continue
             if known and generation == meta.generation and _version(before) != _version(after):
-                # A controller that writes a status meanwhile also makes a new version; a new generation is a change.
+                # A controller's status update also changes the version; only a new generation is a spec change.
                 if before is not None and _generation(before) == _generation(after) != 0:
                     continue
                 DRIFT.labels(CLUSTER).inc()
                 await self._tools.applier.event(
-                    meta, "DriftRepaired", f"{what} was changed by somebody else."
+                    meta, "DriftRepaired", f"{what} was changed or deleted by another client; restored."
                 )
         if refused:
             return not_ready("Refused", f"The API server refused {' '.join(refused)}")
@@ -124,7 +124,7 @@ class ClusterLook:
             if self._replaced.get((meta.uid, broker)) != directories:
                 self._replaced[meta.uid, broker] = directories
                 message = (
-                    f"Broker {broker} came back without its log directory {', '.join(sorted(directories))}: a volume "
+                    f"Broker {broker} started without its log directory {', '.join(sorted(directories))}: a volume "
                     "was replaced or emptied. Its replicas are copied again from brokers that are in sync; records "
                     "that only it had are lost."
                 )
@@ -140,7 +140,9 @@ class ClusterLook:
         self, meta: Meta, spec: ClusterSpec, seen: SeenBrokers, cluster: SeenCluster | None
     ) -> Step:
         if meta.paused or not seen.settled:
-            return Wait("Paused." if meta.paused else "Kubernetes has not seen the last change yet.")
+            return Wait(
+                "Paused." if meta.paused else "The StatefulSet controller has not seen the last change yet."
+            )
         if all(pod.current for pod in seen.pods):
             return Finished()
         hosted = None
@@ -168,16 +170,16 @@ class ClusterLook:
         if cluster is None:
             return not_ready("BrokersAway", "All pods are ready, but no broker answers.")
         if isinstance(step, Restart):
-            return ready(f"{step.pod.name} is being replaced.", "Rolling")
+            return ready(f"{step.pod.name} is being restarted.", "Rolling")
         if isinstance(step, Wait) and not meta.paused:
-            return ready(f"Brokers wait to be replaced. {step.why}", "Rolling")
+            return ready(f"Outdated brokers wait for their restart. {step.why}", "Rolling")
         return ready(f"All {spec.brokers} brokers are ready.")
 
 
 def broker_rows(
     pods: Sequence[Pod], cluster: SeenCluster | None, status: Mapping[str, Any] | None
 ) -> list[dict[str, Any]]:
-    """`status.brokers`. The log directories of a broker that is offline are kept, to compare with when it is back."""
+    """`status.brokers`. Keeps the log directories of an offline broker, to compare them after its restart."""
     known = _known_directories(status)
     rows = []
     for pod in pods:

@@ -1,6 +1,6 @@
-"""The operator itself: makes its parts, holds the schedule, sends each resource to the look of its kind. [S]
+"""The operator: wires its parts, owns the schedule, passes each resource to the reconciler of its kind. [S]
 
-`handlers.py` tells it what the watches show; nothing else calls it. No decision is made here.
+`handlers.py` passes watch events to it; nothing else calls it. It makes no decisions.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from ottla_operator.status import is_ready
 from ottla_operator.topics import TopicLook
 
 _log = logging.getLogger("ottla.control")
-#: How long something that went unseen is taken for real, at most.
+#: Interval of the check for deletions that the watches missed.
 _SWEEP_S = 300.0
-#: What earlier versions put on Topics and ConsumerGroups. Taken off, so that nothing waits for an operator.
+#: Earlier versions put it on Topics and ConsumerGroups. It is removed, so that no deletion waits for an operator.
 OLD_FINALIZER = f"{API_GROUP}/brokers"
 PULSE, REMOVAL = "Pulse", "Removal"
-#: Until a look that was under way when its resource was deleted has ended.
+#: Retry delay of a removal while a reconciliation of the deleted resource is in progress.
 _BUSY_S = 0.2
 
 
@@ -64,7 +64,7 @@ class Control:
         self._running: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Read everything once, so that the first decision already knows who came first; then go."""
+        """Read all resources, so that the first decision knows which resource is oldest; then start the schedule."""
         for kind in (CLUSTER, TOPIC, GROUP):
             for body in await self._tools.observer.resources(kind, self._settings.namespaces):
                 self.seen(kind, body)
@@ -82,14 +82,14 @@ class Control:
         await self._kube.close()
 
     def seen(self, kind: str, body: Mapping[str, Any], *, gone: bool = False) -> None:
-        """From a watch: this resource exists, changed, or is gone."""
+        """From a watch: this resource exists, changed, or was deleted."""
         meta = Meta.of(body)
         key = kind, *meta.key
         if gone:
             self._cast.remove(kind, meta.key)
             self._schedule.drop(key)
             if kind == CLUSTER:
-                self._schedule.soon(key)  # once more, to let go of its brokers
+                self._schedule.soon(key)  # once more, to close the connection to its brokers
                 self._look_at_all_of(meta.key)
             elif (removal := self._removals.add(body)) is not None:
                 self._schedule.soon((REMOVAL, *removal))
@@ -105,7 +105,7 @@ class Control:
         self._schedule.soon(key)
 
     def _look_at_all_of(self, cluster: tuple[str, str]) -> None:
-        """The Cluster came, changed or is gone: its Topics and ConsumerGroups show it at once."""
+        """The Cluster was created, changed or deleted: reconcile its Topics and ConsumerGroups at once."""
         for kind in (TOPIC, GROUP):
             for key in self._cast.of_cluster(kind, *cluster):
                 self._schedule.soon((kind, *key))
@@ -119,7 +119,7 @@ class Control:
                 _log.warning("sweep_failed: %s", failed)
 
     async def sweep(self) -> None:
-        """Let go of what is not there any more: a watch that had to begin anew shows what exists, not what went."""
+        """Drop resources that no longer exist: a restarted watch shows existing objects, not missed deletions."""
         for kind, bodies in self._cast.bodies.items():
             known = [Meta.of(body) for body in bodies.values()]
             found = await self._tools.observer.resources(kind, self._settings.namespaces)
@@ -139,10 +139,10 @@ class Control:
         try:
             await self._tools.applier.release(meta, OLD_FINALIZER, finalizers)
         except KubeError as failed:  # the next sweep tries again
-            _log.warning("finalizer_stays: %s %s/%s: %s", meta.kind, *meta.key, failed)
+            _log.warning("finalizer_not_removed: %s %s/%s: %s", meta.kind, *meta.key, failed)
 
     def part_seen(self, body: Mapping[str, Any]) -> None:
-        """From a watch: something that belongs to a Cluster changed."""
+        """From a watch: an object of a Cluster changed."""
         meta = Meta.of(body)
         owner = (body["metadata"].get("labels") or {}).get(CLUSTER_LABEL)
         if owner and self._cast.get(CLUSTER, (meta.namespace, owner)) is not None:

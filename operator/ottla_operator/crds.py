@@ -1,8 +1,8 @@
-"""The three CustomResourceDefinitions, and the only place that they are written in. [P]
+"""The three CustomResourceDefinitions, and their only source. [P]
 
-`make gen` writes them into charts/ottla/crds and manifests/; a test compares. What the API server can refuse, it
-refuses here (types, bounds, CEL), because a refusal at `kubectl apply` is worth ten conditions. Rules that compare
-with `oldSelf` guard what cannot be changed later.
+`make gen` writes them into charts/ottla/crds and manifests/; a test compares. The schemas refuse as much as they can
+(types, bounds, CEL), because an error at `kubectl apply` is better than a condition later. Rules with `oldSelf`
+protect fields that cannot change.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def cluster_crd() -> dict[str, Any]:
             REASON,
             AGE,
         ],
-        # Pods are named <cluster>-broker-<n>, and a label holds 63 letters; names of Services have no dots.
+        # Pods are named <cluster>-broker-<n>, and a label holds 63 characters; names of Services have no dots.
         rules=[
-            ("self.metadata.name.size() <= 40", "the name of a Cluster has at most 40 letters"),
+            ("self.metadata.name.size() <= 40", "the name of a Cluster has at most 40 characters"),
             (
                 "self.metadata.name.matches('^[a-z][-a-z0-9]*$')",
                 "the name of a Cluster begins with a letter and has only a-z, 0-9 and -",

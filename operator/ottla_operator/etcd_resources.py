@@ -1,11 +1,10 @@
-"""The managed etcd of a Cluster: one or three members with volumes of their own. [P]
+"""The managed etcd of a Cluster: one or three members, each with its volume. [P]
 
-Members are named and listed once, at birth; their number never changes (the CRD says so), so there is no member
-to add or remove. Kubernetes replaces members one by one and waits for each to be ready, which for etcd means that
-there is a leader.
+The member list is fixed when the Cluster is created (the CRD enforces it), so members are never added or removed.
+Kubernetes replaces members one by one and waits until each is ready, which for etcd means that there is a leader.
 
-Members find each other by the names of their pods. Brokers connect to one Service per member, whose IP stays when the
-pod is replaced: no DNS cache sends them to an address that is gone.
+Members find each other by pod name. Brokers connect to one Service per member. Its IP stays when the
+pod is replaced, so no DNS cache returns a stale address.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from ottla_operator.specs import Meta
 
 _CLIENT_PORT, _PEER_PORT = 2379, 2380
 _DATA = "/var/lib/etcd"
-#: Ten thousand partitions are ~10 MiB of keys; history between two compactions is the rest.
+#: Ten thousand partitions are ~10 MiB of keys; the rest is for history between two compactions.
 _QUOTA_BYTES = 2 * 1024 * 1024 * 1024
 
 
@@ -39,7 +38,7 @@ def name_of(meta: Meta) -> str:
 
 
 def endpoints(meta: Meta, spec: ClusterSpec) -> tuple[str, ...]:
-    """Where brokers reach the members."""
+    """Addresses of the members, for brokers."""
     names = (f"{name_of(meta)}-{n}" for n in range(spec.managed_etcd.replicas))
     return tuple(f"{name}.{meta.namespace}.svc:{_CLIENT_PORT}" for name in names)
 
@@ -63,7 +62,7 @@ def _service(meta: Meta) -> dict[str, Any]:
         "metadata": metadata(meta, name_of(meta), "etcd"),
         "spec": {
             "clusterIP": "None",
-            # Members must find each other before there is a leader, and without one none is ready.
+            # Members must find each other before they elect a leader, and are ready only with a leader.
             "publishNotReadyAddresses": True,
             "selector": labels_of(meta, "etcd"),
             "ports": [
@@ -75,7 +74,7 @@ def _service(meta: Meta) -> dict[str, Any]:
 
 
 def _member_service(meta: Meta, member: int) -> dict[str, Any]:
-    """The address of one member for brokers; named like its pod."""
+    """The Service through which brokers reach one member; named like its pod."""
     pod = f"{name_of(meta)}-{member}"
     return {
         "apiVersion": "v1",
@@ -83,7 +82,7 @@ def _member_service(meta: Meta, member: int) -> dict[str, Any]:
         "metadata": metadata(meta, pod, "etcd"),
         "spec": {
             "type": "ClusterIP",
-            # Brokers connect as soon as it listens, not when a probe has seen it.
+            # Brokers connect as soon as the member listens, not when its probe has succeeded.
             "publishNotReadyAddresses": True,
             "selector": {**labels_of(meta, "etcd"), POD_NAME_LABEL: pod},
             "ports": [{"name": "client", "port": _CLIENT_PORT, "targetPort": "client"}],
@@ -148,7 +147,7 @@ def _container(meta: Meta, spec: ClusterSpec, image: str, mounts: list[dict[str,
         "ETCD_INITIAL_ADVERTISE_PEER_URLS": f"http://{host}:{_PEER_PORT}",
         "ETCD_INITIAL_CLUSTER": ",".join(members),
         "ETCD_INITIAL_CLUSTER_STATE": "new",
-        # Members of two Clusters must never join each other, whatever their addresses.
+        # The token keeps members of two Clusters from joining each other.
         "ETCD_INITIAL_CLUSTER_TOKEN": f"{meta.namespace}.{meta.name}",
         "ETCD_QUOTA_BACKEND_BYTES": str(_QUOTA_BYTES),
     }
@@ -166,7 +165,7 @@ def _container(meta: Meta, spec: ClusterSpec, image: str, mounts: list[dict[str,
             {"name": "client", "containerPort": _CLIENT_PORT},
             {"name": "peer", "containerPort": _PEER_PORT},
         ],
-        # /health fails without a leader: no reason to kill a member, a good one not to count it.
+        # /health fails without a leader. Then a member is not ready, but must not be killed.
         "livenessProbe": {
             "tcpSocket": {"port": "client"}, "periodSeconds": 10, "failureThreshold": 6, "timeoutSeconds": 5,
         },

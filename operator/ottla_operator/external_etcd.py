@@ -1,7 +1,7 @@
-"""An etcd that somebody else runs: where it is, and what brokers show to be let in. [P]
+"""An external etcd: its endpoints, and the brokers' credentials for it. [P]
 
-Certificates and passwords stay in Secrets, which pods mount and the operator never reads. Those that cert-manager makes
-and those of the types kubernetes.io/tls and kubernetes.io/basic-auth have the names that are expected here.
+Certificates and passwords stay in Secrets, which pods mount and the operator never reads. The key names are those of
+cert-manager and of the types kubernetes.io/tls and kubernetes.io/basic-auth.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: What follows from the spec; a value of the user's would contradict it.
+#: Settings that follow from the spec; a user's value would contradict it.
 SETTINGS = (
     "etcd.endpoints",
     "etcd.password.file",
@@ -22,7 +22,7 @@ SETTINGS = (
 )
 _FOLDER = "/etc/ottla-etcd"
 _VOLUME = "etcd-access"
-#: For the pod's own group, and nobody else.
+#: Readable by the pod's group only.
 _MODE = 0o440
 
 
@@ -30,16 +30,16 @@ _MODE = 0o440
 class ExternalEtcd:
     endpoints: tuple[str, ...]
     tls: bool = False
-    #: Secret and key of the PEM roots; None: those that every client trusts.
+    #: Secret and key of the PEM roots; None: the public roots.
     ca: tuple[str, str] | None = None
-    #: Secret with tls.crt and tls.key, for an etcd that asks its clients for a certificate.
+    #: Secret with tls.crt and tls.key, for an etcd that requires client certificates.
     certificate: str | None = None
     #: Secret with username and password.
     login: str | None = None
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> ExternalEtcd | None:
-        """From `spec.etcd`; None if the etcd is ours."""
+        """From `spec.etcd`; None if the operator runs the etcd."""
         endpoints = tuple(spec.get("endpoints") or ())
         if not endpoints:
             return None
@@ -67,14 +67,14 @@ class ExternalEtcd:
         return made
 
     def env(self) -> list[dict[str, Any]]:
-        """The user's name is a setting and no file, so it comes as a variable."""
+        """The user name is a setting, not a file, so it comes from an environment variable."""
         if not self.login:
             return []
         reference = {"name": self.login, "key": "username"}
         return [{"name": "OTTLA_ETCD_USER", "valueFrom": {"secretKeyRef": reference}}]
 
     def volumes(self) -> list[dict[str, Any]]:
-        """One folder with a file for each secret thing."""
+        """One directory with a file for each credential."""
         files = [
             (self.ca[0] if self.ca else None, self.ca[1] if self.ca else "", "ca.crt"),
             (self.certificate, "tls.crt", "tls.crt"),

@@ -1,16 +1,16 @@
-"""Consumer groups: what the resource shows, and the one-time offset reset. [P]
+"""Consumer groups: the status of the resource, and the one-time offset reset. [P]
 
-The offset reset is done at most once, even if the operator dies in the middle of it. It is a small state machine
-whose memory is `status.offsetReset`, because nothing else survives:
+The offset reset is applied at most once, even if the operator dies in the middle of it. It is a small state machine
+that keeps its state in `status.offsetReset`, because nothing else survives a restart:
 
     (none) -> Waiting / Refused             members are active
-    (none), Waiting -> Applying             targets and old offsets are written down, *then* the commit is sent
-    Applying -> Done                        the offsets are the targets
-    Applying -> Applying (commit again)     the old offsets, committed when they were: ours never arrived
-    Applying -> Interrupted                 neither: somebody else has moved them since. Never moved a second time.
+    (none), Waiting -> Applying             targets and old offsets are written to the status, *then* the commit is sent
+    Applying -> Done                        the committed offsets are the targets
+    Applying -> Applying (commit again)     the old offsets with the old commit times: the commit never arrived
+    Applying -> Interrupted                 neither: another client has committed since. Never moved a second time.
 
 R1: offsets are committed only if the status in the API server says Applying with these targets.
-R2: after Done, Interrupted, Refused or Failed the same id does nothing more.
+R2: after Done, Interrupted, Refused or Failed, the same id has no further effect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ottla_operator.status import Condition, not_ready, ready
 Partition = tuple[str, int]
 
 _FINAL = ("Done", "Refused", "Interrupted", "Failed")
-#: What coordinators answer for a group that they do not know, and what the resource shows instead.
+#: The state that coordinators return for an unknown group, and the state that the resource shows instead.
 _DEAD, NOT_USED = "Dead", "NotUsed"
 
 
@@ -39,13 +39,13 @@ class SeenMember:
     session_timeout_ms: int
     rebalance_timeout_ms: int
     partitions: tuple[Partition, ...]
-    #: Assignors that it knows; empty while its coordinator has not heard.
+    #: Assignors that it supports; empty until the coordinator knows them.
     protocols: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SeenGroup:
-    """A group as its coordinator describes it; a group nobody heard of is Dead and empty."""
+    """A group as its coordinator describes it; an unknown group is Dead and empty."""
 
     group: str
     state: str = "Dead"
@@ -54,12 +54,12 @@ class SeenGroup:
     coordinator: int = -1
     members: tuple[SeenMember, ...] = ()
     committed: Mapping[Partition, int] = field(default_factory=dict)
-    #: When each was committed, as the coordinator says.
+    #: Commit timestamp of each offset, from the coordinator.
     committed_ms: Mapping[Partition, int] = field(default_factory=dict)
-    #: Of every partition that is committed, assigned, or of a topic in the spec.
+    #: End offset of every partition that has a commit, is assigned, or belongs to a topic in the spec.
     ends: Mapping[Partition, int] = field(default_factory=dict)
     starts: Mapping[Partition, int] = field(default_factory=dict)
-    #: What is set for the group at the brokers.
+    #: The group's settings on the brokers.
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -84,7 +84,7 @@ def facts_of(seen: SeenGroup) -> dict[str, Any]:
 
 
 def lag_row(seen: SeenGroup, tp: Partition, reader: str | None) -> dict[str, Any]:
-    """Without a commit, everything the partition holds is still to be read."""
+    """Without a commit, the lag is the whole partition."""
     committed, end = seen.committed.get(tp, -1), seen.ends.get(tp, -1)
     position = committed if committed >= 0 else seen.starts.get(tp, 0)
     row: dict[str, Any] = {
@@ -112,17 +112,19 @@ def _member_row(member: SeenMember) -> dict[str, Any]:
 
 
 def condition_of(seen: SeenGroup, reset: Condition | None = None) -> Condition:
-    """Ready. An offset reset that failed makes the whole not ready: only a change of the spec cures it."""
+    """Ready. A failed offset reset makes the resource not ready: only a change of the spec fixes it."""
     if reset is not None and reset.holds is False:
         return not_ready(f"{reset.type}{reset.reason}", reset.message)
     if seen.state == _DEAD:
         message = "No consumer has used this group yet: it has no members and no committed offsets."
-        return not_ready(NOT_USED, f"{message} If one should have, compare its group id.")
+        return not_ready(NOT_USED, f"{message} If you expected one, check its group id.")
     if seen.state in ("PreparingRebalance", "CompletingRebalance"):
         return not_ready("Rebalancing", "The group is rebalancing.")
     if not seen.members:
         return ready("The group has no members.", "NoMembers")
-    return ready(f"{len(seen.members)} members read in generation {seen.generation}.", "Stable")
+    return ready(
+        f"The group is stable with {len(seen.members)} members in generation {seen.generation}.", "Stable"
+    )
 
 
 # ------------------------------------------------------------------ the offset reset
@@ -133,7 +135,7 @@ class Move:
     topic: str
     partition: int
     old: int
-    #: When the old offset was committed: a consumer that read on to the very same offset is told by it.
+    #: Commit timestamp of the old offset: it reveals a consumer that committed the same offset again.
     old_ms: int
     new: int
 
@@ -144,19 +146,19 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Write this into the status first; then go on with `commit`, if there is any."""
+    """The next state. It is written to the status first; then the offsets are committed, if `commit` is set."""
 
     state: str
     message: str
     moves: tuple[Move, ...] = ()
-    #: Send this commit after the record is stored.
+    #: Commit the offsets after the record is stored.
     commit: bool = False
-    #: Nothing changed: the record that is there stays.
+    #: Nothing changed: the stored record stays.
     same: bool = False
 
 
 def reset_topics(spec: GroupSpec, reset: OffsetReset, seen: SeenGroup) -> set[str]:
-    """Topics that a reset is about, unless it names partitions itself."""
+    """Topics that a reset applies to, unless it names partitions."""
     if reset.topics is not None:
         return set(reset.topics)
     return {*spec.topics, *(topic for topic, _ in seen.committed)}
@@ -165,21 +167,24 @@ def reset_topics(spec: GroupSpec, reset: OffsetReset, seen: SeenGroup) -> set[st
 def begin_reset(
     reset: OffsetReset, seen: SeenGroup, targets: Mapping[Partition, int], previous: Mapping[str, Any] | None
 ) -> Record:
-    """For a reset that is asked for and not yet Applying. `targets` as looked up now."""
+    """For a requested reset that is not yet Applying. `targets` are current."""
     if seen.members or seen.state not in ("Empty", _DEAD):
         return _active(reset, seen, previous)
     if not targets:
         return Record(
-            "Failed", "The group has committed nothing and names no topics: there is nothing to move."
+            "Failed",
+            "The group has no committed offsets and the spec names no topics: there is nothing to reset.",
         )
     if len(targets) > MOVED_MAX:
-        return Record("Failed", f"{len(targets)} partitions are more than the {MOVED_MAX} of one reset.")
+        return Record(
+            "Failed", f"The reset has {len(targets)} partitions, more than the maximum of {MOVED_MAX}."
+        )
     out_of_range = [
         f"{tp[0]}-{tp[1]}" for tp, offset in sorted(targets.items())
         if tp not in seen.ends or not seen.starts.get(tp, 0) <= offset <= seen.ends[tp]
     ]  # fmt: skip
     if out_of_range:
-        return Record("Failed", f"Not in range, or no such partition: {', '.join(out_of_range[:20])}.")
+        return Record("Failed", f"Offset out of range, or unknown partition: {', '.join(out_of_range[:20])}.")
     moves = tuple(
         Move(*tp, seen.committed.get(tp, -1), seen.committed_ms.get(tp, -1), offset)
         for tp, offset in sorted(targets.items())
@@ -193,12 +198,12 @@ def _active(reset: OffsetReset, seen: SeenGroup, previous: Mapping[str, Any] | N
         return Record("Waiting", f"Waiting for {len(seen.members)} members to leave.", same=waits)
     return Record(
         "Refused",
-        f"The group has {len(seen.members)} active members. Stop them and use a new id, or ask with whenActive: Wait.",
+        f"The group has {len(seen.members)} active members. Stop them and use a new id, or set whenActive: Wait.",
     )
 
 
 def resume_reset(previous: Mapping[str, Any], seen: SeenGroup) -> Record:
-    """For a reset that the status says is Applying: find out what became of it."""
+    """For a reset in state Applying: determine whether the commit arrived."""
     moves = tuple(
         Move(row["topic"], row["partition"], row["from"], row.get("fromMs", -1), row["to"])
         for row in previous.get("moved") or ()
@@ -211,18 +216,18 @@ def resume_reset(previous: Mapping[str, Any], seen: SeenGroup) -> Record:
     if all(arrived):
         return Record("Done", f"Moved {len(moves)} partitions.", moves)
     if seen.members and all(untouched):
-        return Record("Failed", "Members became active before the offsets were moved; use a new id.", moves)
+        return Record("Failed", "Members joined before the offsets were moved; use a new id.", moves)
     if not seen.members and all(a or u for a, u in zip(arrived, untouched, strict=True)):
         return Record("Applying", str(previous.get("message", "")), moves, commit=True, same=True)
     return Record(
         "Interrupted",
-        "The operator was interrupted, and offsets have been committed since; they are left alone. Use a new id.",
+        "The operator was interrupted, and offsets were committed since then; nothing was moved again. Use a new id.",
         moves,
     )
 
 
 def must_act(reset: OffsetReset | None, previous: Mapping[str, Any] | None) -> str:
-    """What to do about the reset: "nothing", "begin", "resume", or "changed" (another request under a used id)."""
+    """What to do about the reset: "nothing", "begin", "resume", or "changed" (a different request with a used id)."""
     if reset is None:
         return "nothing"
     if previous is None or previous.get("id") != reset.id:
@@ -260,7 +265,7 @@ def reset_condition(reset: OffsetReset | None, row: Mapping[str, Any] | None, to
             "OffsetsReset",
             False,
             "IdUsed",
-            f"The reset {reset.id!r} was done with other content; give the new one a new id.",
+            f"The reset {reset.id!r} was already processed with different content; use a new id.",
         )
     holds = {"Done": True, "Applying": None, "Waiting": None}.get(row["state"], False)
     return Condition("OffsetsReset", holds, row["state"], f"{reset.id}: {row.get('message', '')}")
@@ -269,7 +274,7 @@ def reset_condition(reset: OffsetReset | None, row: Mapping[str, Any] | None, to
 def targets_from(
     reset: OffsetReset, partitions: Sequence[Partition], found: Mapping[Partition, int], seen: SeenGroup
 ) -> dict[Partition, int]:
-    """Offsets to commit. `found` is what the brokers answered for the time; -1 is "nothing that young": the end."""
+    """Offsets to commit. `found` are the brokers' offsets for the time; -1 means no such record: the end offset."""
     if reset.to == "offsets":
         return dict(reset.offsets)
     if reset.to == "earliest":

@@ -22,49 +22,45 @@ from ottla_operator.specs import ASSIGNORS, RESET_TARGETS, TOPIC_NAME
 def group_spec() -> Schema:
     topic = text("Name of a topic.", pattern=TOPIC_NAME, maxLength=249)
     offset = thing(
-        "Where one partition is to go on.",
+        "Target offset of one partition.",
         {
             "topic": topic,
-            "partition": whole("Its number.", 0),
-            "offset": long("The next record to read.", 0),
+            "partition": whole("Partition number.", 0),
+            "offset": long("Offset of the next record to read.", 0),
         },
         required=("topic", "partition", "offset"),
     )
     reset = thing(
-        "Move the committed offsets, once. A new id asks again.",
+        "Resets the committed offsets, once. A new id is a new request.",
         {
-            "id": text("A name for this reset; status remembers it.", minLength=1, maxLength=63),
-            "to": choice("Where to.", RESET_TARGETS),
+            "id": text("Identifies this reset; the status records it.", minLength=1, maxLength=63),
+            "to": choice("Target of the reset.", RESET_TARGETS),
             "time": text("With to: time, the first record at or after it.", format="date-time", maxLength=64),
-            "offsets": listed("With to: offsets.", offset, MOVED_MAX),
-            "topics": listed("Only these; else all that the group reads.", topic, 100),
+            "offsets": listed("With to: offsets, the target offsets.", offset, MOVED_MAX),
+            "topics": listed("Only these topics. Default: all that the group reads.", topic, 100),
             "whenActive": choice(
-                "What if the group has members: refuse, or wait until they are gone.",
+                "If the group has members: refuse, or wait until they have left.",
                 ("Refuse", "Wait"),
                 default="Refuse",
             ),
         },
         required=("id", "to"),
         rules=[
-            ("(self.to == 'time') == has(self.time)", "time belongs to to: time"),
-            ("(self.to == 'offsets') == has(self.offsets)", "offsets belong to to: offsets"),
+            ("(self.to == 'time') == has(self.time)", "time and to: time must be used together"),
+            ("(self.to == 'offsets') == has(self.offsets)", "offsets and to: offsets must be used together"),
         ],
     )
     return thing(
-        "A group of consumers: what it should look like, and how it does.",
+        "The desired state of a consumer group.",
         {
             "cluster": cluster_reference(),
-            "groupId": text("The name on the brokers; else the resource's own.", minLength=1, maxLength=255),
-            "topics": listed("Topics whose lag counts even before the first commit.", topic, 100),
+            "groupId": text("Group id. Default: the resource's name.", minLength=1, maxLength=255),
+            "topics": listed("Topics whose lag is shown even before the first commit.", topic, 100),
             "assignor": choice(
-                "The assignor of the group, if all members know it; else they vote.", ASSIGNORS
+                "The assignor of the group, if all members support it; else the members vote.", ASSIGNORS
             ),
-            "sessionTimeoutMs": whole(
-                "After which a silent member is out, whatever it asks for.", 1, 3_600_000
-            ),
-            "rebalanceTimeoutMs": whole(
-                "How long a rebalance waits for members, whatever they ask for.", 1, 86_400_000
-            ),
+            "sessionTimeoutMs": whole("Session timeout; overrides the members' own.", 1, 3_600_000),
+            "rebalanceTimeoutMs": whole("Rebalance timeout; overrides the members' own.", 1, 86_400_000),
             "offsetReset": reset,
         },
         required=("cluster",),
@@ -82,63 +78,64 @@ def group_status() -> Schema:
     member = thing(
         "One member.",
         {
-            "memberId": text("Its id."),
-            "instanceId": text("Of a static member."),
-            "clientId": text("Name of its process."),
-            "host": text("Where it connects from."),
-            "partitions": listed("What it reads, as topic-partition.", {"type": "string"}, ROWS_MAX),
+            "memberId": text("Member id."),
+            "instanceId": text("Group instance id of a static member."),
+            "clientId": text("Client id."),
+            "host": text("Address that it connects from."),
+            "partitions": listed("Assigned partitions, as topic-partition.", {"type": "string"}, ROWS_MAX),
         },
         required=("memberId",),
     )
     lag = thing(
         "One partition.",
         {
-            "topic": text("Its topic."),
-            "partition": whole("Its number.", 0),
-            "committed": long("The group's offset; -1 for none.", -1),
-            "end": long("The partition's end.", -1),
-            "lag": long("Records between.", 0),
-            "memberId": text("Who reads it."),
+            "topic": text("Topic name."),
+            "partition": whole("Partition number.", 0),
+            "committed": long("Committed offset; -1 for none.", -1),
+            "end": long("End offset of the partition.", -1),
+            "lag": long("Records between the committed offset and the end.", 0),
+            "memberId": text("Member that the partition is assigned to."),
         },
         required=("topic", "partition"),
     )
     moved = thing(
         "One partition that a reset moves.",
         {
-            "topic": text("Its topic."),
-            "partition": whole("Its number.", 0),
-            "from": long("The offset before; -1 for none.", -1),
-            "fromMs": long("When that was committed, in ms since 1970; -1 for never.", -1),
-            "to": long("The offset after.", 0),
+            "topic": text("Topic name."),
+            "partition": whole("Partition number.", 0),
+            "from": long("Committed offset before the reset; -1 for none.", -1),
+            "fromMs": long("Commit time of that offset, in ms since 1970; -1 for never.", -1),
+            "to": long("Committed offset after the reset.", 0),
         },
         required=("topic", "partition", "from", "to"),
     )
     return thing(
         "What the operator found on the brokers.",
         {
-            "observedGeneration": long("The generation of the spec that this is about.", 0),
+            "observedGeneration": long("Generation of the spec that this status describes.", 0),
             "conditions": conditions(),
-            "groupId": text("Its name on the brokers."),
+            "groupId": text("Group id on the brokers."),
             "state": text("NotUsed, Empty, PreparingRebalance, CompletingRebalance or Stable."),
-            "generation": whole("How often the group rebalanced; -1 for never.", -1),
+            "generation": whole("Generation of the group; -1 before the first rebalance.", -1),
             "assignor": text("The assignor in use."),
-            "coordinator": whole("Broker that coordinates the group; -1 for none.", -1),
-            "memberCount": whole("How many members.", 0),
+            "coordinator": whole("Id of the group's coordinator; -1 for none.", -1),
+            "memberCount": whole("Number of members.", 0),
             "members": listed(f"The first {ROWS_MAX} members.", member, ROWS_MAX),
-            "totalLag": long("Of all partitions.", 0),
+            "totalLag": long("Lag of all partitions together.", 0),
             "lag": listed(f"The {ROWS_MAX} partitions with the greatest lag.", lag, ROWS_MAX),
-            "settings": texts("What this resource has set for the group at the brokers."),
+            "settings": texts("Settings of the group that this resource has set on the brokers."),
             "offsetReset": thing(
                 "The last reset.",
                 {
-                    "id": text("Its name in the spec."),
-                    "digest": text("Of what was asked for."),
+                    "id": text("Id of the reset, from the spec."),
+                    "digest": text("Digest of the request."),
                     "state": choice(
-                        "How far it is.", ("Waiting", "Refused", "Applying", "Done", "Interrupted", "Failed")
+                        "State of the reset.",
+                        ("Waiting", "Refused", "Applying", "Done", "Interrupted", "Failed"),
                     ),
-                    "message": text("A sentence about it."),
-                    "at": text("When it came to this state.", format="date-time"),
-                    "moved": listed("What it moved.", moved, MOVED_MAX),
+                    "message": text("Human-readable explanation."),
+                    "at": text("When it entered this state.", format="date-time"),
+                    "moved": listed("Partitions that it moves.", moved, MOVED_MAX),
                 },
                 required=("id", "digest", "state"),
             ),

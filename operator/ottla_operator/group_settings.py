@@ -1,8 +1,8 @@
-"""What a ConsumerGroup declares about its members, as settings of the group at the brokers. [P]
+"""A ConsumerGroup's assignor and timeouts, as settings of the group on the brokers. [P]
 
-The resource is the truth for all of these settings once it declares one of them: what it leaves out is unset, what
-somebody else changes is put back, and when the resource goes, so do they. A resource that declares none leaves the
-group's settings alone. What it has set is remembered in `status.settings`, for the day when it no longer declares it.
+A resource that declares one of these settings owns all of them: the operator unsets those that it leaves out, reverts
+changes by other clients, and unsets all when the resource is deleted. A resource that declares none leaves the
+group's settings alone. `status.settings` records what was set, so that it is unset when it is no longer declared.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def declared(spec: GroupSpec) -> dict[str, str]:
 
 
 def remembered(status: Mapping[str, Any] | None) -> dict[str, str]:
-    """What this resource has set before."""
+    """The settings that this resource has set before."""
     return dict((status or {}).get("settings") or {})
 
 
 def changes(
     spec: GroupSpec, settings: Mapping[str, str], status: Mapping[str, Any] | None
 ) -> dict[str, str | None]:
-    """What to change at the brokers; None: unset."""
+    """Changes to make on the brokers; None: unset."""
     wanted = declared(spec)
     if not wanted and not remembered(status):
         return {}
@@ -47,12 +47,12 @@ def changes(
 
 
 def removal(settings: Mapping[str, str]) -> dict[str, str | None]:
-    """The resource goes: nothing of it stays."""
+    """The resource was deleted: unset everything."""
     return {name: None for name in _NAMES if name in settings}
 
 
 def is_drift(meta: Meta, spec: GroupSpec, status: Mapping[str, Any] | None) -> bool:
-    """Whether somebody else has changed them: this spec was in force already."""
+    """Whether another client changed the settings: this spec was already in force."""
     settled = (status or {}).get("observedGeneration") == meta.generation
     return settled and remembered(status) == declared(spec)
 
@@ -68,25 +68,29 @@ def words(made: Mapping[str, str | None]) -> str:
 def condition_of(
     spec: GroupSpec, seen: SeenGroup, owner: Claim | None = None, refusal: str | None = None
 ) -> Condition | None:
-    """Whether what is declared was seen in force. `owner` is an older resource for the same group; `refusal` is what
-    the brokers said to our change."""
+    """Whether the declared settings are in force. `owner` is an older resource for the same group; `refusal` is the
+    brokers' error message for the change."""
     wanted = declared(spec)
     if not wanted:
         return None
     if owner is not None:
-        message = f"{seen.group} belongs to the older ConsumerGroup {owner.name!r}, whose settings count."
+        message = f"{seen.group} belongs to the older ConsumerGroup {owner.name!r}; its settings apply."
         return Condition(APPLIED, False, "Conflict", message)
     if refusal is not None:
         return Condition(APPLIED, False, "Refused", refusal)
     if {name: seen.settings[name] for name in _NAMES if name in seen.settings} != wanted:
-        return Condition(APPLIED, False, "NotSet", "The brokers do not hold what is declared.")
+        return Condition(
+            APPLIED, False, "NotSet", "The settings on the brokers differ from the declared ones."
+        )
     if not seen.members:
-        return Condition(APPLIED, True, "Set", "The brokers hold it; there are no members yet.")
+        return Condition(
+            APPLIED, True, "Set", "The settings are set on the brokers; the group has no members yet."
+        )
     late = _late(spec, seen.members)
     if late:
         return Condition(APPLIED, None, "Pending", late)
     if spec.assignor is None or seen.protocol == spec.assignor:
-        return Condition(APPLIED, True, "InForce", "All members do as declared.")
+        return Condition(APPLIED, True, "InForce", "All members use the declared settings.")
     return _other_assignor(spec.assignor, seen)
 
 
@@ -107,9 +111,9 @@ def _other_assignor(assignor: str, seen: SeenGroup) -> Condition:
         m.client_id or m.member_id for m in seen.members if m.protocols and assignor not in m.protocols
     ]
     if not strangers:
-        message = f"The members use {seen.protocol}; {assignor} counts from the next rebalance."
+        message = f"The members use {seen.protocol}; {assignor} applies from the next rebalance."
         return Condition(APPLIED, None, "Pending", message)
     named, more = strangers[:_NAMED_MAX], len(strangers) - _NAMED_MAX
     who = ", ".join(named) + (f" and {more} more" if more > 0 else "")
-    message = f"The members voted for {seen.protocol}, because {assignor} is not known to: {who}."
+    message = f"The members voted for {seen.protocol}, because these do not support {assignor}: {who}."
     return Condition(APPLIED, False, "NotKnownToAll", f"{message} Add it to their assignors.")

@@ -1,4 +1,4 @@
-"""One look at a ConsumerGroup: its settings, the requested offset reset, state, lag; and its deletion. [S]"""
+"""Reconciles one ConsumerGroup: settings, the requested offset reset, state, lag; and its deletion. [S]"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ottla_operator.plan import Claim
 from ottla_operator.specs import GroupSpec, InvalidSpec, Meta, OffsetReset
 from ottla_operator.status import kept, not_ready, reason_of, with_conditions
 
-#: Lag is what people watch, so a group is looked at more often than a topic.
+#: Lag changes constantly, so a group is reconciled more often than a topic.
 SETTLED_S = 10.0
 SOON_S = 3.0
 
@@ -71,7 +71,7 @@ class GroupLook:
                 refusal = refused.message
         row = (body.get("status") or {}).get("offsetReset")
         if spec.reset is not None and must_act(spec.reset, row) in ("begin", "resume") and not meta.paused:
-            # What the cache holds may be older than our own last write, and this must not be done twice.
+            # The cached resource may be older than the operator's last write, and a reset must not be done twice.
             fresh = await self._tools.observer.resource(GROUP, meta.namespace, meta.name)
             if fresh is None or Meta.of(fresh).generation != meta.generation:
                 return SOON_S
@@ -91,21 +91,21 @@ class GroupLook:
         return SOON_S if unsettled else self._settled_s
 
     def _count(self, meta: Meta, facts: Mapping[str, Any]) -> None:
-        if self._tools.cast.get(GROUP, meta.key) is not None:  # It may have gone while we looked.
+        if self._tools.cast.get(GROUP, meta.key) is not None:  # it may have been deleted meanwhile
             GROUP_LAG.labels(*meta.key).set(facts["totalLag"])
             GROUP_MEMBERS.labels(*meta.key).set(facts["memberCount"])
 
     # ------------------------------------------------------------------ settings
 
     def _older(self, meta: Meta, spec: GroupSpec) -> Claim | None:
-        """Another resource for the same group, which came first."""
+        """An older resource for the same group."""
         owner = self._tools.cast.owner(meta.namespace, spec)
         return owner if owner is not None and owner.uid != meta.uid else None
 
     async def _apply_settings(
         self, meta: Meta, spec: GroupSpec, body: Mapping[str, Any], seen: SeenGroup
     ) -> SeenGroup:
-        """The group after its settings were made what the resource declares."""
+        """Apply the declared settings; returns the group as it is then."""
         status = body.get("status")
         made = settings.changes(spec, seen.settings, status)
         if not made:
@@ -123,21 +123,21 @@ class GroupLook:
     def _set(
         self, meta: Meta, spec: GroupSpec, body: Mapping[str, Any], seen: SeenGroup, owner: Claim | None
     ) -> dict[str, str] | None:
-        """`status.settings`: what of the settings at the brokers is this resource's."""
+        """`status.settings`: the settings on the brokers that this resource owns."""
         if owner is not None:
             return None
         mine = settings.declared(spec) or settings.remembered(body.get("status"))
         return {name: seen.settings[name] for name in mine if name in seen.settings} or None
 
     async def remove(self, body: Mapping[str, Any]) -> None:
-        """The resource was deleted: unset its settings. Raises what is worth another attempt; else it is done."""
+        """Unset the settings of a deleted resource. Raises errors that are worth a retry."""
         meta = Meta.of(body)
         try:
             spec = GroupSpec.of(body)
         except InvalidSpec:
             return
         if self._older(meta, spec) is not None or meta.paused:
-            return  # the settings are those of another resource
+            return  # the settings belong to another resource
         if not settings.declared(spec) and not settings.remembered(body.get("status")):
             return
         cluster = await self._tools.observer.resource(CLUSTER, meta.namespace, spec.cluster)
@@ -162,7 +162,7 @@ class GroupLook:
         seen: SeenGroup,
         row: Mapping[str, Any] | None,
     ) -> Mapping[str, Any] | None:
-        """One step of the machine in group_plan.py; the new `status.offsetReset`."""
+        """One step of the state machine in group_plan.py; returns the new `status.offsetReset`."""
         match must_act(reset, row):
             case "begin":
                 record = begin_reset(reset, seen, await self._targets(meta, spec, reset, seen), row)
@@ -175,7 +175,7 @@ class GroupLook:
             await self._tell(meta, reset, record)
         if not record.commit:
             return row
-        # R1: written down first, against the very version that was read; only then the commit.
+        # R1: write the status first, and only if the resource still has the version that was read; then commit.
         status = body.get("status")
         facts = {**facts_of(seen), "offsetReset": row, "settings": settings.remembered(status) or None}
         status = with_conditions(meta, status, [condition_of(seen)], self._tools.now(), facts)

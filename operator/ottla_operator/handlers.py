@@ -1,6 +1,6 @@
-"""What kopf calls. [A] Three lines each: the watch shows something, `control.py` is notified.
+"""kopf's handlers. [A] Three lines each: they pass watch events to `control.py`.
 
-Only `on.event`: other kinds of handlers would put a finalizer on the resources, and a finalizer outlives the operator.
+Only `on.event`: other handlers would put a finalizer on the resources, and a finalizer outlives the operator.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla_operator.specs import VERSION
 
 
 def configure(settings: kopf.OperatorSettings) -> None:
-    """Everything whose default would tie us to kopf's names, or wait for ever."""
+    """Replace kopf's defaults that use kopf's names or wait without a bound."""
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=API_GROUP)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(
         prefix=API_GROUP, key="last-handled-configuration"
@@ -25,16 +25,16 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.posting.enabled = False  # apply.py writes the events
     settings.posting.reporting_component = MANAGER
     settings.peering.standalone = True
-    # Without its own look-out for new CRDs and namespaces, kopf needs no rights for those.
+    # If kopf does not scan for new CRDs and namespaces, it needs no permissions for them.
     settings.scanning.disabled = True
-    # A watch that the network forgot is noticed after a minute.
+    # Bounds on a watch whose connection is dead.
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330
     settings.watching.connect_timeout = 10
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
     settings.watching.chunk_size = 250
-    # Others' StatefulSets are none of our business, and there may be thousands.
+    # Watch only the operator's StatefulSets; a cluster may have thousands of others.
     ours = ",".join(f"{name}={value}" for name, value in MANAGED_BY.items())
     settings.watching.label_selectors["apps", "v1", "statefulsets"] = ours
     settings.execution.default_backoff = 10

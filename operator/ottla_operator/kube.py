@@ -1,8 +1,8 @@
 """Requests to the API server: paths, JSON, errors, counting. [A]
 
-Below `observe.py`, which only reads, and `apply.py`, which is the only one to write. It uses the asyncio client of
-the `kubernetes` package for credentials and transport, and plain dicts above it: the typed models of that package
-would cost a class per object and know nothing of our kinds.
+Used by `observe.py`, which only reads, and `apply.py`, the only module that writes. It uses the asyncio client of
+the `kubernetes` package for credentials and transport, with plain dicts: the typed models of that package
+would cost a class per object and do not include Ottla's kinds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kubernetes.aio.dynamic.exceptions import DynamicApiError
 from ottla_operator.metrics import KUBE_REQUESTS
 from ottla_operator.specs import API_VERSION
 
-#: (apiVersion, kind) -> plural, for everything that the operator touches.
+#: (apiVersion, kind) -> plural, for every kind that the operator uses.
 PLURALS = {
     ("v1", "ConfigMap"): "configmaps",
     ("v1", "Event"): "events",
@@ -39,7 +39,7 @@ _PAGE = 250
 
 
 class KubeError(Exception):
-    """The API server refused or did not answer; `code` is 0 if there was no answer."""
+    """The API server refused or did not answer; `code` is 0 without an answer."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -62,7 +62,7 @@ class Kube:
 
     @classmethod
     async def connect(cls) -> Kube:
-        """As a pod's service account, or as the current kubectl context says."""
+        """Use the pod's service account, or the current kubectl context."""
         settings = client.Configuration()
         try:
             config.load_incluster_config(client_configuration=settings)
@@ -82,7 +82,7 @@ class Kube:
             raise
 
     async def list(self, path: str, *, label_selector: str | None = None) -> list[dict[str, Any]]:
-        """All of them, page by page."""
+        """All objects, read page by page."""
         found: list[dict[str, Any]] = []
         more: str | None = None
         while True:
@@ -109,7 +109,7 @@ class Kube:
             raise KubeError(code, _message_in(failed)) from None
         except (TimeoutError, aiohttp.ClientError, OSError) as failed:
             KUBE_REQUESTS.labels(verb, plural, "none").inc()
-            raise KubeError(0, f"The API server does not answer: {failed or 'no answer in time'}.") from None
+            raise KubeError(0, f"The API server does not answer: {failed or 'request timed out'}.") from None
         KUBE_REQUESTS.labels(verb, plural, str(answer.status)).inc()
         found: dict[str, Any] = json.loads(content)
         return found
@@ -121,7 +121,7 @@ def _plural_in(path: str) -> str:
 
 
 def _message_in(failed: Any) -> str:
-    """The API server's own sentence."""
+    """The API server's error message."""
     try:
         message = json.loads(failed.body)["message"]
     except (TypeError, ValueError, KeyError):

@@ -1,4 +1,4 @@
-"""Reading from the API server, into the words of the pure modules. [A] It changes nothing."""
+"""Reads from the API server into values of the pure modules. [A] It changes nothing."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class SeenBrokers:
     """The pods of a Cluster's brokers."""
 
     pods: tuple[Pod, ...] = ()
-    #: What keeps one of the Cluster's pods from running, be it a broker's or the etcd's.
+    #: Why one of the Cluster's pods, broker or etcd, does not run.
     trouble: str = ""
-    #: The StatefulSet controller has taken note of the last change; before that, `current` says nothing.
+    #: The StatefulSet controller has observed the last change; before that, `current` is meaningless.
     settled: bool = False
 
 
@@ -32,7 +32,7 @@ class Observer:
         self._kube = kube
 
     async def resources(self, kind: str, namespaces: Sequence[str]) -> list[dict[str, Any]]:
-        """All resources of one of our kinds, in these namespaces or, if none are named, everywhere."""
+        """All resources of one of the operator's kinds, in these namespaces; in all if none are named."""
         found: list[dict[str, Any]] = []
         for namespace in namespaces or [""]:
             found += await self._kube.list(path_of(API_VERSION, kind, namespace))
@@ -53,7 +53,7 @@ class Observer:
         if stateful_set is None:
             return SeenBrokers()
         pods = await self._pods(meta.namespace, labels_of_all(meta))
-        # Without an etcd no broker comes up: what is wrong with the etcd is said first.
+        # Without etcd no broker starts, so problems of etcd pods come first.
         pods.sort(key=lambda pod: (_is_broker(pod), pod["metadata"]["name"]))
         brokers = [pod for pod in pods if _is_broker(pod)]
         return replace(seen_brokers(stateful_set, brokers), trouble=first_trouble(pods))
@@ -63,7 +63,7 @@ class Observer:
         return await self._kube.list(path_of("v1", "Pod", namespace), label_selector=selector)
 
     async def served(self) -> bool:
-        """Whether the API server knows our kinds yet."""
+        """Whether the API server serves the operator's kinds yet."""
         found = await self._kube.get(f"/apis/{API_VERSION}")
         names = {each["name"] for each in (found or {}).get("resources") or ()}
         return {"clusters", "topics", "consumergroups"} <= names

@@ -1,7 +1,7 @@
-"""Topics: what is wanted and what is there -> what to do, in order, or why not. [P]
+"""Topics: desired and observed state -> ordered actions, or a refusal. [P]
 
-`plan` is the whole decision. A refusal leaves everything as it is: half of a spec applied is worse than a condition
-that names the other half. `status_of` and `drift` are what the resource shows about it.
+`plan` is the whole decision. A refusal changes nothing: a half-applied spec is worse than a condition.
+`facts_of` and `condition_of` are the resource's status.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SeenTopic:
     topic_id: str
     internal: bool
     partitions: tuple[SeenPartition, ...]
-    #: Only what was set on the topic itself.
+    #: Only settings of the topic itself, without defaults.
     overrides: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -49,7 +49,7 @@ class SeenTopic:
 class CreateTopic:
     name: str
     partitions: int
-    #: None: as the brokers do by default.
+    #: None: the brokers' default.
     replicas: int | None
     config: Mapping[str, str]
 
@@ -63,7 +63,7 @@ class GrowTopic:
 @dataclass(frozen=True, slots=True)
 class AlterTopic:
     name: str
-    #: None: back to the default.
+    #: None: reset to the default.
     changes: Mapping[str, str | None]
 
 
@@ -78,12 +78,12 @@ Action = CreateTopic | GrowTopic | AlterTopic | DeleteTopic
 @dataclass(frozen=True, slots=True)
 class Plan:
     actions: tuple[Action, ...] = ()
-    #: Why nothing is done.
+    #: Why there are no actions.
     refusal: Condition | None = None
 
 
 def plan(spec: TopicSpec, seen: SeenTopic | None) -> Plan:
-    """Create, or grow and then configure. An existing topic is adopted as it is, if it can become what is wanted."""
+    """Create, or grow and then configure. An existing topic is adopted if it can be changed to match the spec."""
     too_many = _min_insync_refusal(spec, spec.replicas if seen is None else seen.replicas)
     if too_many is not None:
         return Plan(refusal=too_many)
@@ -104,31 +104,31 @@ def plan(spec: TopicSpec, seen: SeenTopic | None) -> Plan:
 def _refusal(spec: TopicSpec, seen: SeenTopic) -> Condition | None:
     there = len(seen.partitions)
     if seen.internal:
-        return not_ready("InternalTopic", f"{spec.topic} belongs to the brokers; no resource can change it.")
+        return not_ready("InternalTopic", f"{spec.topic} is an internal topic; a resource cannot change it.")
     if spec.partitions < there:
         return not_ready(
             "PartitionDecrease",
-            f"{spec.topic} has {there} partitions and {spec.partitions} are wanted: partitions can only become more, "
-            "because records stay where they are. Nothing was changed.",
+            f"{spec.topic} has {there} partitions and the spec has {spec.partitions}: the number of partitions cannot "
+            "shrink, because records stay in their partitions. Nothing was changed.",
         )
     if spec.replicas is not None and spec.replicas != seen.replicas:
         return not_ready(
             "ReplicasChange",
-            f"{spec.topic} has {seen.replicas} replicas and {spec.replicas} are wanted: changing the replicas of "
+            f"{spec.topic} has {seen.replicas} replicas and the spec has {spec.replicas}: changing the replicas of "
             "an existing topic is not supported yet. Nothing was changed.",
         )
     return None
 
 
 def _min_insync_refusal(spec: TopicSpec, replicas: int | None) -> Condition | None:
-    """Brokers lower such a value to the number of replicas. The resource must not claim what does not hold."""
+    """Brokers lower such a value to the number of replicas, so the spec would not be in force."""
     wanted = spec.config.get(_MIN_INSYNC, "")
     if replicas is None or not wanted.strip().isdecimal() or int(wanted) <= replicas:
         return None
     return not_ready(
         "MinInsyncReplicasTooHigh",
-        f"{_MIN_INSYNC} is {wanted} and {spec.topic} has {replicas} replicas: no write could ever have that many. "
-        f"Set it to {max(1, replicas - 1)}, or ask for more replicas. Nothing was changed.",
+        f"{_MIN_INSYNC} is {wanted}, but {spec.topic} has only {replicas} replicas: no acks=all write could succeed. "
+        f"Set it to {max(1, replicas - 1)}, or use more replicas. Nothing was changed.",
     )
 
 
@@ -141,13 +141,13 @@ def _changes(wanted: Mapping[str, str], overrides: Mapping[str, str]) -> dict[st
 
 
 def plan_removal(spec: TopicSpec, seen: SeenTopic | None, topic_id: str) -> Plan:
-    """The resource was deleted; so is its topic, unless it is retained, deleted already, or another one by now."""
+    """Delete the topic of a deleted resource, unless it is retained, already deleted, or was recreated since."""
     if spec.retain or seen is None or seen.internal or seen.topic_id != topic_id:
         return Plan()
     return Plan((DeleteTopic(spec.topic),))
 
 
-# ------------------------------------------------------------------ who owns a topic
+# ------------------------------------------------------------------ ownership of a topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class Claim:
 
     @property
     def rank(self) -> tuple[str, str]:
-        """The oldest first; of the same second, any order that never changes."""
+        """The oldest first; within the same second, any stable order."""
         return self.created, self.uid
 
 
@@ -172,7 +172,7 @@ def conflict(topic: str, owner: Claim) -> Condition:
     return not_ready("Conflict", f"{topic} belongs to the older Topic resource {owner.name!r}.")
 
 
-# ------------------------------------------------------------------ what the resource shows
+# ------------------------------------------------------------------ status
 
 
 def facts_of(seen: SeenTopic) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def facts_of(seen: SeenTopic) -> dict[str, Any]:
 
 
 def condition_of(seen: SeenTopic) -> Condition:
-    """Ready: the topic matches its spec. Followers that lag are a matter of the cluster, shown beside it."""
+    """Ready: the topic matches its spec. Lagging followers do not count; `inSync` shows them."""
     leaderless = [each.partition for each in seen.partitions if each.leader < 0]
     if leaderless:
         shown = ", ".join(map(str, leaderless[:10])) + (", …" if len(leaderless) > 10 else "")
@@ -206,7 +206,7 @@ def condition_of(seen: SeenTopic) -> Condition:
 
 
 def words(action: Action) -> str:
-    """For an event: what is being done."""
+    """Event message for an action."""
     match action:
         case CreateTopic(name, partitions):
             return f"Creating topic {name} with {partitions} partitions."
@@ -214,7 +214,7 @@ def words(action: Action) -> str:
             return f"Growing topic {name} to {total} partitions."
         case AlterTopic(name, changes):
             said = ", ".join(
-                f"{key} back to its default" if value is None else f"{key}={value}"
+                f"{key} to its default" if value is None else f"{key}={value}"
                 for key, value in changes.items()
             )
             return f"Setting {said} on topic {name}."
@@ -223,7 +223,7 @@ def words(action: Action) -> str:
 
 
 def is_drift(meta: Meta, status: Mapping[str, Any] | None, actions: Sequence[Action]) -> bool:
-    """Whether somebody else changed the topic: this spec was in force already, and now there is something to do."""
+    """Whether another client changed the topic: this spec was already in force, and now there are actions."""
     before = status or {}
     settled = before.get("observedGeneration") == meta.generation and bool(before.get("topicId"))
     was_ready = any(
@@ -234,12 +234,12 @@ def is_drift(meta: Meta, status: Mapping[str, Any] | None, actions: Sequence[Act
 
 
 def loss(status: Mapping[str, Any] | None, seen: SeenTopic, *, created: bool) -> str | None:
-    """A sentence, if the topic that this resource had before was deleted by somebody else, and its records with it.
+    """A message, if another client deleted the topic that this resource had before, and its records with it.
 
-    By the topic ids, after all actions: a broker whose metadata is behind may miss a topic for a moment.
+    Compares topic ids after all actions: a broker with stale metadata may miss a topic for a moment.
     """
     before = status or {}
     if before.get("topicId") in (None, "", seen.topic_id) or before.get("topicName", seen.name) != seen.name:
         return None
-    again = "It was created again, empty." if created else "Somebody created it again."
-    return f"Topic {seen.name} was deleted by somebody else, and its records are lost. {again}"
+    again = "The operator created it again, empty." if created else "Another client created it again."
+    return f"Topic {seen.name} was deleted by another client, and its records are lost. {again}"

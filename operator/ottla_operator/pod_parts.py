@@ -1,4 +1,4 @@
-"""What the pods of brokers and of the managed etcd have alike: labels, images, places, security, volumes. [P]"""
+"""Common parts of broker and etcd pods: labels, images, placement, security, volumes. [P]"""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ottla_operator.specs import Meta
 
 MANAGER = "ottla-operator"
 MANAGED_BY = {"app.kubernetes.io/managed-by": MANAGER}
-#: On everything that belongs to a Cluster.
+#: On every object of a Cluster.
 CLUSTER_LABEL = "ottla.dev/cluster"
 COMPONENT_LABEL = "app.kubernetes.io/component"
 #: Set on every pod of a StatefulSet by Kubernetes.
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 
-#: No user of the image or the host; volumes are given to its group.
+#: A user that exists neither in the image nor on the host; its group owns the volumes.
 _USER = 10001
 POD_SECURITY: dict[str, Any] = {
     "runAsNonRoot": True,
     "runAsUser": _USER,
     "runAsGroup": _USER,
     "fsGroup": _USER,
-    # A volume with a million files is not walked through at each start.
+    # Do not walk through a volume with a million files at each start.
     "fsGroupChangePolicy": "OnRootMismatch",
     "seccompProfile": {"type": "RuntimeDefault"},
 }
@@ -36,7 +36,7 @@ RESTRICTED: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """What a Cluster runs that names no image of its own, and the Secrets that registries ask for."""
+    """Default images for Clusters that name none, and the pull secrets for registries."""
 
     broker: str
     etcd: str
@@ -49,7 +49,7 @@ def labels_of_all(meta: Meta) -> dict[str, str]:
 
 
 def labels_of(meta: Meta, component: str) -> dict[str, str]:
-    """Those that select; they can never change, so they are few."""
+    """Selector labels; they can never change, so they are few."""
     return {**labels_of_all(meta), COMPONENT_LABEL: component}
 
 
@@ -63,7 +63,7 @@ def metadata(meta: Meta, name: str, component: str) -> dict[str, Any]:
 
 
 def placement(meta: Meta, component: str, pod: PodSpec, images: Images) -> dict[str, Any]:
-    """Where the pods may run. By default they avoid each other's nodes and zones, as far as there are any."""
+    """Where the pods may run. By default they avoid each other's nodes and zones, if possible."""
     own = {"labelSelector": {"matchLabels": labels_of(meta, component)}}
     apart = {"weight": 100, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", **own}}
     zones = {

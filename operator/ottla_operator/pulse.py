@@ -1,7 +1,7 @@
-"""Notices within seconds what changed on a Cluster's brokers, and has the resources that show it looked at. [S]
+"""Detects changes on a Cluster's brokers within seconds, and schedules the affected resources. [S]
 
-Two requests for all Topics of a Cluster together, instead of two for each: a look at every Topic every few seconds
-would be thousands of requests. It compares only leaders and ISRs; drift of settings waits for the regular look.
+It sends two requests for all Topics of a Cluster, instead of two per Topic: reconciling every Topic every few seconds
+would take thousands of requests. It compares only leaders and ISRs; drift of settings waits for the regular interval.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ottla_operator.cast import CLUSTER, TOPIC, Tools
 from ottla_operator.schedule import Key
 from ottla_operator.specs import InvalidSpec, Meta, TopicSpec
 
-#: Between two questions, and how many partitions add a second to it: the answer grows with them.
+#: Polling interval, and how many partitions add a second to it: the response grows with them.
 _INTERVAL_S = 3.0
 _PARTITIONS_PER_S = 1000
 
@@ -61,7 +61,7 @@ class Pulse:
         self._all(key, {name for name in names if before.topics.get(name) != after.topics.get(name)})
 
     def _all(self, key: tuple[str, str], topics: set[str] | None) -> None:
-        """Look at the Topics of these names; None: at all of them, and at the Cluster."""
+        """Reconcile the Topics with these names; None: all of them, and the Cluster."""
         if topics is None:
             self._soon((CLUSTER, *key))
         for place in self._tools.cast.of_cluster(TOPIC, *key):

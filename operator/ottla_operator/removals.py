@@ -1,11 +1,11 @@
-"""What deleted resources leave to do on the brokers: delete the topic, unset the group's settings. [S]
+"""Clean-up on the brokers after a resource was deleted: delete the topic, unset the group's settings. [S]
 
-Resources have no finalizer, so a deletion never waits for the operator, and a namespace never hangs. The price: a
-resource that is deleted while no operator runs leaves its topic or settings on the brokers. That is the safe side; a
-missing resource alone is never a reason to delete records, because a restore from a backup looks the same.
+Resources have no finalizer, so a deletion never waits for the operator, and a namespace never hangs. The cost: a
+resource that is deleted while no operator runs leaves its topic or settings on the brokers. That is the safe side: a
+missing resource is never a reason to delete records, because a restore from a backup looks the same.
 
-`control.py` adds what its watches saw deleted. Each entry is tried until it is done, until its Cluster is deleted, or
-until `_GIVE_UP_S` have passed; the first failure and the end are Warning events of the Cluster.
+`control.py` adds the deletions that its watches see. Each entry is retried until it succeeds, its Cluster is deleted,
+or `_GIVE_UP_S` have passed. The first and the last failure are Warning events of the Cluster.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ottla_operator.specs import Meta
 
 _log = logging.getLogger("ottla.removals")
 
-#: A Cluster whose brokers do not answer for so long has other trouble; the topic then stays.
+#: Retry limit. If the brokers do not answer for this long, the topic stays.
 _GIVE_UP_S = 3600.0
-#: Between attempts: doubles from the first to the last.
+#: Delay between attempts: doubles from the first value to the last.
 _RETRY_S = (1.0, 30.0)
-#: A namespace with thousands of Topics may go at once. More than this is not kept in memory.
+#: Limit of pending entries: a namespace with thousands of Topics may be deleted at once.
 _ENTRIES_MAX = 20_000
 
 Remove = Callable[[Mapping[str, Any]], Awaitable[None]]
@@ -42,25 +42,25 @@ class _Entry:
 
 class Removals:
     def __init__(self, tools: Tools, remove: Mapping[str, Remove]) -> None:
-        """`remove` is the work, by kind: raises what is worth another attempt, returns when nothing is left to do."""
+        """`remove` does the work, by kind: it raises errors that are worth a retry and returns when it is done."""
         self._tools = tools
         self._remove = remove
         self._entries: dict[tuple[str, str], _Entry] = {}
 
     def add(self, body: Mapping[str, Any]) -> tuple[str, str] | None:
-        """The key to look at, or None if there is nothing to do."""
+        """The key to schedule, or None if there is nothing to do."""
         meta = Meta.of(body)
         if meta.kind not in self._remove or meta.paused:
             return None
         if len(self._entries) >= _ENTRIES_MAX:
-            _log.error("too_many_removals: %s %s/%s is left on its brokers", meta.kind, *meta.key)
+            _log.error("too_many_removals: %s %s/%s stays on its brokers", meta.kind, *meta.key)
             return None
         key = meta.namespace, meta.uid
         self._entries[key] = _Entry(body, self._tools.clock.monotonic())
         return key
 
     def is_busy(self, key: tuple[str, str], looked_at: Callable[[tuple[str, str, str]], bool]) -> bool:
-        """Whether a look at the deleted resource is still under way; it might create what is to be removed."""
+        """Whether a reconciliation of the deleted resource is still in progress; it might recreate the topic."""
         entry = self._entries.get(key)
         if entry is None:
             return False
@@ -68,14 +68,14 @@ class Removals:
         return looked_at((meta.kind, *meta.key))
 
     async def look(self, key: tuple[str, str]) -> float | None:
-        """One attempt; seconds until the next, None when it is over."""
+        """One attempt. Returns the seconds until the next, None when it is finished."""
         entry = self._entries.get(key)
         if entry is None:
             return None
         meta = Meta.of(entry.body)
         try:
             found = await self._tools.observer.resource(meta.kind, *meta.key)
-            if found is None or Meta.of(found).uid != meta.uid:  # else it is not deleted after all
+            if found is None or Meta.of(found).uid != meta.uid:  # else the resource still exists
                 await self._remove[meta.kind](entry.body)
         except (BrokersAway, KubeError) as failed:
             return await self._again(key, entry, str(failed))
@@ -93,14 +93,14 @@ class Removals:
             del self._entries[key]
             return None
         if entry.attempts == 1:
-            await self._warn(entry.body, f"{why} This is tried again.")
+            await self._warn(entry.body, f"{why} The operator tries again.")
         return float(min(_RETRY_S[1], _RETRY_S[0] * 2.0 ** min(entry.attempts - 1, 10)))
 
     async def _warn(self, body: Mapping[str, Any], why: str) -> None:
-        """On the Cluster: the resource itself is gone, and nobody would look for its events."""
+        """Write the event on the Cluster: the resource itself no longer exists."""
         meta = Meta.of(body)
         name = ((body.get("spec") or {}).get("cluster") or {}).get("name", "")
         cluster = self._tools.cast.get(CLUSTER, (meta.namespace, name))
         if cluster is not None:
-            message = f"{meta.kind} {meta.name} was deleted, but not yet on the brokers: {why}"
+            message = f"{meta.kind} {meta.name} was deleted, but its state on the brokers was not: {why}"
             await self._tools.applier.event(Meta.of(cluster), "RemovalFailed", message, warning=True)

@@ -1,14 +1,13 @@
 """A Cluster's spec -> the Kubernetes objects of its brokers, as plain dicts. [P]
 
-Called by `clusters.py`, which applies them in the order given. The same spec gives the same bytes: golden tests
-hold them. `etcd_resources.py` has those of the managed etcd.
+Called by `clusters.py`, which applies them in the order given. The same spec gives the same bytes; golden tests
+check them. `etcd_resources.py` has the objects of the managed etcd.
 
-The broker id is the ordinal of its pod. Clients are told the address `<pod>.<namespace>.svc`, a Service of its own with
-an IP that outlives the pod: a client that connects while the broker restarts is refused at once, and tries again, where
-packets to the IP of a deleted pod would be lost until the client's own timeout (librdkafka: 30 s). Addresses of pods
-that are not ready are published, because brokers must find each other before anyone can be ready, and because a broker
-leads and serves before its readiness probe says so. Pods are replaced by the operator (OnDelete), in the order and at
-the pace of `rolling.py`.
+The broker id is the ordinal of its pod. The advertised address is `<pod>.<namespace>.svc`, a Service per broker whose
+IP outlives the pod. A client that connects while the broker restarts is refused at once and retries; packets to the IP
+of a deleted pod would be lost until the client's own timeout (librdkafka: 30 s). Addresses of pods that are not ready
+are published, because brokers must find each other before any is ready, and because a broker leads and serves before
+its readiness probe succeeds. The operator replaces pods (OnDelete), in the order and at the pace of `rolling.py`.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ from ottla_operator.pod_parts import (
 from ottla_operator.specs import Meta
 
 KAFKA_PORT, GRPC_PORT, HTTP_PORT = 9092, 9192, 9292
-#: Graceful: leaders move away, logs are closed. The broker gives up by itself before Kubernetes does.
+#: Graceful stop: leaderships move, logs are closed. The broker's own limit is below Kubernetes' limit.
 _GRACE_S = 60
 _SHUTDOWN_MS = 50_000
 #: Connected clients learn new leaders within milliseconds; idle ones after their second attempt to connect, which
 #: librdkafka makes after 0.6 s at most.
 _LINGER_MS = 1000
-#: A managed etcd starts with the brokers and may be pulled from a registry first. Who waits in vain says so and ends by
-#: itself, before the startup probe ends it without a word.
+#: A managed etcd starts together with the brokers, and its image may have to be pulled. A broker that waits too long
+#: logs the reason and exits before the startup probe kills it.
 _ETCD_WAIT_S = 60
 _STARTUP_S = 120
 _DATA = "/var/lib/ottla"
@@ -56,7 +55,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """All names that follow from a Cluster's."""
+    """Names that derive from the Cluster's name."""
 
     namespace: str
     cluster: str
@@ -78,7 +77,7 @@ class Names:
 
 
 def objects_of(meta: Meta, spec: ClusterSpec, images: Images) -> list[Object]:
-    """Everything, in the order to apply: what pods refer to comes before the pods."""
+    """All objects, in the order to apply: objects that pods refer to come before the pods."""
     config = config_map(meta, spec)
     made = [config, headless_service(meta), bootstrap_service(meta)]
     made += [broker_service(meta, broker_id) for broker_id in range(spec.brokers)]
@@ -93,7 +92,7 @@ def names_of(meta: Meta) -> Names:
 
 
 def broker_settings(meta: Meta, spec: ClusterSpec) -> dict[str, str]:
-    """What the operator sets, and above it what the user set."""
+    """The operator's defaults, overridden by the user's settings, overridden by the operator's fixed settings."""
     replicas = min(3, spec.brokers)
     etcd = spec.external_etcd or ExternalEtcd(etcd_resources.endpoints(meta, spec))
     ours = {
@@ -106,21 +105,21 @@ def broker_settings(meta: Meta, spec: ClusterSpec) -> dict[str, str]:
         "etcd.connect.timeout.ms": str(_ETCD_WAIT_S * 1000),
     }
     fixed = {
-        # One etcd may serve many clusters; a Cluster that is made anew finds its own keys again.
+        # One etcd may serve many clusters; a recreated Cluster finds its keys again.
         "cluster.name": _cluster_name(meta),
         **etcd.settings(),
         "kafka.listener": f"0.0.0.0:{KAFKA_PORT}",
         "grpc.listener": f"0.0.0.0:{GRPC_PORT}",
         "http.listener": f"0.0.0.0:{HTTP_PORT}",
         **cluster_secret.settings(),
-        # A subfolder of its volume: a volume's root has a lost+found, and may be unmounted.
+        # A subdirectory of the volume: the root has a lost+found, and may be unmounted.
         "log.dirs": ",".join(f"{_DATA}/{number}/log" for number in range(len(spec.storage.volumes))),
     }
     return {**ours, **spec.config, **fixed}
 
 
 def _cluster_name(meta: Meta) -> str:
-    """At most 100 letters for a broker; what is cut off must not make two clusters one."""
+    """Brokers accept at most 100 characters; a hash keeps shortened names distinct."""
     name = f"{meta.namespace}.{meta.name}"
     if len(name) <= 100:
         return name
@@ -170,7 +169,7 @@ def bootstrap_service(meta: Meta) -> Object:
 
 
 def broker_service(meta: Meta, broker_id: int) -> Object:
-    """The address of one broker that clients are told; named like its pod."""
+    """The advertised address of one broker; named like its pod."""
     pod = f"{names_of(meta).brokers}-{broker_id}"
     return {
         "apiVersion": "v1",
@@ -207,7 +206,7 @@ def stateful_set(meta: Meta, spec: ClusterSpec, images: Images, config: Mapping[
         "spec": {
             "replicas": spec.brokers,
             "serviceName": names_of(meta).headless,
-            # All at once: brokers wait for each other, not in a row.
+            # All at once: brokers wait for each other.
             "podManagementPolicy": "Parallel",
             "updateStrategy": {"type": "OnDelete"},
             "persistentVolumeClaimRetentionPolicy": {"whenDeleted": delete, "whenScaled": "Retain"},
@@ -265,11 +264,11 @@ def _broker_container(meta: Meta, spec: ClusterSpec, images: Images, mounts: lis
             {"name": "http", "containerPort": HTTP_PORT},
             *cluster_secret.container_ports(),
         ],
-        # A scan after a dirty stop answers /healthz all along; the first answer needs only the process and an etcd.
+        # A broker answers /healthz during recovery after a crash; the first answer needs only the process and etcd.
         "startupProbe": _probe("/healthz", period_s=1, failures=_STARTUP_S),
         "livenessProbe": _probe("/healthz", period_s=10, failures=6),
         "readinessProbe": _probe("/readyz", period_s=2, failures=2),
-        # Why a broker ended is then part of its pod's status, and so of the Cluster's.
+        # Puts the reason why a broker exited into the pod's status, and so into the Cluster's.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": dict(spec.resources),
         "securityContext": RESTRICTED,

@@ -1,15 +1,15 @@
 """Which broker may be restarted now. [P]
 
-Given the pods, the revision that they should have, and every partition's replicas: at most one name, or the reason
-to wait. Called again and again by `clusters.py`; it keeps nothing, so an operator that dies goes on where it was.
+Given the pods, the revision that they should have, and every partition's replicas: at most one pod, or the reason
+to wait. `clusters.py` calls it repeatedly. It keeps no state, so a restarted operator continues where it stopped.
 
-Properties, given that nobody else kills pods:
- 1. At most one broker is down because of us.
- 2. No partition that was at or above its min.insync.replicas goes below because of us; those with no replica to
-    spare (replicas <= min ISR) are restarted only while all of theirs are in sync.
- 3. A pod that is out of date and not ready goes first: the new version may be its cure. But a probe fails under load
-    as well: as long as its broker is one of the cluster's, 2 counts.
- 4. The controller goes last, so that its duties move once and not at every step.
+Properties, if only the operator deletes pods:
+ 1. The operator takes down at most one broker at a time.
+ 2. A restart takes no partition below its min.insync.replicas. If a partition has no spare replica
+    (replicas <= min ISR), its brokers are restarted only while all of its replicas are in sync.
+ 3. An outdated pod that is not ready is restarted first: the new version may fix it. But a readiness probe also fails
+    under load: while the cluster counts the broker as live, property 2 applies.
+ 4. The controller is restarted last, so that the controller moves once and not at every step.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Pod:
     name: str
     uid: str
     ready: bool
-    #: Runs what the StatefulSet asks for.
+    #: Runs the StatefulSet's current revision.
     current: bool
     deleting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Hosted:
-    """One partition: who holds it, who is in sync, how many must be."""
+    """One partition: its replicas, its ISR, its min.insync.replicas."""
 
     name: str
     replicas: tuple[int, ...]
@@ -52,7 +52,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Every pod runs what the spec asks for."""
+    """Every pod runs the current revision."""
 
 
 Step = Restart | Wait | Finished
@@ -65,7 +65,7 @@ def next_step(
     controller: int | None,
     alive: Collection[int] = (),
 ) -> Step:
-    """`partitions` is None while no broker answers; `alive` are the brokers that the cluster counts as its own."""
+    """`partitions` is None while no broker answers; `alive` are the brokers that the cluster counts as live."""
     outdated = sorted((pod for pod in pods if not pod.current), key=lambda p: p.broker)
     if not outdated:
         return Finished()
@@ -78,19 +78,19 @@ def next_step(
         if needed.get(pod.broker) is None:
             return Restart(pod, "It is out of date and not ready.")
     if broken:
-        return Wait(f"{broken[0].name} is not ready, but needed: {needed[broken[0].broker]}")
+        return Wait(f"{broken[0].name} is not ready, but its replicas are needed: {needed[broken[0].broker]}")
     if len(pods) < brokers:
         return Wait(f"{brokers - len(pods)} pods are missing.")
     unready = [pod.name for pod in pods if not pod.ready]
     if unready:
         return Wait(f"{unready[0]} is not ready yet.")
     if partitions is None:
-        return Wait("No broker answers, so nobody knows what is in sync.")
+        return Wait("No broker answers, so the in-sync replicas are unknown.")
     blocked = []
     for pod in [pod for pod in outdated if pod.broker != controller] or outdated:
         why_not = _blocking(pod.broker, partitions)
         if why_not is None:
-            return Restart(pod, "It is out of date, and no partition needs it right now.")
+            return Restart(pod, "It is out of date, and all partitions have enough other in-sync replicas.")
         blocked.append(f"{pod.name} cannot be restarted yet: {why_not}")
     return Wait(blocked[0])
 
@@ -104,5 +104,5 @@ def _blocking(broker: int, partitions: Sequence[Hosted]) -> str | None:
             continue
         whole = len(each.replicas) <= each.min_isr and set(each.replicas) <= set(each.isr)
         if not whole:
-            return f"{each.name} would have {left} in sync, below its {each.min_isr}."
+            return f"{each.name} would have {left} in-sync replicas, below its min.insync.replicas of {each.min_isr}."
     return None

@@ -1,10 +1,11 @@
-"""Which resource is looked at when. [S]
+"""When each resource is reconciled next. [S]
 
-Every resource has one due time. `soon` makes it now (it was created or changed); a look says itself when the next is
-due (drift, retries). A resource is never looked at twice at the same time, and at most `workers` are at once.
+Every resource has one due time. `soon` sets it to now (the resource was created or changed); each reconciliation
+returns the delay until the next (drift, retries). A resource is never reconciled twice at the same time, and at most
+`workers` resources are reconciled concurrently.
 
-Not kopf's timers: those put a finalizer on every object that they watch, and without an operator such an object cannot
-be deleted.
+kopf's timers are not used: they put a finalizer on every object that they watch, and such an object cannot be deleted
+while no operator runs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Key = tuple[str, str, str]  # kind, namespace, name
 
 _log = logging.getLogger("ottla.schedule")
 
-#: After a look that failed unforeseen; doubles from the first to the last.
+#: Delay after an unexpected failure; doubles from the first value to the last.
 _BACKOFF_S = (1.0, 60.0)
 
 
@@ -38,7 +39,7 @@ class Schedule:
         self._look = look
         self._clock = clock
         self._workers = workers
-        #: When each is due next; the truth. The heap may hold older entries, which are skipped.
+        #: Next due time of each key; authoritative. The heap may hold stale entries, which are skipped.
         self._due: dict[Key, float] = {}
         self._heap: list[tuple[float, Key]] = []
         self._busy: dict[Key, asyncio.Task[None]] = {}
@@ -47,14 +48,14 @@ class Schedule:
         self._changed = asyncio.Event()
 
     def soon(self, key: Key) -> None:
-        """Look at it as soon as possible; once more, if that is just happening."""
+        """Reconcile it as soon as possible; once more if that is in progress."""
         if key in self._busy:
             self._again[key] = None
         else:
             self._set(key, self._clock.monotonic())
 
     def is_busy(self, key: Key) -> bool:
-        """Whether it is being looked at right now."""
+        """Whether it is being reconciled now."""
         return key in self._busy
 
     def drop(self, key: Key) -> None:
@@ -63,7 +64,7 @@ class Schedule:
         self._failures.pop(key, None)
 
     async def run(self) -> None:
-        """Until cancelled; looks that are under way then are cancelled too."""
+        """Run until cancelled; reconciliations in progress are cancelled too."""
         try:
             while True:
                 self._changed.clear()
@@ -79,7 +80,7 @@ class Schedule:
             await asyncio.gather(*self._busy.values(), return_exceptions=True)
 
     def _start_due(self) -> float | None:
-        """Start what is due; seconds until the next, None if nothing is."""
+        """Start everything that is due. Returns the seconds until the next, None if nothing is scheduled."""
         now = self._clock.monotonic()
         while self._heap and len(self._busy) < self._workers:
             due, key = self._heap[0]
@@ -100,9 +101,9 @@ class Schedule:
         except Exception as failed:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             delay_s = min(_BACKOFF_S[1], _BACKOFF_S[0] * 2.0 ** min(failures - 1, 10))
-            # A refused or unanswered request says all in its sentence; anything else is a mistake in the operator.
+            # The message of a refused or unanswered request is enough; anything else is a bug and needs a traceback.
             trace = None if isinstance(failed, self._expected) else failed
-            _log.error("look_failed: %s %s/%s: %s, again in %s s", *key, failed, delay_s, exc_info=trace)
+            _log.error("reconcile_failed: %s %s/%s: %s, retry in %s s", *key, failed, delay_s, exc_info=trace)
         finally:
             del self._busy[key]
             self._changed.set()

@@ -1,4 +1,4 @@
-"""Small words for structural schemas, so that `crds.py` reads like the resources it describes. [P]"""
+"""Helpers for structural schemas, so that `crds.py` reads like the resources it describes. [P]"""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 Schema = dict[str, Any]
 
-#: Rows of a status; a resource must stay far below etcd's 1.5 MiB.
+#: Maximum rows of a status list; a resource must stay far below etcd's limit of 1.5 MiB.
 ROWS_MAX = 500
-#: Partitions of one offset reset: all of them are written down before the first is moved.
+#: Maximum partitions of one offset reset: the status lists all of them before the first is moved.
 MOVED_MAX = 5000
 
 
-#: Keeps what we pass on unread to Kubernetes' own types, which check it themselves.
+#: Keeps unknown fields: the operator passes them on to Kubernetes' own types, which validate them.
 OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
@@ -47,7 +47,7 @@ def texts(description: str, **more: Any) -> Schema:
 
 
 def settings(description: str, **more: Any) -> Schema:
-    """name -> value. Numbers without quotes are common in YAML, so they are taken as well."""
+    """name -> value. Unquoted numbers are common in YAML, so they are accepted too."""
     value = {"x-kubernetes-int-or-string": True}
     return {
         "type": "object",
@@ -66,7 +66,7 @@ QUANTITY = (
 
 
 def resources(description: str) -> Schema:
-    """Requests and limits of a container; quantities are checked here, because nothing reports them well later."""
+    """Requests and limits of a container. The schema checks quantities, because later errors are hard to understand."""
     amounts: Schema = {
         "type": "object",
         "maxProperties": 32,
@@ -79,8 +79,8 @@ def resources(description: str) -> Schema:
     return thing(
         description,
         {
-            "requests": {**amounts, "description": "What is reserved for each."},
-            "limits": {**amounts, "description": "What each may use at most."},
+            "requests": {**amounts, "description": "Resources reserved for each."},
+            "limits": {**amounts, "description": "Maximum that each may use."},
             "claims": listed("As in a container.", passed_on("As in a container."), 16),
         },
     )
@@ -98,7 +98,7 @@ def thing(
     rules: Sequence[tuple[str, str]] = (),
     **more: Any,
 ) -> Schema:
-    """An object; `rules` are CEL expressions with the sentence that a refusal shows."""
+    """An object; `rules` are CEL expressions with their error messages."""
     made: Schema = {"type": "object", "description": description, "properties": dict(properties), **more}
     if required:
         made["required"] = list(required)
@@ -109,19 +109,19 @@ def thing(
 
 def conditions() -> Schema:
     condition = thing(
-        "One statement about the resource.",
+        "One condition of the resource.",
         {
-            "type": text("What it is about.", maxLength=316),
-            "status": choice("Whether it holds.", ("True", "False", "Unknown")),
-            "reason": text("One word, for programs.", maxLength=1024, minLength=1),
-            "message": text("A sentence, for people.", maxLength=32768),
-            "observedGeneration": long("The generation of the spec it was found for.", 0),
+            "type": text("Type of the condition.", maxLength=316),
+            "status": choice("Whether the condition holds.", ("True", "False", "Unknown")),
+            "reason": text("Machine-readable reason, one word.", maxLength=1024, minLength=1),
+            "message": text("Human-readable explanation.", maxLength=32768),
+            "observedGeneration": long("Generation of the spec that the condition describes.", 0),
             "lastTransitionTime": text("When the status last changed.", format="date-time"),
         },
         required=("type", "status", "reason", "message", "lastTransitionTime"),
     )
     return listed(
-        "What holds and what does not.", condition, 16,
+        "Conditions of the resource.", condition, 16,
         **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )  # fmt: skip
 
@@ -143,7 +143,7 @@ AGE = column("Age", "date", ".metadata.creationTimestamp")
 def cluster_reference() -> Schema:
     return thing(
         "The Cluster, in the same namespace.",
-        {"name": text("Its name.", minLength=1, maxLength=40)},
+        {"name": text("Name of the Cluster.", minLength=1, maxLength=40)},
         required=("name",),
         rules=[("self.name == oldSelf.name", "a resource cannot move to another cluster")],
     )

@@ -1,4 +1,4 @@
-"""What the operator is told by its environment. [P]"""
+"""The operator's settings, from environment variables. [P]"""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class Settings:
     images: Images
     #: Empty: all namespaces.
     namespaces: tuple[str, ...] = field(default=())
-    #: Drift of topics and clusters is found at the latest after this.
+    #: Interval at which topics and clusters are checked for drift.
     resync_s: float = 30.0
-    #: Lag of groups is at most this old.
+    #: Interval at which the lag of groups is refreshed.
     group_resync_s: float = 10.0
     metrics_port: int = 8080
     health_port: int = 8081
     log_json: bool = True
-    #: Outside of Kubernetes, where names of Services mean nothing: one address for the brokers of every Cluster.
+    #: For an operator outside of Kubernetes, which cannot resolve Services: one broker address for every Cluster.
     bootstrap: str | None = None
 
     @classmethod

@@ -1,8 +1,8 @@
-"""What people write: the specs of Topic and ConsumerGroup (Cluster's: cluster_spec.py), typed, with their defaults. [P]
+"""Typed specs of Topic and ConsumerGroup, with their defaults (Cluster: cluster_spec.py). [P]
 
-`of(body)` reads a resource as the API server holds it. The API server has checked it against the schemas of
-`crds.py` already; what is checked here again is what those cannot say, and whatever an older schema let through.
-`InvalidSpec` is one sentence for a condition. Unknown fields are the schemas' business (they are pruned there).
+`of(body)` reads a resource as the API server stores it. The API server has validated it against the schemas of
+`crds.py`. `of` checks what a schema cannot express, and what an older schema accepted.
+`InvalidSpec` is one sentence for a condition. The schemas prune unknown fields.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GROUP = "ottla.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
-#: `"true"`: look and report, change nothing.
+#: `"true"`: report the status, change nothing.
 PAUSED = f"{GROUP}/paused"
 
 #: Kafka's rule for names of topics.
@@ -32,12 +32,12 @@ RESET_TARGETS = ("earliest", "latest", "time", "offsets")
 
 
 class InvalidSpec(ValueError):
-    """One sentence about what cannot be used."""
+    """A value that cannot be used, in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """What every resource has."""
+    """Metadata that every resource has."""
 
     kind: str
     namespace: str
@@ -67,7 +67,7 @@ class Meta:
         return self.namespace, self.name
 
     def owner_reference(self) -> dict[str, Any]:
-        """Without blockOwnerDeletion: that would need a right to update finalizers."""
+        """Without blockOwnerDeletion, which would need permission to update finalizers."""
         return {
             "apiVersion": API_VERSION,
             "kind": self.kind,
@@ -92,7 +92,7 @@ class TopicSpec:
         spec = body.get("spec") or {}
         topic = spec.get("topicName") or body["metadata"]["name"]
         if not _TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
-            raise InvalidSpec(f"{topic!r} cannot be the name of a topic; use up to 249 of a-z A-Z 0-9 . _ -")
+            raise InvalidSpec(f"{topic!r} is not a valid topic name; use up to 249 of a-z A-Z 0-9 . _ -")
         return cls(
             _cluster(spec),
             topic,
@@ -105,7 +105,7 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class OffsetReset:
-    """Asked for once, under a name; another name asks again."""
+    """A one-time request, identified by its id; a new id is a new request."""
 
     id: str
     to: str
@@ -118,7 +118,7 @@ class OffsetReset:
 
     @property
     def digest(self) -> str:
-        """Of everything that decides the outcome; tells a changed request under a used name."""
+        """Digest of everything that decides the outcome; detects a changed request with a used id."""
         said = [self.to, self.topics, self.time_ms, sorted(self.offsets.items())]
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
@@ -132,7 +132,7 @@ class OffsetReset:
             time_ms = milliseconds(spec.get("time", ""))
         offsets = {(row["topic"], row["partition"]): row["offset"] for row in spec.get("offsets") or ()}
         if to == "offsets" and not offsets:
-            raise InvalidSpec("offsetReset.to is offsets, and offsetReset.offsets names none.")
+            raise InvalidSpec("offsetReset.to is offsets, but offsetReset.offsets is empty.")
         topics = spec.get("topics")
         return cls(
             spec["id"],
@@ -176,7 +176,7 @@ def milliseconds(text: str) -> int:
     except ValueError:
         time = None
     if time is None or time.tzinfo is None:
-        raise InvalidSpec(f"{text!r} is not a time with its zone; write it like 2026-01-31T12:00:00Z.")
+        raise InvalidSpec(f"{text!r} is not a time with a time zone; write it like 2026-01-31T12:00:00Z.")
     return (time - _EPOCH) // timedelta(milliseconds=1)
 
 
@@ -188,7 +188,7 @@ def _cluster(spec: Mapping[str, Any]) -> str:
 
 
 def texts_of(values: Mapping[str, Any] | None) -> dict[str, str]:
-    """Values as text: YAML makes 1000 a number and true a boolean, and people mean the same by them."""
+    """Values as text: YAML parses 1000 as a number and true as a boolean; both mean the same as the quoted text."""
     return {
         name: ("true" if value else "false") if isinstance(value, bool) else str(value)
         for name, value in (values or {}).items()

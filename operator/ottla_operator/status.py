@@ -1,6 +1,6 @@
-"""Conditions and statuses as plain values; nothing here knows the time, it is handed in. [P]
+"""Conditions and statuses as plain values; the time is a parameter. [P]
 
-Ready is the one condition that every kind has and that `kubectl wait` looks at. A condition keeps its
+Every kind has the condition Ready; `kubectl wait` uses it. A condition keeps its
 lastTransitionTime as long as its status stays the same.
 """
 
@@ -48,7 +48,7 @@ def with_conditions(
     now: str,
     facts: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """A whole status. `facts` without a value are left out, so that server-side apply removes them."""
+    """The complete status. Facts that are None are left out, so that server-side apply removes them."""
     before = {row["type"]: row for row in (previous or {}).get("conditions") or ()}
     rows = []
     for condition in conditions:
@@ -77,12 +77,12 @@ def is_ready(status: Mapping[str, Any] | None) -> bool:
 
 
 def reason_of(error_name: str) -> str:
-    """`INVALID_REPLICATION_FACTOR` -> `InvalidReplicationFactor`, as conditions spell their reasons."""
+    """`INVALID_REPLICATION_FACTOR` -> `InvalidReplicationFactor`, the form of condition reasons."""
     words: Iterable[str] = re.split(r"[^A-Za-z0-9]+", error_name)
     return "".join(word.capitalize() for word in words if word) or "Failed"
 
 
-#: What stays in a status while the brokers cannot be asked: an hour-old truth is better than none, and Ready says so.
+#: Facts that stay in the status while no broker answers: old ones are better than none, and Ready is False.
 def kept(previous: Mapping[str, Any] | None) -> dict[str, Any]:
     return {
         name: value

@@ -1,4 +1,4 @@
-"""Milliseconds as Kubernetes writes times. [P]"""
+"""Converts milliseconds to Kubernetes' time format. [P]"""
 
 from __future__ import annotations
 

@@ -20,21 +20,21 @@ from ottla_operator.specs import TOPIC_NAME
 
 def topic_spec() -> Schema:
     return thing(
-        "A topic and what it should look like.",
+        "The desired state of a topic.",
         {
             "cluster": cluster_reference(),
             "topicName": text(
-                "The name on the brokers, if a resource cannot have it; else the resource's own.",
+                "Name of the topic, if it is not a valid resource name. Default: the resource's name.",
                 pattern=TOPIC_NAME,
                 maxLength=249,
             ),
-            "partitions": whole("How many. They can become more, never fewer.", 1, 10_000, default=1),
-            "replicas": whole("Of each partition; by default as the brokers' default.replication.factor.", 1, 32),
+            "partitions": whole("Number of partitions. It can grow, never shrink.", 1, 10_000, default=1),
+            "replicas": whole("Replication factor. Default: the brokers' default.replication.factor.", 1, 32),
             "config": settings(
-                "Settings of the topic, by Kafka's names. What is not named here goes back to its default."
+                "Topic settings, with Kafka's names. Settings that are not listed are reset to their defaults."
             ),
             "deletionPolicy": choice(
-                "Whether the topic goes with the resource.", ("Delete", "Retain"), default="Delete"
+                "What happens to the topic when the resource is deleted.", ("Delete", "Retain"), default="Delete"
             ),
         },
         required=("cluster",),
@@ -53,23 +53,23 @@ def topic_status() -> Schema:
     return thing(
         "What the operator found on the brokers.",
         {
-            "observedGeneration": long("The generation of the spec that this is about.", 0),
+            "observedGeneration": long("Generation of the spec that this status describes.", 0),
             "conditions": conditions(),
             "topicId": text("UUID of the topic."),
-            "topicName": text("Its name on the brokers."),
-            "partitionCount": whole("Partitions there are.", 0),
-            "replicas": whole("Replicas of each.", 0),
-            "inSync": text("Partitions with all replicas in sync, of all."),
+            "topicName": text("Name of the topic on the brokers."),
+            "partitionCount": whole("Number of partitions.", 0),
+            "replicas": whole("Replication factor.", 0),
+            "inSync": text("Partitions with all replicas in sync / all partitions."),
             "partitions": listed(
                 f"The first {ROWS_MAX} partitions.",
                 thing(
                     "One partition.",
                     {
-                        "partition": whole("Its number.", 0),
-                        "leader": whole("Broker that leads it; -1 for none.", -1),
-                        "leaderEpoch": whole("How often leadership changed.", 0),
-                        "replicas": listed("Brokers that hold it.", broker_ids, 99),
-                        "isr": listed("Of these, in sync.", broker_ids, 99),
+                        "partition": whole("Partition number.", 0),
+                        "leader": whole("Id of the leader; -1 for none.", -1),
+                        "leaderEpoch": whole("Leader epoch.", 0),
+                        "replicas": listed("Ids of the replicas.", broker_ids, 99),
+                        "isr": listed("Ids of the in-sync replicas.", broker_ids, 99),
                     },
                     required=("partition", "leader"),
                 ),

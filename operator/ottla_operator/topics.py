@@ -1,4 +1,4 @@
-"""One look at a Topic: read, plan, act, report. And what follows its deletion. [S]"""
+"""Reconciles one Topic: read, plan, act, report. After its deletion, deletes the topic on the brokers. [S]"""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from ottla_operator.plan import (
 from ottla_operator.specs import InvalidSpec, Meta, TopicSpec
 from ottla_operator.status import Condition, kept, not_ready, reason_of
 
-#: Until the next look: when all is well (drift is found then), and when something is about to change.
+#: Seconds until the next reconciliation: if the topic matches its spec (finds drift), and if it will change soon.
 SETTLED_S = 30.0
 SOON_S = 3.0
 _REMOVALS_MAX = 8
-#: Facts that mean nothing without brokers.
+#: Facts that are meaningless without brokers.
 _OF_BROKERS = ("inSync", "partitions")
 
 
@@ -38,17 +38,17 @@ class TopicLook:
     def __init__(self, tools: Tools, *, settled_s: float = SETTLED_S) -> None:
         self._tools = tools
         self._settled_s = settled_s
-        #: Of each resource: the id of its topic as last seen. Its status may lag behind, or never be written.
+        #: Resource uid -> the topic id last seen. The status may lag behind, or never be written.
         self._seen: dict[str, str] = {}
-        #: Of each resource whose topic was lost: the id of the topic that replaced it, to warn once.
+        #: Resource uid -> id of the topic that replaced a lost one, to warn once.
         self._lost: dict[str, str] = {}
-        #: A deleted namespace takes hundreds of Topics at once, and brokers queue only so many changes.
+        #: Deleting a namespace deletes hundreds of Topics at once, and brokers queue a limited number of changes.
         self._removing = asyncio.Semaphore(_REMOVALS_MAX)
 
     async def look(self, key: tuple[str, str]) -> float | None:
         body = self._tools.cast.get(TOPIC, key)
         if body is None or Meta.of(body).deleting:
-            return None  # what follows its deletion is `remove`
+            return None  # `remove` handles deletions
         meta = Meta.of(body)
         try:
             spec = TopicSpec.of(body)
@@ -84,7 +84,9 @@ class TopicLook:
             await self._act(meta, spec, body, found)
             seen = await self._ask(meta, spec, lambda brokers: brokers.topic(spec.topic))
         if seen is None:
-            pending = not_ready("Pending", f"{spec.topic} was created and is not to be seen yet.")
+            pending = not_ready(
+                "Pending", f"{spec.topic} was created, but is not in the brokers' metadata yet."
+            )
             return await self._keep(meta, body, pending, SOON_S)
         self._seen[meta.uid] = seen.topic_id
         await self._warn_of_loss(meta, body, found, seen)
@@ -96,7 +98,7 @@ class TopicLook:
 
     async def _act(self, meta: Meta, spec: TopicSpec, body: Mapping[str, Any], found: Plan) -> None:
         drift = is_drift(meta, body.get("status"), found.actions)
-        # A topic that has to be created again has lost its records: that is not a repair.
+        # A topic that is created again has lost its records, so this is not reported as a repair.
         created = any(isinstance(action, CreateTopic) for action in found.actions)
         for action in found.actions:
             await self._ask(meta, spec, lambda brokers, action=action: brokers.do(action))
@@ -106,7 +108,7 @@ class TopicLook:
             await self._tools.applier.event(meta, reason, words(action))
 
     async def _warn_of_loss(self, meta: Meta, body: Mapping[str, Any], found: Plan, seen: SeenTopic) -> None:
-        """Once for each topic that was lost: the watch may show a status that is older than our last write."""
+        """Warn once per lost topic: the watch may show a status older than the operator's last write."""
         created = any(isinstance(action, CreateTopic) for action in found.actions)
         lost = loss(body.get("status"), seen, created=created)
         if lost is not None and self._lost.get(meta.uid) != seen.topic_id:
@@ -117,17 +119,17 @@ class TopicLook:
         return await self._tools.links.ask(meta.namespace, spec.cluster, question)
 
     async def _keep(self, meta: Meta, body: Mapping[str, Any], condition: Condition, delay_s: float) -> float:
-        """Report, and leave what was known in place."""
+        """Report the condition and keep the facts of the previous status."""
         await self._tools.report(meta, body, [condition], kept(body.get("status")))
         return delay_s
 
     # ------------------------------------------------------------------ after the resource was deleted
 
     async def remove(self, body: Mapping[str, Any]) -> None:
-        """The resource was deleted: delete its topic. Raises what is worth another attempt; returns when that is over.
+        """Delete the topic of a deleted resource. Raises errors that are worth a retry; returns when nothing is left.
 
-        Another resource for the same topic keeps it, and so does another topic id: a topic that was created again since
-        is not this resource's. Without a Cluster there is nothing to delete.
+        The topic stays if another resource names it, or if its id differs: a topic that was created again since then
+        does not belong to this resource. Without a Cluster there is nothing to delete.
         """
         meta = Meta.of(body)
         topic_id = self._seen.pop(meta.uid, None) or (body.get("status") or {}).get("topicId")
@@ -154,7 +156,7 @@ class TopicLook:
             raise
 
     async def _cluster_stays(self, meta: Meta, spec: TopicSpec) -> bool:
-        """Read again each time: in a namespace that is being deleted the Cluster may just have been removed."""
+        """Read from the API server each time: in a namespace that is being deleted the Cluster may be deleted too."""
         cluster = await self._tools.observer.resource(CLUSTER, meta.namespace, spec.cluster)
         return cluster is not None and not Meta.of(cluster).deleting
 
@@ -162,5 +164,5 @@ class TopicLook:
 def _paused(found: Plan, seen: SeenTopic | None) -> Condition:
     if found.actions:
         todo = " ".join(words(action) for action in found.actions)
-        return not_ready("Paused", f"Paused; left undone: {todo}")
+        return not_ready("Paused", f"Paused; pending: {todo}")
     return condition_of(seen) if seen is not None else not_ready("Paused", "Paused.")

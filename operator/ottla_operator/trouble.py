@@ -1,17 +1,17 @@
-"""Why a pod is not up, in the words of Kubernetes, for a Cluster's condition, where people look first. [P]"""
+"""Why a pod does not run, in Kubernetes' own message, for the Cluster's Ready condition. [P]"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-#: On its way, as every pod is for a moment, or for ever: a volume or Secret that it waits for is named in events only.
+#: Every pod is in this state for a moment. One that stays there waits for a volume or Secret that only its events name.
 _UNDERWAY = "ContainerCreating"
 _LINE_MAX = 500
 
 
 def first_trouble(pods: Iterable[Mapping[str, Any]]) -> str:
-    """Of the first of these pods that has any, those that may just be on their way last; empty if all are up."""
+    """The problem of the first pod that has one; pods that are being created come last. Empty if all run."""
     said = [(pod["metadata"]["name"], found) for pod in pods if (found := trouble_of(pod))]
     said.sort(key=lambda pair: pair[1].startswith(_UNDERWAY))
     return ": ".join(said[0]) if said else ""
@@ -28,11 +28,12 @@ def trouble_of(pod: Mapping[str, Any]) -> str:
         if not reason:
             continue
         if reason == _UNDERWAY:
-            return _sentence(reason, "its events say what it waits for")
+            return _sentence(reason, "see the pod's events for what it waits for")
         ended = (container.get("lastState") or {}).get("terminated")
-        if ended is not None:  # how it ended says more than how long Kubernetes waits before it tries again
+        if ended is not None:  # the exit says more than the back-off time in Kubernetes' message
             words = (
-                _last_line(ended.get("message")) or f"the last one ended with code {ended.get('exitCode')}"
+                _last_line(ended.get("message"))
+                or f"the last container exited with code {ended.get('exitCode')}"
             )
             return _sentence(reason, words)
         return _sentence(reason, waiting.get("message"))
@@ -40,7 +41,7 @@ def trouble_of(pod: Mapping[str, Any]) -> str:
 
 
 def _last_line(message: str | None) -> str:
-    """Of what a container wrote before it ended (terminationMessagePolicy): a broker's last line says why."""
+    """Last line of the termination message (terminationMessagePolicy): a broker's says why it exited."""
     lines = (message or "").strip().splitlines()
     return lines[-1].strip()[:_LINE_MAX] if lines else ""
 

@@ -150,7 +150,7 @@ def test_a_cluster_that_nobody_would_look_after_is_refused() -> None:
     done = helm("template", "demo", str(CHART), "-n", "elsewhere", *(f"--set={value}" for value in given))
     assert (
         done.returncode != 0
-        and "namespace elsewhere, which operator.watchNamespaces does not name" in done.stderr
+        and "namespace elsewhere, but operator.watchNamespaces does not list it" in done.stderr
     )
 
 

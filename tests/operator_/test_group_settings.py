@@ -66,7 +66,7 @@ def test_drift_is_a_change_by_somebody_else() -> None:
     ("seen", "holds", "reason", "said"),
     [
         (ACTIVE, True, "InForce", "as declared"),
-        (replace(ACTIVE, settings={}), False, "NotSet", "do not hold"),
+        (replace(ACTIVE, settings={}), False, "NotSet", "differ from the declared ones"),
         (replace(ACTIVE, members=(), state="Empty"), True, "Set", "no members yet"),
         (replace(ACTIVE, protocol=""), None, "Rebalancing", "rebalancing"),
         (replace(ACTIVE, protocol="roundrobin"), None, "Pending", "from the next rebalance"),
@@ -74,7 +74,7 @@ def test_drift_is_a_change_by_somebody_else() -> None:
             replace(ACTIVE, protocol="sticky", members=(replace(MEMBER, protocols=("sticky",)),)),
             False,
             "NotKnownToAll",
-            "voted for sticky, because range is not known to: app.",
+            "voted for sticky, because these do not support range: app.",
         ),
         (
             replace(ACTIVE, protocol="sticky", members=(replace(MEMBER, protocols=("sticky",)),) * 7),

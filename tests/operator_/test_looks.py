@@ -432,7 +432,8 @@ async def test_somebody_elses_change_is_undone_and_told(running: World) -> None:
     running.clock.now += 60
     await look.look(("shop", "main"))
     assert "x=y" not in running.kube.find("ConfigMap", "main-config")["data"]["ottla.properties"]
-    assert running.kube.events[-1] == ("DriftRepaired", "ConfigMap main-config was changed by somebody else.")
+    restored = "ConfigMap main-config was changed or deleted by another client; restored."
+    assert running.kube.events[-1] == ("DriftRepaired", restored)
 
 
 @pytest.mark.parametrize(
@@ -440,7 +441,7 @@ async def test_somebody_elses_change_is_undone_and_told(running: World) -> None:
     [
         ({"resources": {"requests": {"memory": "lots"}}}, "resources.requests.memory is 'lots'"),
         ({"etcd": {"managed": {"resources": {"limits": {"cpu": "1 core"}}}}}, "etcd.managed.resources.limits.cpu"),
-        ({"config": {"log.retention.hors": 1}}, "no such setting. Did you mean log.retention.hours?"),
+        ({"config": {"log.retention.hors": 1}}, "not a broker setting. Did you mean log.retention.hours?"),
         ({"config": {"num.partitions": "many"}}, "num.partitions to 'many': it must be a whole number from 1"),
         ({"config": {"min.insync.replicas": 4}}, "default.replication.factor (3) must be at least"),
     ],
@@ -505,7 +506,7 @@ async def test_a_broker_with_an_empty_volume_is_a_warning(running: World) -> Non
     await look.look(("shop", "main"))
     assert running.kube.warnings.count("VolumeReplaced") == 1
     message = next(message for reason, message in running.kube.events if reason == "VolumeReplaced")
-    assert message.startswith("Broker 1 came back without its log directory dir-1")
+    assert message.startswith("Broker 1 started without its log directory dir-1")
     assert running.status("Cluster", "main")["brokers"][1]["directories"] == ["dir-9"]
 
 

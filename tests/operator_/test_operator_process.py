@@ -173,7 +173,7 @@ def message(api: ApiServer, kind: str, name: str) -> str:
     ("body", "message"),
     [
         (cluster("bad", brokers=0), "should be greater than or equal to 1"),
-        (cluster("bad", config={"log.dirs": "/x"}), "these are set by the operator"),
+        (cluster("bad", config={"log.dirs": "/x"}), "the operator sets these itself"),
         (cluster("bad", resources={"requests": {"memory": "lots"}}), "memory: Invalid value"),
         (
             cluster("bad", etcd={"managed": {"resources": {"limits": {"cpu": "1 core"}}}}),
@@ -181,13 +181,13 @@ def message(api: ApiServer, kind: str, name: str) -> str:
         ),
         (cluster("bad", etcd={"managed": {"replicas": 2}}), "Unsupported value"),
         (cluster("bad", etcd={"managed": {}, "endpoints": ["a:1"]}), "managed or endpoints"),
-        (cluster("x" * 41), "at most 40 letters"),
+        (cluster("x" * 41), "at most 40 characters"),
         (cluster("shop.main"), "begins with a letter and has only"),
         (cluster("9lives"), "begins with a letter and has only"),
         (topic("bad", topicName="a b"), "should match"),
         (topic("bad", partitions=0), "greater than or equal to 1"),
         (topic("bad", typo=1), "field not declared in schema"),
-        (group("bad", offsetReset={"id": "a", "to": "time"}), "time belongs to"),
+        (group("bad", offsetReset={"id": "a", "to": "time"}), "time and to: time must be used together"),
         (group("bad", assignor="random"), "Unsupported value"),
     ],
     ids=str,
@@ -200,7 +200,7 @@ def test_refused_at_once(api: ApiServer, body: dict[str, Any], message: str) -> 
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        (cluster("fixed", brokers=3), cluster("fixed", brokers=1), "only become more"),
+        (cluster("fixed", brokers=3), cluster("fixed", brokers=1), "cannot shrink"),
         (cluster("fixed"), cluster("fixed", storage={"volumes": [{"size": "1Gi"}]}), "volumes of a Cluster"),
         (cluster("fixed"), cluster("fixed", etcd={"endpoints": ["a:1"]}), "cannot move between"),
         (cluster("fixed"), cluster("fixed", etcd={"managed": {"replicas": 3}}), "number of etcd members"),

@@ -22,7 +22,7 @@ def test_nothing_to_do() -> None:
 def test_the_controller_goes_last() -> None:
     old = pods(False, False, False)
     assert next_step(old, 3, FULL, 0) == Restart(
-        old[1], "It is out of date, and no partition needs it right now."
+        old[1], "It is out of date, and all partitions have enough other in-sync replicas."
     )
     last = pods(False, True, True)
     step = next_step(last, 3, FULL, 0)
@@ -48,7 +48,10 @@ def test_who_fails_its_probe_and_serves_on_is_not_broken() -> None:
     some = pods(True, False, False, unready=(0, 1))
     left = [Hosted("orders-0", (0, 1, 2), (1, 2), 2)]
     step = next_step(some, 3, left, 2, alive=(0, 1, 2))
-    assert step == Wait("main-broker-1 is not ready, but needed: orders-0 would have 1 in sync, below its 2.")
+    assert step == Wait(
+        "main-broker-1 is not ready, but its replicas are needed: "
+        "orders-0 would have 1 in-sync replicas, below its min.insync.replicas of 2."
+    )
     assert isinstance(next_step(some, 3, left, 2, alive=(0, 2)), Restart), "it is gone, whatever the ISR says"
     assert isinstance(next_step(some, 3, FULL, 2, alive=(0, 1, 2)), Restart), "nobody needs it"
     assert isinstance(next_step(some, 3, None, 2), Restart), "nobody answers: the new version may be the cure"

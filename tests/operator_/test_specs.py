@@ -33,7 +33,7 @@ def test_a_setting_of_the_operator_is_refused_by_name() -> None:
 @pytest.mark.parametrize("part", [{"tls": {}}, {"login": {"secretName": "x"}}])
 def test_a_managed_etcd_asks_for_nothing(part: dict[str, object]) -> None:
     (name,) = part
-    with pytest.raises(InvalidSpec, match=rf"etcd\.{name} is for an etcd of yours: name its etcd\.endpoints"):
+    with pytest.raises(InvalidSpec, match=rf"etcd\.{name} is for an external etcd: set etcd\.endpoints"):
         ClusterSpec.of(cluster(etcd={"managed": {}, **part}))
 
 

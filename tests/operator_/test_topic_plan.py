@@ -63,7 +63,7 @@ def test_a_decrease_is_refused_and_nothing_else_happens() -> None:
     assert found.actions == ()
     assert found.refusal is not None
     assert (found.refusal.reason, found.refusal.holds) == ("PartitionDecrease", False)
-    assert "3 partitions and 2" in found.refusal.message
+    assert "3 partitions and the spec has 2" in found.refusal.message
 
 
 def test_other_replicas_are_refused() -> None:
@@ -99,8 +99,10 @@ def test_more_in_sync_than_there_are_replicas_is_refused(there: SeenTopic | None
 
 def test_a_lost_topic_is_known_by_its_id() -> None:
     before = {"topicId": "id-0", "topicName": "orders"}
-    assert "records are lost. It was created again, empty." in (loss(before, seen(), created=True) or "")
-    assert "Somebody created it again." in (loss(before, seen(), created=False) or "")
+    assert "records are lost. The operator created it again, empty." in (
+        loss(before, seen(), created=True) or ""
+    )
+    assert "Another client created it again." in (loss(before, seen(), created=False) or "")
     assert loss({"topicId": "id-1", "topicName": "orders"}, seen(), created=True) is None
     assert loss(None, seen(), created=True) is None
 

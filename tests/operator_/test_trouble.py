@@ -26,7 +26,7 @@ def waiting(
     [
         ({}, ""),
         ({"containerStatuses": [{"state": {"running": {}}}]}, ""),
-        (waiting("ContainerCreating"), "ContainerCreating: its events say what it waits for."),
+        (waiting("ContainerCreating"), "ContainerCreating: see the pod's events for what it waits for."),
         (waiting("ErrImageNeverPull"), "ErrImageNeverPull."),
         (waiting("ImagePullBackOff", 'Back-off pulling image "x"'), 'ImagePullBackOff: Back-off pulling image "x".'),
         (
@@ -35,14 +35,14 @@ def waiting(
         ),
         (
             waiting("CrashLoopBackOff", "back-off 40s restarting failed container", ended=4),
-            "CrashLoopBackOff: the last one ended with code 4.",
+            "CrashLoopBackOff: the last container exited with code 4.",
         ),
         (
             waiting("CrashLoopBackOff", ended=2, wrote='{"event":"x"}\nottla-broker: num.partitions is no number.\n'),
             "CrashLoopBackOff: ottla-broker: num.partitions is no number.",
         ),
         (waiting("CrashLoopBackOff", ended=2, wrote="did you mean x?"), "CrashLoopBackOff: did you mean x?"),
-        (waiting("CrashLoopBackOff", ended=1, wrote=" \n"), "CrashLoopBackOff: the last one ended with code 1."),
+        (waiting("CrashLoopBackOff", ended=1, wrote=" \n"), "CrashLoopBackOff: the last container exited with code 1."),
     ],
 )  # fmt: skip
 def test_what_keeps_a_container(status: dict[str, Any], said: str) -> None:

@@ -6,15 +6,15 @@
 {{ include "ottla.name" . }}-operator
 {{- end }}
 
-{{/* Objects outside of namespaces: the same release name in another namespace must not meet them. */}}
+{{/* Names of cluster-scoped objects: the same release name in another namespace must not collide. */}}
 {{- define "ottla.clusterScoped" -}}
 {{ .Release.Namespace }}-{{ include "ottla.operator" . }}
 {{- end }}
 
 {{/*
-Fails if the operator of another release watches a namespace that this one would watch: each would undo what the other
-does. By the bindings of their rights, if the Deployment is still there: a deleted namespace leaves its ClusterRoleBinding.
-Sees nothing in `helm template`, which asks no API server.
+Fails if the operator of another release watches a namespace that this one would watch: each would undo the other's
+changes. Checks role bindings whose Deployment still exists: a deleted namespace leaves its ClusterRoleBinding behind.
+`helm template` does not ask the API server, so the check finds nothing there.
 */}}
 {{- define "ottla.onlyOne" -}}
 {{- $bindings := list }}
@@ -35,7 +35,7 @@ Sees nothing in `helm template`, which asks no API server.
 {{- range (lookup "apps/v1" "Deployment" $place "").items | default list }}
 {{- $found := .metadata.labels | default dict }}
 {{- if and (eq (get $found "app.kubernetes.io/name") "ottla") (eq (get $found "app.kubernetes.io/component") "operator") (eq (get $found "app.kubernetes.io/instance") $release) }}
-{{- fail (printf "The operator %s in namespace %s already watches namespaces that this one would watch, and each would undo what the other does. Uninstall it, or give each its own operator.watchNamespaces." .metadata.name $place) }}
+{{- fail (printf "The operator %s in namespace %s already watches namespaces that this one would watch, and each would undo the other's changes. Uninstall it, or give each operator its own operator.watchNamespaces." .metadata.name $place) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -44,8 +44,8 @@ Sees nothing in `helm template`, which asks no API server.
 {{- end }}
 
 {{/*
-The Cluster's spec: three brokers or more get three etcd members, unless the values say otherwise. The number can never
-change, so a Cluster that exists keeps its own.
+The Cluster's spec: three brokers or more get three etcd members by default. The number can never change, so an existing
+Cluster keeps it.
 */}}
 {{- define "ottla.clusterSpec" -}}
 {{- $spec := merge (deepCopy .Values.cluster.spec) (dict "imagePullPolicy" .Values.images.pullPolicy) }}
