@@ -65,7 +65,7 @@ def test_drift_is_a_change_by_somebody_else() -> None:
 @pytest.mark.parametrize(
     ("seen", "holds", "reason", "said"),
     [
-        (ACTIVE, True, "InForce", "as declared"),
+        (ACTIVE, True, "InForce", "use the declared settings"),
         (replace(ACTIVE, settings={}), False, "NotSet", "differ from the declared ones"),
         (replace(ACTIVE, members=(), state="Empty"), True, "Set", "no members yet"),
         (replace(ACTIVE, protocol=""), None, "Rebalancing", "rebalancing"),

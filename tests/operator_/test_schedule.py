@@ -105,4 +105,4 @@ async def test_a_failure_is_tried_again_and_hurts_nobody_else(caplog: pytest.Log
         schedule.soon(B)
         await watched.until(3)  # A again after a second
     assert watched.seen.count(A) == 2
-    assert "look_failed" in caplog.text
+    assert "reconcile_failed" in caplog.text

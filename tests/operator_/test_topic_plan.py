@@ -93,7 +93,7 @@ def test_more_in_sync_than_there_are_replicas_is_refused(there: SeenTopic | None
     found = plan(spec(partitions=3, replicas=2, config={"min.insync.replicas": 3}), there)
     assert found.actions == ()
     assert found.refusal is not None and found.refusal.reason == "MinInsyncReplicasTooHigh"
-    assert "is 3 and orders has 2 replicas" in found.refusal.message
+    assert "is 3, but orders has only 2 replicas" in found.refusal.message
     assert plan(spec(partitions=3, replicas=2, config={"min.insync.replicas": 2}), there).refusal is None
 
 
