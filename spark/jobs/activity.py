@@ -1,13 +1,13 @@
-"""Activity tracking: events of visitors, counted per page and window, into a topic and into Parquet. [A]
+"""Activity tracking: counts visitors' events per page and window, into a topic and into Parquet. [A]
 
     spark-submit spark/jobs/activity.py --bootstrap-servers 127.0.0.1:9192 --events events --results page-counts \
         --parquet /data/page-counts --checkpoint /data/checkpoints/page-counts --available-now
 
-Events are JSON with event_id, user, page, action and time (see generate.py). Copies of an event are dropped, windows
+Events are JSON with event_id, user, page, action and time (see generate.py). Duplicates are dropped, windows
 are counted by event time, and a window is written once, when the watermark has passed its end. So its row is final.
 
-Parquet gets each window exactly once: a micro-batch has a folder of its own, and one that is repeated after a crash
-writes the same rows over it. The topic gets each at least once: readers take the last row per window and page.
+Parquet gets each window exactly once: each micro-batch has its own directory, and a batch that is repeated after a
+crash overwrites it with the same rows. The topic gets each at least once: readers use the last row per window and page.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Job:
     watermark: str = "2 minutes"
     starting_offsets: str = "earliest"
     max_offsets: int | None = None
-    #: Time between micro-batches; None reads what is there and ends.
+    #: Time between micro-batches; None reads the available records and exits.
     trigger: str | None = None
-    #: None: as many as the executors have cores.
+    #: None: the number of executor cores.
     shuffle_partitions: int | None = None
 
 
@@ -69,8 +69,8 @@ def counts(spark: SparkSession, job: Job) -> DataFrame:
 
 def start(spark: SparkSession, job: Job) -> StreamingQuery:
     def write(batch: DataFrame, batch_id: int) -> None:
-        # Events of no page only move the watermark. Filtered here, and not in the stream: there Spark would move the
-        # filter before the watermark, which would then not see them.
+        # Events without a page only advance the watermark. They are filtered here and not in the stream, where Spark
+        # would move the filter before the watermark, which would then not see them.
         rows = batch.where("page is not null").persist()
         try:
             if not rows.isEmpty():
@@ -92,30 +92,32 @@ def start(spark: SparkSession, job: Job) -> StreamingQuery:
 def parsed() -> Job:
     parser = argparse.ArgumentParser(
         description="Count events per page and window, into a topic and into Parquet.",
-        epilog="A run with the same --checkpoint goes on where the last one stopped.",
+        epilog="A run with the same --checkpoint continues where the last one stopped.",
     )
     parser.add_argument(
         "--bootstrap-servers", dest="bootstrap", required=True, help="gRPC addresses of brokers"
     )
     parser.add_argument("--events", default="events", help="topic to read (default: %(default)s)")
     parser.add_argument("--results", default="page-counts", help="topic to write (default: %(default)s)")
-    parser.add_argument("--parquet", required=True, help="folder for the results as Parquet")
-    parser.add_argument("--checkpoint", required=True, help="folder for Spark's checkpoint")
+    parser.add_argument("--parquet", required=True, help="directory for the results as Parquet")
+    parser.add_argument("--checkpoint", required=True, help="directory for Spark's checkpoint")
     parser.add_argument("--window", default=Job.window, help="length of a window (default: %(default)s)")
     parser.add_argument(
-        "--watermark", default=Job.watermark, help="how late an event may come (default: %(default)s)"
+        "--watermark", default=Job.watermark, help="how late an event may arrive (default: %(default)s)"
     )
     parser.add_argument("--starting-offsets", default="earliest", help="earliest, latest, or JSON")
-    parser.add_argument("--max-offsets", type=int, help="offsets per micro-batch (default: all there are)")
+    parser.add_argument("--max-offsets", type=int, help="offsets per micro-batch (default: no limit)")
     parser.add_argument(
         "--shuffle-partitions",
         type=int,
-        help="tasks that keep state, fixed by the first run of a checkpoint (default: one per core of the executors; "
-        "Spark's own 200 are for larger clusters)",
+        help="number of stateful tasks, fixed by the first run of a checkpoint (default: one per executor core; "
+        "Spark's default of 200 is for larger clusters)",
     )
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--trigger", default="10 seconds", help="between micro-batches (default: %(default)s)")
-    how.add_argument("--available-now", action="store_true", help="read what is there, then end")
+    how.add_argument(
+        "--trigger", default="10 seconds", help="time between micro-batches (default: %(default)s)"
+    )
+    how.add_argument("--available-now", action="store_true", help="read the available records, then exit")
     given = vars(parser.parse_args())
     if given.pop("available_now"):
         given["trigger"] = None

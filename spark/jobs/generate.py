@@ -1,10 +1,10 @@
-"""Sample activity: what visitors of a shop do, with the flaws of real events. [A]
+"""Generates sample events of a shop's visitors, with the flaws of real events. [A]
 
     python spark/jobs/generate.py --bootstrap-servers 127.0.0.1:9192 --topic events --events 100000
 
-Few users and pages make most of the events. Some events arrive late, some twice, and if asked for some so late that a
-pipeline may drop them. The same seed gives the same events. The last one is of no page and lies after all others: it
-moves the clock of whoever counts by event time, so that the last windows close.
+Few users and pages make most of the events. Some events arrive late, some twice and, on request, some so late that a
+pipeline may drop them. The same seed gives the same events. The last event has no page and a time after all others: it
+advances the watermark of consumers that count by event time, so that the last windows close.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ACTIONS = ("view", "click", "scroll", "buy")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to make. Fractions are of all events; times are of events, not of the clock on the wall."""
+    """What to generate. Fractions are of all events; times are event times, not wall-clock times."""
 
     events: int = 100_000
     seed: int = 1
@@ -38,19 +38,19 @@ class Plan:
     #: Exponent of Zipf's law: 0 makes all users equal.
     skew: float = 1.1
     late: float = 0.05
-    #: The most that a late event, or the second copy of one, is behind.
+    #: Maximum delay of a late event or of a duplicate.
     lateness_s: int = 60
     duplicates: float = 0.02
-    #: These come ten times later than `lateness_s`.
+    #: Fraction that arrives ten times later than `lateness_s`.
     too_late: float = 0.0
 
 
 def events(plan: Plan) -> Iterator[dict[str, Any]]:
-    """Events in the order of their arrival."""
+    """Events in order of arrival."""
     chance = random.Random(plan.seed)
     users = list(accumulate(1 / (rank + 1) ** plan.skew for rank in range(plan.users)))
     pages = list(accumulate(1 / (rank + 1) for rank in range(len(PAGES))))
-    #: On their way: when they arrive, a number that keeps the order, the event.
+    #: Events in flight: arrival time, a number that keeps the order, the event.
     delayed: list[tuple[float, int, dict[str, Any]]] = []
     for number in range(plan.events):
         now_ms = plan.start_ms + number * plan.span_s * 1000 // plan.events
@@ -80,7 +80,7 @@ def events(plan: Plan) -> Iterator[dict[str, Any]]:
 
 
 def closing(plan: Plan) -> dict[str, Any]:
-    """An event of no page, a day after the others."""
+    """An event without a page, a day after the others."""
     end_ms = plan.start_ms + plan.span_s * 1000 + 86_400_000
     return {"event_id": f"{plan.seed}-end", "user": None, "page": None, "action": None, "time": _text(end_ms)}
 
@@ -92,7 +92,7 @@ def _text(time_ms: int) -> str:
 
 
 def send(bootstrap: str, topic: str, plan: Plan, rate: float | None = None) -> int:
-    """Write the events, at most `rate` of them per second; how many there were."""
+    """Write the events, at most `rate` per second. Returns their number."""
     failures: list[Exception] = []
 
     def on_delivery(_: object, error: Exception | None) -> None:
@@ -117,18 +117,20 @@ def send(bootstrap: str, topic: str, plan: Plan, rate: float | None = None) -> i
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split(" [A]")[0] if __doc__ else None)
     parser.add_argument("--bootstrap-servers", default="127.0.0.1:9192", help="gRPC addresses of brokers")
-    parser.add_argument("--topic", default="events", help="where to; it must exist (default: %(default)s)")
-    parser.add_argument("--rate", type=float, help="events per second (default: as fast as it goes)")
+    parser.add_argument(
+        "--topic", default="events", help="topic to write to; it must exist (default: %(default)s)"
+    )
+    parser.add_argument("--rate", type=float, help="events per second (default: as fast as possible)")
     defaults = Plan()
     for name, about in {
-        "events": "how many",
-        "seed": "another seed, other events",
+        "events": "number of events",
+        "seed": "seed of the random numbers",
         "start_ms": "time of the first event, in ms since 1970",
         "span_s": "event time from the first to the last",
-        "users": "how many users",
-        "skew": "exponent of Zipf's law; 0 makes users equal",
+        "users": "number of users",
+        "skew": "exponent of Zipf's law; 0 makes all users equal",
         "late": "fraction that arrives late",
-        "lateness_s": "how late at most",
+        "lateness_s": "maximum delay in seconds",
         "duplicates": "fraction that arrives twice",
         "too_late": "fraction that arrives ten times later than that",
     }.items():

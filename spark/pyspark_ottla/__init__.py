@@ -1,7 +1,7 @@
 """Spark's data source `ottla`: `spark.read.format("ottla")` works wherever this package is installed.
 
-Spark imports every top-level package named `pyspark_*` to find what it may register, in a process of its own and
-once more for each session; one that fails hides all others. So nothing is imported here but the class itself.
+Spark imports every top-level package named `pyspark_*` to find data sources, once in a separate process and
+again for each session; one failed import hides all other sources. So this module imports only the class.
 """
 
 from pyspark_ottla.source import OttlaDataSource as DefaultSource

@@ -1,4 +1,4 @@
-"""What differs between versions of pyspark's streaming sources, in one place. [A]
+"""The differences between pyspark versions in streaming sources, in one place. [A]
 
 Admission control (`latestOffset(start, limit)`, read limits, Trigger.AvailableNow) came with pyspark 4.2.
 """
@@ -25,7 +25,7 @@ def limit_of_rows(rows: int | None) -> ReadLimit:
 
 
 def rows_of_limit(limit: Any) -> int | None:
-    """How many rows a micro-batch may have, whichever way it is spelt; None for all there are."""
+    """Maximum rows of a micro-batch, under either attribute name; None for no limit."""
     for name in ("max_rows", "maxRows"):
         rows = getattr(limit, name, None)
         if rows is not None:

@@ -1,11 +1,11 @@
-"""Record batches as they come from a broker, turned into Arrow columns. [P]
+"""Converts record batches from a broker into Arrow columns. [P]
 
-No object per record: the lengths are walked through once, because each record says where the next begins, and
-everything else (offsets, times, where keys and values lie) is computed for all records of a fetch at once. Keys and
-values are then copied, once, from where they lie into their column.
+No object per record: one loop walks through the lengths, because each record says where the next begins, and
+everything else (offsets, times, positions of keys and values) is computed for all records of a fetch at once. Keys and
+values are then copied once, from the buffer into their column.
 
-What is not as a producer would write it goes to `records.codec` instead, batch by batch, which reads all that can be
-read and has a sentence for the rest. So this module may give up at any doubt, and must never trust a length.
+Batches that are not as a producer would write them go to `records.codec` instead, one by one. It reads all that can be
+read and has an error message for the rest. So this module may give up at any doubt, and must never trust a length.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ottla_core.records.batch import HEADER_BYTES, BatchHeader, verify
 from ottla_core.records.codec import Record, records_of
 from ottla_core.records.compression import Compression, decompress_framed
 
-#: What one batch may become in memory; as in the consumer.
+#: Maximum decompressed size of one batch; as in the consumer.
 DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
-#: Plain bytes after which a column is cut. Offsets inside a column are 32-bit, and Spark holds one of these whole.
+#: Uncompressed bytes after which a column is split. Offsets inside a column are 32-bit, and Spark holds a whole column.
 _GROUP_BYTES = 16 * 1024 * 1024
-#: Rows after which a column is cut: tiny records would otherwise make batches that Spark's side has to hold whole.
+#: Rows after which a column is split: Spark holds a whole Arrow batch, and tiny records would make it long.
 _ROWS_MAX = 100_000
-#: Seven bits each: more do not fit into 64.
+#: Seven bits per byte: more bytes do not fit into 64 bits.
 _VARINT_BYTES_MAX = 10
 
 Numbers = NDArray[np.int64]
@@ -56,12 +56,12 @@ def arrow_schema(*, with_headers: bool) -> Any:
 
 
 class _Doubt(Exception):
-    """These bytes are not what a producer writes; the careful reader shall look at them."""
+    """These bytes are not what a producer writes; fall back to `records.codec`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """One batch whose records lie, uncompressed, in `data` from `at` until `end`."""
+    """One batch whose uncompressed records are in `data[at:end]`."""
 
     header: BatchHeader
     source: Buffer
@@ -82,7 +82,7 @@ def arrow_batches(
 ) -> Iterator[Any]:
     """Arrow record batches of the records with `first <= offset < end`.
 
-    `batches` are those to be looked at, by position in `data`. CorruptMessage for a CRC that is wrong.
+    `batches` are the ones to read, by position in `data`. Raises CorruptMessage if a CRC is wrong.
     """
     for group in _groups(data, batches, tp):
         try:
@@ -96,7 +96,7 @@ def arrow_batches(
 def _groups(
     data: Buffer, batches: Sequence[tuple[int, BatchHeader]], tp: TopicPartition
 ) -> Iterator[list[_Piece]]:
-    """Batches to be handled in one go: all over one buffer, and not too many."""
+    """Batches to convert together: a bounded number, all in one buffer."""
     group: list[_Piece] = []
     size = 0
     for at, header in batches:
@@ -117,7 +117,7 @@ def _groups(
         yield group
 
 
-# --- the quick way ---
+# --- fast path ---
 
 
 def _columns(group: list[_Piece], tp: TopicPartition, first: int, end: int, with_headers: bool) -> Any:
@@ -134,7 +134,7 @@ def _columns(group: list[_Piece], tp: TopicPartition, first: int, end: int, with
     at_record = np.array(starts, np.int64)
     size, at = _varints(octets, at_record)
     record_end = at + size
-    times, at = _varints(octets, at + 1)  # behind a byte of attributes that nobody uses
+    times, at = _varints(octets, at + 1)  # after a byte of attributes, which is unused
     deltas, at = _varints(octets, at)
     key_size, key_at = _varints(octets, at)
     _check(size > 0, key_size >= -1, key_size <= size)
@@ -170,7 +170,7 @@ def _columns(group: list[_Piece], tp: TopicPartition, first: int, end: int, with
 
 
 def _joined(group: list[_Piece]) -> tuple[Buffer, list[tuple[_Piece, int, int]]]:
-    """One buffer for all: the fetched bytes themselves, or what they were decompressed to, side by side."""
+    """One buffer for all: the fetched bytes, or their decompressed contents joined together."""
     if all(piece.data is group[0].data for piece in group):
         return group[0].data, [(piece, piece.at, piece.end) for piece in group]
     whole = b"".join([memoryview(piece.data)[piece.at : piece.end] for piece in group])
@@ -183,9 +183,9 @@ def _joined(group: list[_Piece]) -> tuple[Buffer, list[tuple[_Piece, int, int]]]
 
 
 def _walk(data: Buffer, at: int, end: int, starts: list[int]) -> None:
-    """Where each record begins. The one loop that runs per record; lengths up to 2 MiB are read right here.
+    """Where each record begins. The only loop that runs per record; lengths up to 2 MiB are decoded inline.
 
-    A length that lies leads astray but never out of [at, end]; `_check` finds it out afterwards.
+    A wrong length leads to wrong positions, but never outside of [at, end]; `_check` detects it afterwards.
     """
     found = starts.append
     while at < end:
@@ -207,7 +207,7 @@ def _walk(data: Buffer, at: int, end: int, starts: list[int]) -> None:
 
 
 def _varints(octets: NDArray[np.uint8], at: Numbers) -> tuple[Numbers, Numbers]:
-    """The zigzag numbers at these positions, and where each ends. IndexError where one is cut off."""
+    """The zigzag varints at these positions, and where each ends. Raises IndexError if one is truncated."""
     octet = octets[at].astype(np.int64)
     value = octet & 0x7F
     end = at + 1
@@ -235,8 +235,8 @@ def _spread(values: list[Any], counts: list[int]) -> Any:
 
 
 def _slices(data: Buffer, start: Numbers, end: Numbers, absent: NDArray[np.bool_]) -> Any:
-    """A column of these parts of `data`. Seen as one long column of values and what lies between them, Arrow picks
-    every other one by itself.
+    """A column of these parts of `data`. The buffer is treated as one column in which values and the bytes between
+    them alternate; Arrow takes every other element.
     """
     rows = len(start)
     edges = np.empty(2 * rows + 1, np.int32)
@@ -266,11 +266,11 @@ def _headers_of(group: list[_Piece], header_count: Numbers, taken: slice) -> Any
 
 
 def _header_cell(record: Record) -> list[dict[str, Any]] | None:
-    """None for a record without any, as Spark's Kafka connector has it."""
+    """None for a record without headers, as in Spark's Kafka connector."""
     return [{"key": name, "value": value} for name, value in record.headers] or None
 
 
-# --- the careful way ---
+# --- slow path ---
 
 
 def _records(piece: _Piece) -> list[Record]:

@@ -1,11 +1,11 @@
 """The batches of one partition between two offsets, for a Spark task. [S]
 
-One Fetch stream to the leader. While the task makes columns of one answer, the next is already on its way: the request
-for it goes out as soon as the offset after the last batch is known, and gRPC's own thread receives it. The event loop
-itself runs only while `chunks` waits for an answer, so there is no thread of ours beside Spark's.
+One Fetch stream to the leader. While the task converts one response to columns, the next is already in flight: its
+request is sent as soon as the offset after the last batch is known, and gRPC's own thread receives the response. The
+event loop runs only while `chunks` waits for a response, so there is no additional thread beside Spark's.
 
-A leader that moves or restarts is followed. What cannot be mended within `timeout_s` without a single record of
-progress is raised.
+If the leader moves or restarts, the fetch continues with the new leader. An error is raised after `timeout_s` without
+a record of progress.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ from ottla_core.real.clock import RealClock
 from ottla_core.records.batch import BatchHeader, complete_batches
 from pyspark_ottla.plan import OffsetRange
 
-#: Large enough that a message's own price vanishes, small enough that a task holds a few of them.
+#: Large enough that the cost per message is negligible, small enough that a task can hold a few of them.
 FETCH_BYTES = 4 * 1024 * 1024
 _MAX_WAIT_MS = 500
 _PAUSE_S = 0.1
-#: A topic that was there when the query was planned is not looked for much longer once it is gone.
+#: How long to wait for a topic that existed when the query was planned and is now unknown.
 _UNKNOWN_TOPIC_S = 3.0
 #: A broker learns within milliseconds that a topic was created again.
 _SECOND_LOOK_S = 1.0
-#: Long polls without a record, though all that is wanted is committed, after which there is nothing: compaction took
-#: it. One alone may have met a segment that was just being replaced.
+#: Empty long polls, although the whole range is committed, after which the rest is taken as compacted away. A single
+#: empty poll may come from a segment that was being replaced.
 _EMPTY_POLLS = 3
 _STREAM_OVER = (aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError)
 
 
 class Expired(Exception):
-    """The offset that was to be read is not there any more; `oldest` is the first that is."""
+    """The offset to read no longer exists; `oldest` is the first one that does."""
 
     def __init__(self, tp: TopicPartition, offset: int, oldest: int) -> None:
-        super().__init__(f"Offset {offset} of {tp} has expired: the oldest record left is at {oldest}.")
+        super().__init__(f"Offset {offset} of {tp} has expired: the earliest offset is {oldest}.")
         self.oldest = oldest
 
 
 class Lost(Exception):
-    """The records that were to be read do not exist any more, and no later ones of the range either."""
+    """The records to read no longer exist, nor do later ones of the range."""
 
 
-# No repr of its own: `asyncio.Runner` lets `signal` make one of every result, and one of megabytes took four times
-# as long as reading them.
+# Without a generated repr: `asyncio.Runner` calls repr on every result (through `signal`), and for megabytes that took
+# four times as long as reading them.
 @dataclass(frozen=True, slots=True, repr=False)
 class Chunk:
-    """What one fetch brought: bytes, and the batches in them that are for the reader to see."""
+    """The result of one fetch: bytes, and the batches in them that are visible to the reader."""
 
     data: bytes
     batches: list[tuple[int, BatchHeader]]
@@ -79,7 +79,7 @@ class PartitionFetch:
         self._clock = RealClock()
         self._cluster: Cluster
         self._call: Any = None
-        #: The answer that is on its way.
+        #: The response in flight.
         self._coming: asyncio.Task[Any] | None = None
         self._correlation = 0
 
@@ -103,16 +103,16 @@ class PartitionFetch:
         await self._cluster.open()
         await self._cluster.layout(self._tp.topic, auto_create=False, timeout_s=self._timeout_s)
         if self._is_another_topic():
-            # The broker that answered may not know of a new topic yet.
+            # The broker that answered may have stale metadata.
             await self._clock.sleep(_SECOND_LOOK_S)
             await self._cluster.refresh([self._tp.topic], timeout_s=self._timeout_s, doubtful=True)
         self._check_topic()
 
     async def _verify(self) -> None:
-        """Raise Lost if the topic was created again while it was read.
+        """Raise Lost if the topic was recreated while it was read.
 
-        A fetch names a topic, not its id. Ids never come back: the same one before and after all fetches is the one
-        that they read. The leader itself is asked, because it knows best which topic it serves.
+        A fetch names a topic, not its id. Ids are never reused: if the id is the same before and after all fetches,
+        they read that topic. The leader is asked, because its metadata describes the topic that it serves.
         """
         if not self._topic_id:
             return
@@ -142,14 +142,14 @@ class PartitionFetch:
             await self._cluster.close()
 
     async def _next(self) -> Chunk:
-        """The next answer that has whole batches; asks for the one after it before returning."""
+        """The next response with complete batches; sends the following request before it returns."""
         began = self._clock.monotonic()
         problem: Exception | None = None
         empty_polls = 0
         while True:
             if self._clock.monotonic() - began > self._patience_s(problem):
                 raise problem or RequestTimedOut(
-                    f"Nothing of {self._tp} from offset {self._position} on came within {self._timeout_s:g} s."
+                    f"No record of {self._tp} from offset {self._position} on arrived within {self._timeout_s:g} s."
                 )
             try:
                 got = await self._answer()
@@ -174,7 +174,7 @@ class PartitionFetch:
                 limit = got.last_stable_offset if self._read_committed else got.high_watermark
                 empty_polls += limit >= self._end
                 if empty_polls < _EMPTY_POLLS:
-                    continue  # long poll over; what is to be read was committed, so it will come
+                    continue  # the long poll ended; the range is committed, so its records will arrive
                 self._position = self._end
                 return Chunk(b"", [])
             visible = self._visible(batches, got)
@@ -203,18 +203,20 @@ class PartitionFetch:
         except (*_STREAM_OVER, asyncio.CancelledError):
             answer = aio.EOF
         if answer is aio.EOF:
-            raise RequestTimedOut(f"The leader of {self._tp} hung up.")
+            raise RequestTimedOut(f"The leader of {self._tp} closed the stream.")
         if answer.HasField("error"):
             raise told(answer.error)
         if len(answer.partitions) != 1:
-            raise RequestTimedOut(f"The leader of {self._tp} answered something else than was asked.")
+            raise RequestTimedOut(
+                f"The leader of {self._tp} sent a response that does not match the request."
+            )
         got = answer.partitions[0]
         if got.HasField("error"):
             raise told(got.error)
         return got  # type: ignore[no-any-return]
 
     async def _ask(self) -> None:
-        """Send the request for the current position and begin to wait for its answer."""
+        """Send the request for the current position and start to wait for its response."""
         if self._call is None:
             broker = self._cluster.broker(self._cluster.leader(self._tp))
             if broker is None:
@@ -241,9 +243,9 @@ class PartitionFetch:
         try:
             await call.write(request)
         except _STREAM_OVER:
-            pass  # the read says so too, and it is the one that is looked at
+            pass  # the read fails too, and its error is handled
         self._coming = asyncio.get_running_loop().create_task(call.read())
-        # One turn of the loop hands the read to gRPC, whose thread then receives while the loop stands still.
+        # One iteration of the loop passes the read to gRPC, whose thread then receives while the loop does not run.
         await self._clock.sleep(0)
 
     def _hang_up(self) -> None:
@@ -258,7 +260,7 @@ class PartitionFetch:
         try:
             await self._cluster.refresh([self._tp.topic], timeout_s=self._timeout_s)
         except (RequestError, ClientError):
-            return  # the next attempt meets the same, and counts the time
+            return  # the next attempt fails in the same way, and its time-out applies
         self._check_topic()
 
     async def _oldest(self) -> int:
@@ -268,9 +270,9 @@ class PartitionFetch:
     def _visible(
         self, batches: list[tuple[int, BatchHeader]], got: pb.FetchedPartition
     ) -> list[tuple[int, BatchHeader]]:
-        """Without control batches, batches of no interest, and aborted transactions if only committed ones are wanted.
+        """Without control batches, batches outside the range and, with read_committed, aborted transactions.
 
-        The answer lists the aborted transactions that reach into it, by producer and first offset; each ends with
+        The response lists the aborted transactions that overlap it, by producer and first offset; each ends with
         the producer's next control batch.
         """
         aborted = sorted((each.first_offset, each.producer_id) for each in got.aborted)

@@ -1,7 +1,7 @@
-"""The driver's questions to the cluster: which partitions are there, and which offsets do they have. [A]
+"""The driver's lookups in the cluster: partitions and offsets. [A]
 
-Called by `reader` on the driver, where a streaming query keeps one of these for its life. Refusals become sentences
-for a Spark user.
+Called by `reader` on the driver; a streaming query keeps one instance for its lifetime. Errors become messages for a
+Spark user.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pyspark_ottla.plan import losses_until
 
 
 class ReadProblem(Exception):
-    """Why nothing can be read, in one sentence."""
+    """Why the data cannot be read, in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +43,19 @@ class Found:
     missing: list[str] = field(default_factory=list)
 
     def complete(self) -> Found:
-        """The same; ReadProblem if something is missing."""
+        """Returns itself; raises ReadProblem if something is missing."""
         if self.missing:
             raise ReadProblem(self.missing[0])
         return self
 
 
-#: A broker learns within milliseconds that a topic was created or deleted. One that answers differently after this long
-#: is right.
+#: A broker learns within milliseconds that a topic was created or deleted. An answer that still differs after this
+#: long is correct.
 _SECOND_LOOK_S = 1.0
 
 
 class ClusterLookup:
-    """Opened at the first question."""
+    """Connects at the first lookup."""
 
     def __init__(self, options: ReadOptions, clock: Clock | None = None) -> None:
         self._options = options
@@ -74,7 +74,7 @@ class ClusterLookup:
         self.close()
 
     def subscribed(self) -> Found:
-        """All partitions that the options name, as they are now."""
+        """All partitions that the options name, as they exist now."""
         topics = self._options.topics
         if topics.assigned:
             found = self.topics(dict.fromkeys(tp.topic for tp in topics.assigned))
@@ -93,7 +93,7 @@ class ClusterLookup:
         except (ClientError, RequestError) as error:
             raise ReadProblem(str(error)) from None
         found = self.topics(names)
-        return Found(found.partitions, found.ids)  # a match that was deleted meanwhile matches no more
+        return Found(found.partitions, found.ids)  # ignore matches that were deleted meanwhile
 
     def topics(self, names: Iterable[str]) -> Found:
         found = Found()
@@ -112,12 +112,12 @@ class ClusterLookup:
         return found
 
     def latest(self) -> Position:
-        """Where the partitions end that are subscribed to; topics that do not exist are left out."""
+        """End offsets of the subscribed partitions, without topics that do not exist."""
         found = self.subscribed()
         return Position(self._existing("latest", found), found.ids)
 
     def latest_after(self, start: Position) -> Position:
-        """The same. If `start` knows a topic that seems to be gone or created again, the second look counts."""
+        """Like `latest`. If a topic of `start` seems deleted or recreated, look it up a second time to be sure."""
         found = self.latest()
         if losses_until(start, found):
             self._pause()
@@ -125,7 +125,7 @@ class ClusterLookup:
         return found
 
     def oldest(self, planned: Position) -> Position:
-        """Where the planned partitions begin, of those that exist, and their topics' ids as they are now."""
+        """Earliest offsets of the planned partitions that exist, and the current ids of their topics."""
         found = self.topics(dict.fromkeys(tp.topic for tp in planned.offsets))
         if any(planned.ids.get(topic, id_now) != id_now for topic, id_now in found.ids.items()):
             self._pause()
@@ -137,7 +137,7 @@ class ClusterLookup:
         asyncio.run(self._clock.sleep(_SECOND_LOOK_S))
 
     def _existing(self, question: str, found: Found) -> dict[TopicPartition, int]:
-        """Offsets of partitions, without those whose topic is deleted right now."""
+        """Offsets of partitions, without those whose topic is deleted meanwhile."""
         try:
             return self.same(question, found.partitions)
         except ReadProblem:
@@ -147,14 +147,14 @@ class ClusterLookup:
             return self.same(question, [tp for tp in found.partitions if tp in left])
 
     def offsets(self, asked: Mapping[TopicPartition, Question]) -> dict[TopicPartition, int]:
-        """The offset for each question; -1 where no record is that young."""
+        """The offset for each question; -1 if there is no record at or after the time."""
         if not asked:
             return {}
         isolation = "read_committed" if self._options.read_committed else "read_uncommitted"
         try:
             found = self._open().list_offsets(asked, isolation_level=isolation)
         except (ClientError, RequestError) as error:
-            raise ReadProblem(f"Offsets could not be looked up: {error}") from None
+            raise ReadProblem(f"Cannot look up offsets: {error}") from None
         return {tp: each.offset for tp, each in found.items()}
 
     def same(self, question: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -167,8 +167,8 @@ class ClusterLookup:
         is_start = bound.option.startswith("starting")
         if late and is_start and not self._options.latest_if_too_young:
             raise ReadProblem(
-                f"No record of {listed(late)} is as young as {bound.option} asks; set "
-                "startingOffsetsByTimestampStrategy to latest to wait for the next ones."
+                f"{listed(late)} has no record at or after {bound.option}; set "
+                "startingOffsetsByTimestampStrategy to latest to start with the next record."
             )
         latest = self.same("latest", [tp for tp, offset in found.items() if offset < 0])
         try:

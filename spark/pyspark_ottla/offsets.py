@@ -1,15 +1,15 @@
-"""Offsets as Spark keeps them, and where a read starts and ends. [P]
+"""Offsets in Spark's checkpoint format, and where a read starts and ends. [P]
 
-In a checkpoint offsets are `{"topic": {"0": 12, "1": 7}}`, the same as those of Spark's Kafka connector: the offset
-of the next record to read per partition. The same text is what `startingOffsets` and `endingOffsets` take, where -1
+In a checkpoint offsets are `{"topic": {"0": 12, "1": 7}}`, as in Spark's Kafka connector: the offset
+of the next record to read per partition. `startingOffsets` and `endingOffsets` accept the same text, where -1
 stands for the latest and -2 for the earliest offset.
 
-A checkpoint has two more entries, under names that no topic can have. `#topicIds` tells a topic from another one that
-was created under the same name. `#startedAt` stands in the end of the first micro-batch only: where that batch starts.
+A checkpoint has two more entries, under names that no topic can have. `#topicIds` distinguishes a topic from a new one
+with the same name. `#startedAt` is in the end of the first micro-batch only and says where that batch starts.
 Spark logs the end of a batch and calls `initialOffset` again whenever it needs the start of the first one, also after a
-restart; without the entry, `latest` would be a later offset each time. Checkpoints without them are understood.
+restart; without the entry, `latest` would be a later offset each time. Checkpoints without these entries are accepted.
 
-Called by `options` to read such texts and by `reader` to turn a bound into offsets. Looking offsets up is the caller's.
+`options` uses this module to parse such texts, `reader` to turn a bound into offsets. The caller looks offsets up.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ottla_core.ids import TopicPartition
 
 EARLIEST = "earliest"
 LATEST = "latest"
-#: What JSON offsets say for those.
+#: Their numbers in JSON offsets.
 _SPECIAL = {-1: LATEST, -2: EARLIEST}
 
-#: What to ask a broker for: "earliest", "latest", or a time in ms.
+#: A ListOffsets query: "earliest", "latest", or a time in ms.
 Question = str | int
 
 
@@ -36,9 +36,9 @@ class OffsetProblem(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where reading starts or ends: the same for all partitions, or given one by one.
+    """Where reading starts or ends: the same for all partitions, or per partition.
 
-    Exactly one of the fields is set. `option` is the name that the user wrote, for sentences about it.
+    Exactly one of the fields is set. `option` is the name of the user's option, for error messages.
     """
 
     option: str
@@ -52,7 +52,7 @@ class Bound:
 
 
 def from_json(text: str, option: str) -> dict[TopicPartition, int]:
-    """`{"topic": {"0": 12}}` as a mapping; OffsetProblem with the option's name if it is something else."""
+    """`{"topic": {"0": 12}}` as a mapping; raises OffsetProblem with the option's name for anything else."""
     try:
         found = from_nested(json.loads(text))
     except (ValueError, TypeError, AttributeError):
@@ -71,20 +71,20 @@ _EXAMPLE = '{"events": {"0": 23, "1": -2}}'
 
 
 def from_nested(nested: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """Offsets only: other entries of a checkpoint are left out, so its text is a valid `startingOffsets` too."""
+    """Offsets only: ignores other entries of a checkpoint, so its text is a valid `startingOffsets` too."""
     found: dict[TopicPartition, int] = {}
     for topic, partitions in nested.items():
         if topic in _ENTRIES:
             continue
         for partition, offset in partitions.items():
             if type(offset) is not int:
-                raise TypeError(f"{offset!r} is no offset")
+                raise TypeError(f"{offset!r} is not an offset")
             found[TopicPartition(topic, int(partition))] = offset
     return found
 
 
 def to_nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """For Spark's checkpoint: sorted, so that equal offsets are equal texts."""
+    """For Spark's checkpoint: sorted, so that equal offsets give equal texts."""
     nested: dict[str, dict[str, int]] = {}
     for tp in sorted(offsets):
         nested.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
@@ -93,12 +93,12 @@ def to_nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What Spark keeps of a stream: offsets, and which topics they are of."""
+    """The state of a stream in Spark's checkpoint: offsets, and the ids of their topics."""
 
     offsets: Mapping[TopicPartition, int]
     #: Topic id by name. Checkpoints of earlier versions have none.
     ids: Mapping[str, str] = field(default_factory=dict)
-    #: Answer of `initialOffset`: the next answer may differ from it.
+    #: Result of `initialOffset`: the next result may differ.
     initial: bool = False
     #: In the end of the first micro-batch: where it starts.
     started_at: Mapping[TopicPartition, int] | None = None
@@ -135,7 +135,7 @@ _ENTRIES = frozenset([_TOPIC_IDS, _INITIAL, _STARTED_AT])
 
 
 def partitions_from_json(text: str) -> list[TopicPartition]:
-    """`{"topic": [0, 1]}`, as `assign` takes it."""
+    """`{"topic": [0, 1]}`, the format of `assign`."""
     try:
         named = [
             TopicPartition(topic, int(n)) for topic, numbers in json.loads(text).items() for n in numbers
@@ -153,7 +153,7 @@ def partitions_from_json(text: str) -> list[TopicPartition]:
 
 
 def questions(bound: Bound, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Question]:
-    """What has to be looked up for these partitions; what the bound gives by itself is left out."""
+    """Lookups that these partitions need; partitions with an offset in the bound need none."""
     asked: dict[TopicPartition, Question] = {}
     for tp in partitions:
         if bound.everywhere is not None:
@@ -173,8 +173,8 @@ def resolved(
     found: Mapping[TopicPartition, int],
     latest: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """The offset of each partition. `found` answers `questions`; -1 there, for a time that no record has reached
-    yet, becomes the latest offset, as given.
+    """The offset of each partition. `found` has the results of `questions`; -1 there means that no record has reached
+    the time yet, and becomes the offset in `latest`.
     """
     partitions = list(partitions)
     if bound.offsets or bound.timestamps_ms:

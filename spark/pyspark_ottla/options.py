@@ -1,10 +1,10 @@
-"""What a user may write with `.option(...)`, read and checked. [P]
+"""Parses and checks the user's options (`.option(...)`). [P]
 
-Names and meanings are those of Spark's Kafka connector where it has the option, so that a job moves over by changing
-its format. What does not exist is refused with the nearest name that does: an option that silently does nothing is
-found late.
+Names and meanings are those of Spark's Kafka connector where it has the option, so that a job migrates by changing
+its format. An unknown option is refused, with the nearest known name: an option that silently does nothing is
+noticed late.
 
-Called by `source` as early as Spark allows. Every refusal is an `OptionProblem`, one sentence.
+`source` calls this as early as Spark allows. Every refusal is an `OptionProblem`, one sentence.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from pyspark_ottla.offsets import (
 
 
 class OptionProblem(ValueError):
-    """An option that is missing, unknown or cannot be understood."""
+    """An option that is missing, unknown or invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """Which topics: exactly one of the three."""
+    """Topics to read: exactly one of the three is set."""
 
     named: tuple[str, ...] = ()
     pattern: str | None = None
@@ -45,7 +45,7 @@ class ReadOptions:
     topics: Topics
     start: Bound
     end: Bound
-    #: Start at the latest offset where no record is as young as the starting time; else that is an error.
+    #: Start at the latest offset where no record is at or after the starting time; if False, that is an error.
     latest_if_too_young: bool
     max_offsets_per_trigger: int | None
     min_partitions: int | None
@@ -59,10 +59,10 @@ class ReadOptions:
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
     bootstrap: str
-    #: For all rows; else each row names its topic in a column.
+    #: Topic for all rows; None: each row names its topic in a column.
     topic: str | None
     compression: str
-    #: Bytes of a request, hence of a record. None: what the topic and the broker take.
+    #: Maximum bytes of a request, and so of a record. None: the limits of the topic and the broker.
     max_request_bytes: int | None
 
 
@@ -94,7 +94,7 @@ _WRITE = (
     "kafka.max.request.size",
     "includeHeaders",
 )
-#: Spark hands over its own along with ours.
+#: Spark passes its own options along.
 _SPARKS_OWN = frozenset(["checkpointlocation", "queryname", "path"])
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _STRATEGIES = ("error", "latest")
@@ -103,7 +103,7 @@ _FETCH_TIMEOUT_MS = 120_000
 
 
 def include_headers(options: Mapping[str, str]) -> bool:
-    """All that the schema depends on."""
+    """The only option that the schema depends on."""
     return _Given(options).flag("includeHeaders", False)
 
 
@@ -144,7 +144,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     given.check_names(_WRITE, "writing")
     _refuse_path(given, 'name the topic with .option("topic", ...) or a column `topic`')
     if given.choice("kafka.acks", ("all", "-1"), "all") not in ("all", "-1"):
-        raise OptionProblem("Rows are written with acks=all.")
+        raise OptionProblem("Rows are always written with acks=all.")
     name = "kafka.compression.type" if given.text("kafka.compression.type") else "compression"
     return WriteOptions(
         bootstrap=_bootstrap(given),
@@ -155,7 +155,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
 
 
 class _Given:
-    """Options without regard to case, as everywhere in Spark."""
+    """Options with case-insensitive names, as everywhere in Spark."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
@@ -166,8 +166,8 @@ class _Given:
             if name in by_lower or name in _SPARKS_OWN:
                 continue
             near = difflib.get_close_matches(name, by_lower, n=1, cutoff=0.7)
-            hint = f"did you mean {by_lower[near[0]]}?" if near else f"there are {', '.join(known)}."
-            raise OptionProblem(f"There is no option {name} for {purpose} with the format ottla; {hint}")
+            hint = f"did you mean {by_lower[near[0]]}?" if near else f"the options are {', '.join(known)}."
+            raise OptionProblem(f"The format ottla has no option {name} for {purpose}; {hint}")
 
     def text(self, name: str) -> str | None:
         value = self._values.get(name.lower())
@@ -206,10 +206,12 @@ def _bootstrap(given: _Given) -> str:
     texts = [text for name in BOOTSTRAP if (text := given.text(name)) is not None]
     if not texts:
         raise OptionProblem(
-            'Say where the brokers are: .option("bootstrap.servers", "host:9192"), with their gRPC port.'
+            'Set the brokers\' addresses: .option("bootstrap.servers", "host:9192"), with their gRPC port.'
         )
     if len(set(texts)) > 1:
-        raise OptionProblem("bootstrap.servers and kafka.bootstrap.servers name different brokers; give one.")
+        raise OptionProblem(
+            "bootstrap.servers and kafka.bootstrap.servers name different brokers; set only one."
+        )
     return texts[0]
 
 
@@ -217,23 +219,19 @@ def _topics(given: _Given) -> Topics:
     named = [(name, text) for name in _SUBSCRIPTIONS if (text := given.text(name)) is not None]
     if len(named) != 1:
         what = "none was" if not named else f"{' and '.join(name for name, _ in named)} were"
-        raise OptionProblem(
-            f"Say what to read with one of subscribe, subscribePattern and assign; {what} given."
-        )
+        raise OptionProblem(f"Set exactly one of subscribe, subscribePattern and assign; {what} given.")
     name, text = named[0]
     if name == "subscribe":
         topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
         if not topics:
-            raise OptionProblem(
-                f"subscribe takes topic names with commas between them; got {shortened(text)}."
-            )
+            raise OptionProblem(f"subscribe takes comma-separated topic names; got {shortened(text)}.")
         return Topics(named=topics)
     if name == "subscribePattern":
         try:
             re.compile(text)
         except re.error as error:
             raise OptionProblem(
-                f"subscribePattern {shortened(text)} is no regular expression: {error}."
+                f"subscribePattern {shortened(text)} is not a regular expression: {error}."
             ) from None
         return Topics(pattern=text)
     try:
@@ -243,7 +241,7 @@ def _topics(given: _Given) -> Topics:
 
 
 def _bound(given: _Given, names: tuple[str, str, str], default: str) -> Bound:
-    """As in Spark's connector the time for all goes before the times one by one, and those before offsets."""
+    """As in Spark's connector, the global timestamp overrides timestamps per partition, and those override offsets."""
     by_offset, by_time, by_times = names
     time_text = given.text(by_time)
     if time_text is not None:

@@ -1,7 +1,7 @@
-"""From offsets to tasks: how far a micro-batch goes, what was lost meanwhile, how ranges are cut. [P]
+"""From offsets to tasks: where a micro-batch ends, which data was lost, how ranges are split. [P]
 
-Called by `reader` on the driver. Ranges are half-open, `[start, end)`, and hold *offsets*: after compaction or
-transactions there may be fewer records than that.
+Called by `reader` on the driver. Ranges are half-open, `[start, end)`, and count *offsets*: after compaction or
+transactions there may be fewer records.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pyspark_ottla.offsets import Position
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """What one task reads."""
+    """The range that one task reads."""
 
     tp: TopicPartition
     start: int
     end: int
-    #: Empty if not known. Another topic of the same name has other records at these offsets.
+    #: Empty if unknown. A recreated topic has other records at these offsets.
     topic_id: str = ""
 
     @property
@@ -31,10 +31,10 @@ class OffsetRange:
 def limited(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int | None
 ) -> dict[TopicPartition, int]:
-    """An end with at most `limit` offsets after `start`, shared out by how much each partition has.
+    """An end with at most `limit` offsets after `start`, divided in proportion to what each partition has.
 
-    Every partition that has something gets at least one while the limit lasts, so none starves beside a large one.
-    `start` knows every partition of `end`: the caller has put the beginnings of new ones there.
+    Every partition with records gets at least one offset while the limit lasts, so none starves beside a large one.
+    `start` has every partition of `end`: the caller has added the start offsets of new ones.
     """
     waiting = {tp: max(0, end[tp] - start[tp]) for tp in sorted(end)}
     total = sum(waiting.values())
@@ -42,7 +42,7 @@ def limited(
         return dict(end)
     reached: dict[TopicPartition, int] = {}
     left = limit
-    # The smallest first: what they cannot use up goes to the larger ones.
+    # The smallest first: what they do not use goes to the larger ones.
     for tp in sorted(waiting, key=lambda tp: (waiting[tp], tp)):
         if waiting[tp] == 0:
             reached[tp] = end[tp]  # also one that ends before its start: `ranges_between` reports it
@@ -55,12 +55,12 @@ def limited(
 
 
 def from_beginning(start: Position, end: Position) -> list[TopicPartition]:
-    """Partitions of `end` that did not exist at `start`: added since, or of a topic that was created again."""
+    """Partitions of `end` that did not exist at `start`: added since, or of a recreated topic."""
     return [tp for tp in end.offsets if tp not in start.offsets or _recreated(start, end.ids, tp.topic)]
 
 
 def not_before(end: Position, start: Position) -> Position:
-    """`end`, with no partition before its `start`; partitions of a topic that was created again stay."""
+    """`end`, with no partition before its `start`; partitions of a recreated topic stay."""
     fresh = set(from_beginning(start, end))
     offsets = {tp: at if tp in fresh else max(at, start.offsets[tp]) for tp, at in end.offsets.items()}
     return Position(offsets, end.ids)
@@ -71,25 +71,25 @@ def next_end(
 ) -> Position:
     """Where the micro-batch from `start` ends; `start` itself if there is nothing to read.
 
-    `earliest` has the oldest offsets of the partitions `from_beginning`.
+    `earliest` has the earliest offsets of the partitions `from_beginning`.
     """
     first = {tp: earliest[tp] if tp in earliest else start.offsets[tp] for tp in latest.offsets}
     reached = limited(first, latest.offsets, limit)
     if start.initial:
         return Position(reached, latest.ids, started_at=first)
     if reached == start.offsets and latest.ids == start.ids:
-        return start  # the same text: Spark compares no more than that
+        return start  # the same text: that is all Spark compares
     return Position(reached, latest.ids)
 
 
 def first_of(start: Position, end: Position) -> Position:
-    """Where the micro-batch until `end` starts: `start`, unless that was resolved again since `end` was planned."""
+    """Where the micro-batch until `end` starts: `start`, unless it was resolved again after `end` was planned."""
     if not start.initial:
         return start
     if end.started_at is not None:
         return Position(end.started_at, end.ids)
-    # Logged by a version that kept no start: no record before the end has been read, so nothing is lost by reading
-    # less of the first micro-batch.
+    # Logged by a version that did not keep the start: no record before the end has been read, so nothing is lost by
+    # reading less of the first micro-batch.
     return Position({tp: min(at, end.offsets.get(tp, at)) for tp, at in start.offsets.items()}, start.ids)
 
 
@@ -100,7 +100,7 @@ def _recreated(start: Position, ids: Mapping[str, str], topic: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Ranges that can be read, and a sentence for each loss of data that was met on the way."""
+    """Ranges that can be read, and a message for each loss of data."""
 
     ranges: list[OffsetRange]
     losses: list[str]
@@ -111,7 +111,7 @@ def losses_until(start: Position, end: Position) -> list[str]:
     again = sorted(topic for topic in start.ids if _recreated(start, end.ids, topic))
     losses = [f"Topic {topic!r} was deleted and created again since it was last read." for topic in again]
     losses += [
-        f"Partition {tp}, read up to offset {start.offsets[tp]}, does not exist any more."
+        f"Partition {tp}, read up to offset {start.offsets[tp]}, no longer exists."
         for tp in sorted(set(start.offsets) - set(end.offsets))
         if tp.topic not in again
     ]
@@ -119,9 +119,9 @@ def losses_until(start: Position, end: Position) -> list[str]:
 
 
 def ranges_between(start: Position, end: Position, now: Position) -> Checked:
-    """What to read from `start` until `end`. `now` has the oldest offset of each partition that exists, and its topic.
+    """Ranges to read from `start` until `end`. `now` has the earliest offsets of existing partitions and topic ids.
 
-    A partition that is only in `end` was added meanwhile, and is read from its beginning.
+    A partition that is only in `end` was added meanwhile and is read from its beginning.
     """
     ranges: list[OffsetRange] = []
     losses = losses_until(start, end)
@@ -130,8 +130,8 @@ def ranges_between(start: Position, end: Position, now: Position) -> Checked:
         last = end.offsets[tp]
         if tp not in now.offsets or _recreated(end, now.ids, tp.topic):
             if tp in fresh or start.offsets[tp] < last:
-                what = "was deleted and created again" if tp in now.offsets else "does not exist any more"
-                losses.append(f"Partition {tp} was to be read up to offset {last}, but {what}.")
+                what = "it was deleted and created again" if tp in now.offsets else "it no longer exists"
+                losses.append(f"Partition {tp} cannot be read up to offset {last}: {what}.")
             continue
         oldest = now.offsets[tp]
         if tp in fresh:
@@ -151,8 +151,8 @@ def ranges_between(start: Position, end: Position, now: Position) -> Checked:
             continue
         if first < oldest and first < last:
             losses.append(
-                f"Offsets {first} to {min(oldest, last) - 1} of {tp} have expired: the oldest record left "
-                f"is at {oldest}."
+                f"Offsets {first} to {min(oldest, last) - 1} of {tp} have expired: the earliest offset "
+                f"is {oldest}."
             )
             first = oldest
         if first < last:
@@ -163,9 +163,9 @@ def ranges_between(start: Position, end: Position, now: Position) -> Checked:
 def split(
     ranges: Iterable[OffsetRange], min_partitions: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """Cut large ranges until there are about `min_partitions` of them, and none is longer than `max_records`.
+    """Split large ranges until there are about `min_partitions` of them, and none is longer than `max_records`.
 
-    As in Spark's Kafka connector, cuts are in proportion to size, so the number may be a little off.
+    As in Spark's Kafka connector, splits are in proportion to size, so the number may be slightly off.
     """
     whole = [each for each in ranges if each.size > 0]
     if max_records is not None:

@@ -1,6 +1,6 @@
 """Batch and streaming readers: planned on the driver, read by executors. [A]
 
-A reader travels to executors by pickle, so it holds options only; whatever is connected is made where it is used:
+Readers are pickled for executors, so they hold options only. Connections are opened where they are used:
 `ClusterLookup` on the driver, `PartitionFetch` inside `read`.
 """
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 #: A `Position` as nested dictionaries, for Spark to keep as JSON.
 Offsets = dict[str, Any]
-_LOSS_HINT = "set failOnDataLoss to false to continue with what is left"
+_LOSS_HINT = "set failOnDataLoss to false to continue with the remaining records"
 
 
 class BatchReader(Shipped, DataSourceReader):
@@ -53,10 +53,12 @@ class BatchReader(Shipped, DataSourceReader):
         for tp in partitions:
             if end[tp] > latest[tp]:
                 raise ReadProblem(
-                    f"{self._options.end.option} asks for {tp} up to offset {end[tp]}, but it ends at {latest[tp]}."
+                    f"{self._options.end.option} sets offset {end[tp]} for {tp}, but its end offset is {latest[tp]}."
                 )
             if start[tp] > end[tp]:
-                raise ReadProblem(f"{tp} would start at offset {start[tp]} and end before, at {end[tp]}.")
+                raise ReadProblem(
+                    f"The start offset of {tp}, {start[tp]}, is after its end offset, {end[tp]}."
+                )
         ids = found.ids
         return _planned(self._options, Position(start, ids), Position(end, ids), Position(earliest, ids))
 
@@ -65,13 +67,13 @@ class BatchReader(Shipped, DataSourceReader):
 
 
 class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets live in the query's checkpoint; nothing is committed anywhere else."""
+    """Offsets are kept in the query's checkpoint only; no group offsets are committed."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
 
     def __reduce__(self) -> Any:
-        # What is connected stays on the driver.
+        # Connections stay on the driver.
         return type(self)(self._options)._plain_reduce()
 
     def _plain_reduce(self) -> Any:
@@ -79,18 +81,18 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @property
     def _lookup(self) -> ClusterLookup:
-        """One for the life of the query, on the driver."""
+        """One per query, on the driver."""
         if "_opened" not in self.__dict__:
             self._opened = ClusterLookup(self._options)
         return self._opened
 
-    # ------------------------------------------------------------------ how far
+    # ------------------------------------------------------------------ offsets
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
         """Where the query starts, if its checkpoint is empty.
 
-        Spark calls this for each step of the first micro-batch, and again to repeat that batch after a restart. What
-        counts is the answer that `latestOffset` got: it goes into the checkpoint with the end of the batch.
+        Spark calls this for each step of the first micro-batch, and again to repeat that batch after a restart. The
+        result that `latestOffset` received is the valid one: the checkpoint keeps it with the end of the batch.
         """
         if "_initial" not in self.__dict__:
             self._initial = self._resolve_start()
@@ -99,13 +101,13 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _resolve_start(self) -> Position:
         bound, found = self._options.start, self._lookup.subscribed()
         if self._options.fail_on_data_loss:
-            found.complete()  # otherwise `latestOffset` insists on it, which is not called to repeat a batch
+            found.complete()  # otherwise `latestOffset` checks it, which Spark does not call to repeat a batch
         start = self._lookup.bound(bound, found.partitions)
         latest = self._lookup.same("latest", bound.offsets)
         for tp in latest:
             if start[tp] > latest[tp]:
                 raise ReadProblem(
-                    f"{bound.option} asks for {tp} from offset {start[tp]} on, but it ends at {latest[tp]}."
+                    f"{bound.option} sets offset {start[tp]} for {tp}, but its end offset is {latest[tp]}."
                 )
         return Position(start, found.ids, initial=True)
 
@@ -122,12 +124,12 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         goal: Position | None = self.__dict__.get("_goal")
         latest = self._lookup.latest_after(first) if goal is None else goal
         if first.initial:
-            # Spark sets the goal of Trigger.AvailableNow before it asks where to start, and "latest" moves meanwhile.
+            # Spark sets the end of Trigger.AvailableNow before it asks for the start, and "latest" moves meanwhile.
             latest = not_before(latest, first)
             if goal is not None:
                 self._goal = latest
         if self._options.fail_on_data_loss:
-            # Before the end of the micro-batch is in the checkpoint.
+            # Fail before the end of the micro-batch is in the checkpoint.
             for loss in losses_until(first, latest):
                 _report_loss(self._options, loss)
         earliest = self._lookup.same("earliest", from_beginning(first, latest))
@@ -136,7 +138,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def reportLatestOffset(self) -> Offsets:  # noqa: N802 - Spark's name
         return to_nested(self._lookup.latest().offsets)
 
-    # ------------------------------------------------------------------ what to read
+    # ------------------------------------------------------------------ tasks
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         if start == end:
@@ -149,7 +151,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return _read(self._options, partition)
 
     def commit(self, end: Offsets) -> None:
-        """Spark has it in its checkpoint."""
+        """Nothing to do: Spark keeps the offsets in its checkpoint."""
 
     def stop(self) -> None:
         if "_opened" in self.__dict__:
@@ -167,14 +169,14 @@ def _planned(options: ReadOptions, start: Position, end: Position, oldest: Posit
 def _report_loss(options: ReadOptions, loss: str) -> None:
     if options.fail_on_data_loss:
         raise ReadProblem(f"{loss.rstrip('.')}; {_LOSS_HINT}.")
-    log.warning("%s Continuing with what is left, because failOnDataLoss is false.", loss)
+    log.warning("%s Continuing with the remaining records, because failOnDataLoss is false.", loss)
 
 
 def _read(options: ReadOptions, partition: InputPartition) -> Iterator[Any]:
     """Arrow record batches of one task's range; on an executor."""
     wanted: OffsetRange | None = partition.value
     if wanted is None:
-        return  # Spark makes a task even where there is nothing to read
+        return  # Spark starts a task even if there is nothing to read
     start = wanted.start
     while True:
         fetch = PartitionFetch(
@@ -203,7 +205,7 @@ def _read(options: ReadOptions, partition: InputPartition) -> Iterator[Any]:
             _report_loss(options, str(error))
             return
         except UnknownTopicOrPartition:
-            _report_loss(options, f"Partition {wanted.tp} does not exist any more: its topic was deleted.")
+            _report_loss(options, f"Partition {wanted.tp} no longer exists: its topic was deleted.")
             return
         except (RequestError, ClientError) as error:
-            raise ReadProblem(f"{wanted.tp} could not be read: {error}") from error
+            raise ReadProblem(f"Cannot read {wanted.tp}: {error}") from error

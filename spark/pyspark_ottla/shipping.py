@@ -1,8 +1,8 @@
-"""How our objects travel from the driver to an executor, and what is said where the package is missing. [A]
+"""Pickling of readers and writers for executors, with a clear error where the package is missing. [A]
 
 Spark pickles readers and writers by reference to their class. An executor whose Python lacks this package would
-answer with a bare ModuleNotFoundError from deep inside the unpickling; the function here travels by value, because
-it is made anew each time and has no name to be found by, and so it can still explain.
+raise a bare ModuleNotFoundError from deep inside the unpickling. The function here is pickled by value, because
+it is a new closure each time and cannot be imported by name, so it can raise an error that explains what to do.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Shipped:
-    """Mixed into whatever Spark sends to executors."""
+    """Mixin for objects that Spark sends to executors."""
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, bytes]]:
         kind = type(self)
@@ -34,5 +34,5 @@ class Shipped:
             made.__dict__.update(pickle.loads(state))
             return made
 
-        # Packed apart, because our own classes in it would be looked for before `rebuild` is called.
+        # Pickled separately, because Ottla's classes in it would be imported before `rebuild` is called.
         return rebuild, (kind.__module__, kind.__qualname__, pickle.dumps(self.__dict__))

@@ -1,10 +1,10 @@
-"""The data source `ottla` as Spark sees it: its name, its columns, who reads and who writes. [A]
+"""The data source `ottla` as Spark sees it: name, columns, readers and writers. [A]
 
     spark.read.format("ottla").option("bootstrap.servers", "127.0.0.1:9192").option("subscribe", "events").load()
     events.writeStream.format("ottla").option("bootstrap.servers", ...).option("topic", "results").start()
 
-Imported by every Python worker that looks for data sources, so readers and writers, and with them gRPC, pyarrow and
-numpy, are imported only when they are asked for.
+Every Python worker that looks for data sources imports this module, so readers and writers, and with them gRPC,
+pyarrow and numpy, are imported only when they are used.
 
 Writing is at-least-once: acks=all, and a task or micro-batch that Spark repeats writes its rows again.
 """
@@ -78,12 +78,12 @@ class OttlaDataSource(Shipped, DataSource):
         options = write_options(self.options)
         from pyspark_ottla.writer import StreamWriter, columns_of
 
-        # Spark says "overwrite" for the output modes update and complete; what was written stays in any case.
+        # Spark sets `overwrite` for the output modes update and complete; written records stay in any case.
         return StreamWriter(options, columns_of(schema, options, overwrite=False))
 
     def _check_schema(self, schema: StructType) -> None:
         if schema.simpleString() != self.schema().simpleString():
             raise OptionProblem(
-                f"The columns of the format ottla are fixed ({', '.join(self.schema().fieldNames())}); leave "
-                ".schema(...) away, and take values apart with from_json or the like."
+                f"The columns of the format ottla are fixed ({', '.join(self.schema().fieldNames())}); remove "
+                ".schema(...), and parse values with from_json or similar functions."
             )

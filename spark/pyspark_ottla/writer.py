@@ -1,11 +1,11 @@
 """Batch and streaming writers: rows of a DataFrame become records. [A]
 
 At-least-once: each task writes with acks=all and an idempotent producer, and reports success when every row is
-acknowledged; but a task or micro-batch that Spark runs again writes its rows again. What a failed attempt has written
-stays. (Writing a micro-batch in a transaction, exactly once, will come here: `commit` and `abort` are its places.)
+acknowledged; but a task or micro-batch that Spark runs again writes its rows again. Records of a failed attempt
+stay. (Exactly-once writes, with one transaction per micro-batch, will use `commit` and `abort`.)
 
 Columns as in Spark's Kafka connector: `value`, and optionally `key`, `topic`, `partition`, `headers`. Others are
-ignored, so what was read can be written as it is.
+ignored, so rows that were read can be written unchanged.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from pyspark_ottla.shipping import Shipped
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-#: How long a row may wait for room in the producer's buffer, or for its topic to be found.
+#: How long a row may wait for space in the producer's buffer, or for the metadata of its topic.
 _MAX_BLOCK_MS = 30_000
 #: Without kafka.max.request.size the topic's max.message.bytes and the broker's grpc.message.max.bytes are the limits.
 #: This bounds a task's memory; the client does not receive longer messages either.
 _REQUEST_BYTES_MAX = 128 * 1024 * 1024
 
 _BYTES = ("binary", "string")
-#: What each column may be, by Spark's own names.
+#: Accepted types of each column, by Spark's names.
 _TYPES = {
     "key": _BYTES,
     "value": _BYTES,
@@ -49,9 +49,9 @@ class WriteProblem(Exception):
 
 
 def columns_of(schema: StructType, options: WriteOptions, *, overwrite: bool) -> dict[str, int]:
-    """Which of a DataFrame's columns is what, by position; OptionProblem if it cannot be written."""
+    """Column name -> position in the DataFrame; raises OptionProblem if it cannot be written."""
     if overwrite:
-        raise OptionProblem('Records of a topic are not overwritten; write with mode("append").')
+        raise OptionProblem('Records of a topic cannot be overwritten; write with mode("append").')
     found: dict[str, int] = {}
     for position, field in enumerate(schema.fields):
         allowed = _TYPES.get(field.name)
@@ -63,7 +63,7 @@ def columns_of(schema: StructType, options: WriteOptions, *, overwrite: bool) ->
         found[field.name] = position
     if "value" not in found:
         raise OptionProblem(
-            f"There is no column value; the columns are {', '.join(schema.fieldNames()) or 'none'}."
+            f"The column value is missing; the columns are {', '.join(schema.fieldNames()) or 'none'}."
         )
     if "topic" not in found and options.topic is None:
         raise OptionProblem('Name a topic: .option("topic", ...), or a column topic.')
@@ -136,19 +136,19 @@ async def _write(options: WriteOptions, columns: dict[str, int], batches: Iterat
 
 
 async def _without_blocking(batches: Iterator[Any]) -> AsyncIterator[Any]:
-    """Spark's iterator blocks while the rows are computed; the producer has to go on sending meanwhile."""
+    """Spark's iterator blocks while it computes rows; the producer must continue to send meanwhile."""
     while (batch := await asyncio.to_thread(next, batches, None)) is not None:
         yield batch
 
 
 def _rows(batch: Any, columns: dict[str, int], topic: str | None) -> Iterator[tuple[Any, ...]]:
-    """Topic, value, key, partition and headers of each row. The option goes before the column."""
+    """Topic, value, key, partition and headers of each row. The option overrides the column."""
 
     def column(name: str, absent: Any = None) -> Any:
         return batch.column(columns[name]).to_pylist() if name in columns else repeat(absent)
 
     def octets(name: str) -> Any:
-        # Text as its UTF-8 bytes, without a detour over Python's strings.
+        # Cast text to its UTF-8 bytes, without Python strings in between.
         return batch.column(columns[name]).cast(pa.binary()).to_pylist() if name in columns else repeat(None)
 
     headers: Any = repeat(())

@@ -157,7 +157,7 @@ def test_records_that_were_lost_while_a_task_waited(
 def test_a_topic_that_is_deleted_while_a_task_waits(local_cluster: LocalCluster) -> None:
     planned = InputPartition(OffsetRange(TopicPartition("no-such-topic", 0), 0, 10, "id"))
     given = {"bootstrap.servers": local_cluster.grpc_bootstrap, "subscribe": "no-such-topic"}
-    with pytest.raises(ReadProblem, match=r"no-such-topic-0 does not exist any more.*set failOnDataLoss"):
+    with pytest.raises(ReadProblem, match=r"no-such-topic-0 no longer exists.*set failOnDataLoss"):
         list(BatchReader(read_options(given, streaming=False)).read(planned))
     careless = read_options({**given, "failOnDataLoss": "false"}, streaming=False)
     assert list(BatchReader(careless).read(planned)) == []
@@ -297,10 +297,15 @@ def test_without_a_mode_the_error_says_which_one(spark: SparkSession, local_clus
 @pytest.mark.parametrize(
     ("columns", "mode", "options", "sentence"),
     [
-        ("string(id) as words", "append", {"topic": "t"}, "There is no column value; the columns are words"),
+        (
+            "string(id) as words",
+            "append",
+            {"topic": "t"},
+            "The column value is missing; the columns are words",
+        ),
         ("id as value", "append", {"topic": "t"}, "Column value must be binary or string; it is bigint"),
         ("string(id) as value", "append", {}, "Name a topic"),
-        ("string(id) as value", "overwrite", {"topic": "t"}, "not overwritten; write with mode"),
+        ("string(id) as value", "overwrite", {"topic": "t"}, "cannot be overwritten; write with mode"),
         ("string(id) as value", "append", {"topic": "t", "compresion": "lz4"}, "did you mean compression"),
         ("string(null) as topic, 'v' as value", "append", {}, "column topic is null"),
         (

@@ -77,7 +77,7 @@ def test_a_deleted_topic_stops_the_query_with_a_sentence(
     with collected.running() as query:
         collected.wait_for(query, 50)
         admin.delete_topics([topic])
-        sentence = f"Partition {topic}-0, read up to offset 50, does not exist any more; set failOnDataLoss"
+        sentence = f"Partition {topic}-0, read up to offset 50, no longer exists; set failOnDataLoss"
         with pytest.raises(StreamingQueryException, match=sentence):
             query.awaitTermination(PATIENCE_S)
 
@@ -97,7 +97,7 @@ def test_a_micro_batch_of_a_topic_that_is_gone_is_not_repeated(
     send(topic, range(1000, 1100))
     query = collected.start({"availableNow": True})
     sentence = (
-        f"Partition {topic}-0 was to be read up to offset 50, but was deleted and created again; set fail"
+        f"Partition {topic}-0 cannot be read up to offset 50: it was deleted and created again; set fail"
     )
     with pytest.raises(StreamingQueryException, match=sentence):
         query.awaitTermination(PATIENCE_S)

@@ -47,11 +47,11 @@ def test_times_go_before_offsets() -> None:
     [
         ({"startingOfsets": "earliest"}, "no option startingofsets .*did you mean startingOffsets?"),
         ({"kafka.group.id": "g"}, "no option kafka.group.id for reading"),
-        ({"bootstrap.servers": ""}, "Say where the brokers are"),
+        ({"bootstrap.servers": ""}, "Set the brokers' addresses"),
         ({"kafka.bootstrap.servers": "other:1"}, "name different brokers"),
         ({"subscribe": ""}, "one of subscribe, subscribePattern and assign; none was given"),
         ({"subscribePattern": "t.*"}, "subscribe and subscribePattern were given"),
-        ({"subscribe": " , "}, "subscribe takes topic names"),
+        ({"subscribe": " , "}, "subscribe takes comma-separated topic names"),
         ({"startingOffsets": "latest"}, "cannot be latest"),
         ({"startingOffsets": '{"t": {"0": -1}}'}, "cannot be latest"),
         ({"endingOffsets": "earliest"}, "cannot be earliest"),
@@ -71,7 +71,7 @@ def test_what_is_wrong_is_said_in_one_sentence(changes: dict[str, str], sentence
 
 
 def test_a_pattern_must_be_one() -> None:
-    with pytest.raises(OptionProblem, match="no regular expression"):
+    with pytest.raises(OptionProblem, match="is not a regular expression"):
         read_options({"bootstrap.servers": "h:1", "subscribePattern": "a("}, streaming=True)
 
 

@@ -93,10 +93,10 @@ def test_what_was_planned_of_a_topic_that_is_gone_is_lost() -> None:
     start, end = Position({A: 5, B: 7}, OLD), Position({A: 9, B: 7}, OLD)
     again = ranges_between(start, end, Position({A: 0, B: 0}, NEW))
     assert again.ranges == []
-    assert again.losses == ["Partition t-0 was to be read up to offset 9, but was deleted and created again."]
+    assert again.losses == ["Partition t-0 cannot be read up to offset 9: it was deleted and created again."]
     deleted = ranges_between(start, end, Position({}))
     assert deleted.ranges == []
-    assert deleted.losses == ["Partition t-0 was to be read up to offset 9, but does not exist any more."]
+    assert deleted.losses == ["Partition t-0 cannot be read up to offset 9: it no longer exists."]
 
 
 def test_without_an_id_no_topic_counts_as_created_again() -> None:
@@ -116,8 +116,8 @@ def test_each_kind_of_loss_has_a_sentence_and_the_rest_is_read() -> None:
     checked = ranges_between(Position({A: 5, B: 70}), Position({A: 9, C: 4}), Position({A: 7, C: 1}))
     assert checked.ranges == [OffsetRange(A, 7, 9), OffsetRange(C, 1, 4)]
     assert checked.losses == [
-        "Partition t-1, read up to offset 70, does not exist any more.",
-        "Offsets 5 to 6 of t-0 have expired: the oldest record left is at 7.",
+        "Partition t-1, read up to offset 70, no longer exists.",
+        "Offsets 5 to 6 of t-0 have expired: the earliest offset is 7.",
         "Partition t-2 was added, but its first 1 offsets have expired already.",
     ]
 
@@ -135,7 +135,7 @@ def test_an_end_before_the_start_is_a_loss_and_no_new_topic_is_guessed_from_it()
 def test_what_has_expired_altogether_is_lost_and_not_read() -> None:
     checked = ranges_between(Position({A: 5}), Position({A: 9}), Position({A: 30}))
     assert checked.ranges == []
-    assert checked.losses == ["Offsets 5 to 8 of t-0 have expired: the oldest record left is at 30."]
+    assert checked.losses == ["Offsets 5 to 8 of t-0 have expired: the earliest offset is 30."]
 
 
 @given(sizes, st.integers(1, 40), st.none() | st.integers(1, 3000))

@@ -103,7 +103,7 @@ def test_a_start_behind_the_end_is_told(
     topic = make_topic(1)
     send(topic, range(3))
     query = collect(topic).start({"availableNow": True}, startingOffsets=json.dumps({topic: {"0": 7}}))
-    sentence = f"startingOffsets asks for {topic}-0 from offset 7 on, but it ends at 3"
+    sentence = f"startingOffsets sets offset 7 for {topic}-0, but its end offset is 3"
     with pytest.raises(StreamingQueryException, match=sentence):
         query.awaitTermination(PATIENCE_S)
 
