@@ -1,22 +1,22 @@
-# The two commands a newcomer needs: make demo, make test. `make help` lists the rest.
+# The two commands for a start: make demo, make test. `make help` lists the rest.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 bin := .venv/bin
 
-# Compiled modules are kept, whatever the shell around us says: tests start hundreds of Python processes, and each
-# would compile all of the project again.
+# Keep compiled modules, whatever the calling shell sets: tests start hundreds of Python processes, and each
+# would compile the whole project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# command:debian-package or file:debian-package; scripts/setup.sh installs what is not there.
+# command:debian-package or file:debian-package; scripts/setup.sh installs what is missing.
 RUNTIME := etcd:etcd-server
 JAVA := java:openjdk-17-jre-headless
 LOAD := cc:gcc /usr/include/stdio.h:libc6-dev /usr/include/librdkafka/rdkafka.h:librdkafka-dev
 TESTING := $(RUNTIME) $(JAVA) $(LOAD) kcat:kcat mvn:maven prometheus:prometheus
 
 UNITS := not integration and not java
-# Tests that start no processes run on all cores; who is done early takes over from the others.
+# Tests that start no processes run on all cores; idle workers take over tests from the others.
 PARALLEL := -n auto --dist worksteal
-# For the quick run two for each core, because half of their time tests wait: 46 s instead of 70 on two cores.
+# The quick run has two workers per core, because tests wait half of their time: 46 s instead of 70 on two cores.
 CROWDED := -n $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN)))) --dist worksteal
 
 .PHONY: help
@@ -24,12 +24,12 @@ help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## three brokers, a million records through both protocols, a kill under load, a Spark job; then nothing left
+demo: ## three brokers, a million records through both protocols, a kill under load, a Spark job; cleans up afterwards
 	@scripts/setup.sh $(RUNTIME) --optional $(JAVA)
 	@$(bin)/python -m ottla_cli.demo
 
 .PHONY: test
-test: ## everything CI trusts: checks, units, properties, real etcd, stock clients, kills, fuzz
+test: ## all tests of CI: checks, units, properties, real etcd, stock clients, kills, fuzz
 	@scripts/setup.sh $(TESTING)
 	@$(MAKE) --no-print-directory static
 	$(bin)/pytest $(PARALLEL) -m "$(UNITS)" tests
@@ -48,14 +48,14 @@ static:
 	$(bin)/lint-imports
 	$(bin)/mypy
 
-# A fifth of the tries of property tests and of the seeds of the heaviest others (tests/budget.py), and no simulated
-# worlds: `make test` has all of it.
+# A fifth of the examples of property tests and of the seeds of the heaviest others (tests/budget.py), and no
+# simulation: `make test` runs all of it.
 .PHONY: quick
 quick:
 	$(bin)/pytest $(CROWDED) --hypothesis-profile=quick -m "$(UNITS)" --ignore=tests/sim tests
 
 .PHONY: format
-format: ## let ruff mend what it can
+format: ## format with ruff and fix what it can
 	@scripts/setup.sh
 	$(bin)/ruff format .
 	$(bin)/ruff check --fix .
@@ -68,7 +68,7 @@ gen: ## regenerate core/ottla_core/pb from proto/, and CRDs and manifests from t
 	$(bin)/python manifests/generate.py
 
 .PHONY: bench
-bench: bench-broker bench-cluster ## side by side with Apache Kafka on this machine (RUNS=5): one broker, then three
+bench: bench-broker bench-cluster ## compare with Apache Kafka on this machine (RUNS=5): one broker, then three
 
 .PHONY: bench-broker
 bench-broker: ## one broker each: rates, CPU, latency, start-up, memory
@@ -91,37 +91,37 @@ bench-timers: ## a million deadlines in a heap and in a timing wheel
 	$(bin)/python -m ottla_bench.timers $(BENCH)
 
 .PHONY: bench-floods
-bench-floods: ## three brokers each: a quiet client beside none, one, two and four floods (RUNS=3)
+bench-floods: ## three brokers each: a normal client beside none, one, two and four flooding clients (RUNS=3)
 	@scripts/setup.sh $(TESTING)
 	$(bin)/python -m ottla_bench.floods --runs $(or $(RUNS),3) $(BENCH)
 
 .PHONY: attack
-attack: ## hostile and merely busy clients against real brokers: MINUTES=25 of it; seconds of each are in `make test`
+attack: ## hostile and busy clients against real brokers for MINUTES=25; `make test` runs seconds of each
 	@scripts/setup.sh $(RUNTIME)
 	OTTLA_ATTACK_MINUTES=$(or $(MINUTES),25) $(bin)/pytest -s -p no:randomly -m integration tests/attack --timeout 7200
 
 .PHONY: kill-test
-kill-test: ## kill -9 while writing, ROUNDS=200 times: every acknowledged record is there
+kill-test: ## kill -9 while writing, ROUNDS=200 times: no acknowledged record is lost
 	@scripts/setup.sh $(RUNTIME)
 	OTTLA_KILL_ROUNDS=$(or $(ROUNDS),200) $(bin)/pytest -m integration tests/crash --timeout 3600
 
 .PHONY: sim
-sim: ## whole clusters in virtual time under faults: SEEDS=100 of them, or SEED=17 told in full
+sim: ## simulate whole clusters under faults in virtual time: SEEDS=100, or SEED=17 with a full trace
 	@scripts/setup.sh
 	PYTHONPATH=tests $(bin)/python -m sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100)) $(SIM)
 
 .PHONY: e2e
-e2e: ## the whole of it on a real Kubernetes: E2E_CONTEXT=…, else kind, else a node of our own (first time: ten minutes more)
+e2e: ## end-to-end test on a real Kubernetes: E2E_CONTEXT=…, else kind, else a new local node (first time: ten minutes more)
 	@scripts/setup.sh
 	@PYTHONPATH=e2e $(bin)/python -m ottla_e2e
 
 .PHONY: images
-images: ## an archive of all images, for `docker load`, `ctr images import`, `kind load image-archive` (E2E_REGISTRY=… in their names)
+images: ## build an archive of all images, for `docker load`, `ctr images import`, `kind load image-archive` (E2E_REGISTRY=… in their names)
 	@scripts/setup.sh
 	@PYTHONPATH=e2e $(bin)/python -m ottla_e2e images
 
 .PHONY: node
-node: ## a single-node Kubernetes on this machine with the images, to try things out; e2e/node/down.sh ends it
+node: ## start a single-node Kubernetes on this machine, with the images; e2e/node/down.sh removes it
 	@scripts/setup.sh
 	@PYTHONPATH=e2e $(bin)/python -m ottla_e2e node
 

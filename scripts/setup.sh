@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes everything that `make demo` and `make test` need: a virtual environment with the project in it, and the
-# system packages named as arguments (installed through apt when root; otherwise one sentence says what is missing).
-# What follows --optional is installed if that can be done, and only mentioned otherwise.
+# Sets up what `make demo` and `make test` need: a virtual environment with the project, and the
+# system packages named as arguments (installed with apt when root; otherwise an error says what is missing).
+# Packages after --optional are installed if possible, and only mentioned otherwise.
 # Usage: scripts/setup.sh [command-or-file:package ...] [--optional command:package ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,8 +10,8 @@ say() { printf '\033[1m==>\033[0m %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 by_apt() {
     say "installing $* with apt"
-    # A failed look for updates of some unrelated source is no reason to stop; a failed install is.
-    apt-get update -qq || say "apt-get update failed; trying with the lists that are there"
+    # apt-get update may fail for an unrelated source: continue. A failed install stops the script.
+    apt-get update -qq || say "apt-get update failed; trying with the existing lists"
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
@@ -36,12 +36,12 @@ if ((${#missing[@]})); then
 fi
 if ((${#wanted[@]})); then
     { command -v apt-get >/dev/null && [ "$(id -u)" = 0 ] && by_apt "${wanted[@]}"; } ||
-        say "going on without ${wanted[*]}: apt has to install it, as root"
+        say "continuing without ${wanted[*]}: installing it needs apt and root"
 fi
 
 stamp=.venv/.ottla-installed
 if [ ! -e "$stamp" ] || [ pyproject.toml -nt "$stamp" ]; then
-    say "making the virtual environment in .venv"
+    say "creating the virtual environment in .venv"
     [ -x .venv/bin/python ] || "$python" -m venv .venv
     .venv/bin/python -m pip install --quiet --upgrade pip
     .venv/bin/python -m pip install --quiet --editable '.[dev]'
