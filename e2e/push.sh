@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Pushes the images of an archive to the registry that their names begin with. Usage: push.sh ARCHIVE
-# Needs skopeo, logged in where that is asked for (`skopeo login`).
+# Needs skopeo, logged in if the registry requires it (`skopeo login`).
 set -euo pipefail
 command -v skopeo >/dev/null || { echo "push: skopeo is missing; install it (apt-get install skopeo)" >&2; exit 1; }
 

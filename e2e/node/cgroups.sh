@@ -35,10 +35,10 @@ cgroup_fit_v2() {
     local each folder
     for each in cpuset cpu memory pids; do
         grep -qw $each "$cgroup_root/cgroup.controllers" ||
-            die "kubelet needs the cgroup controller $each, and $cgroup_root/cgroup.controllers does not name it"
+            die "kubelet needs the cgroup controller $each, but $cgroup_root/cgroup.controllers does not list it"
         for folder in "$cgroup_root" "$cgroup_root/$cgroup"; do     # what a folder hands on, its folders have
             { echo "+$each" > "$folder/cgroup.subtree_control"; } 2>/dev/null ||
-                die "$folder does not hand on the controller $each: inside a container, move its processes to a cgroup below first"
+                die "$folder cannot enable the controller $each for its children: inside a container, first move its processes to a child cgroup"
         done
     done
     if [ -e "$cgroup_root/$cgroup/cpu.weight" ]; then echo 800 > "$cgroup_root/$cgroup/cpu.weight"; fi

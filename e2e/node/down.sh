@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Ends the node with all its processes, and removes its state. Does nothing when there is none.
+# Ends the node with all its processes, and removes its state. Does nothing if there is no node.
 set -euo pipefail
 . "$(dirname "$0")/settings.sh"
 

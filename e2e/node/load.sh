@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Gives the node the images of an archive. Usage: load.sh ARCHIVE
+# Loads the images of an archive into the node. Usage: load.sh ARCHIVE
 set -euo pipefail
 . "$(dirname "$0")/settings.sh"
-node_pid >/dev/null || die "there is none; \`make node\` brings one up"
+node_pid >/dev/null || die "there is no node; \`make node\` starts one"
 ctr_inside images import "$1" >/dev/null

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Brings up a fresh node: about 15 seconds until pods run, names resolve and volumes are made. Takes down an old one.
-# Usage: up.sh ARCHIVE   (OCI archive of the images that the node itself needs)
+# Starts a new node, after removing an old one: about 15 seconds until pods, DNS and volumes work.
+# Usage: up.sh ARCHIVE   (OCI archive of the node's own images)
 set -euo pipefail
 . "$(dirname "$0")/settings.sh"
-[ "$(id -u)" = 0 ] || die "a node of one's own needs root; give a cluster with E2E_CONTEXT, or have Docker and kind"
+[ "$(id -u)" = 0 ] || die "a local node needs root; name a cluster with E2E_CONTEXT, or install Docker and kind"
 
 "$here/down.sh"
 mkdir -p "$var"
@@ -19,7 +19,7 @@ for _ in $(seq 600); do
     kill -0 $outer 2>/dev/null || break
     sleep 0.05
 done
-[ -e "$var/init.ready" ] || die "it does not start: $(tail -3 "$var/init.out")"
+[ -e "$var/init.ready" ] || die "the node does not start: $(tail -3 "$var/init.out")"
 pgrep --parent $outer > "$var/node.pid"
 pid=$(node_pid)
 

@@ -1,1 +1,1 @@
-"""The whole of Ottla on a real Kubernetes: `make e2e`."""
+"""End-to-end test of Ottla on a real Kubernetes: `make e2e`."""

@@ -1,6 +1,6 @@
-"""`make e2e`: choose a place, make images, run the scenario, leave nothing behind. [A]
+"""`make e2e`: choose a cluster, build images, run the scenario, clean up. [A]
 
-`make images` and `make node` stop half way: at the archive, and at a node of our own that has the images.
+`make images` stops after the archive; `make node` stops after a local node that has the images.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ottla_e2e.scenario import Scenario
 
 
 def main() -> int:
-    # Jobs that a shell starts in the background ignore Ctrl-C, and a service manager says TERM: both end it properly.
+    # Background jobs of a shell ignore Ctrl-C, and service managers send TERM: handle both, so that the run cleans up.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     parser = argparse.ArgumentParser(prog="ottla_e2e")
@@ -33,7 +33,7 @@ def main() -> int:
             place = choose()
             say(f"Kubernetes is {place.name}")
             run(place)
-            say("everything was as it must be, and nothing is left running")
+            say("all steps passed, and nothing is left running")
         elif what == "images":
             make_images()
         else:
@@ -57,7 +57,7 @@ def make_images() -> Path:
 
 
 def make_node() -> None:
-    """A node that stays, for trying things out."""
+    """A node that stays, to try things out."""
     place = OwnNode()
     place.prepare()
     archive = make_images()
@@ -69,14 +69,14 @@ def make_node() -> None:
     export KUBECONFIG={place.kubeconfig} PATH={place.programs}:$PATH
     .venv/bin/helm install ottla charts/ottla --namespace ottla --create-namespace \\
         --set images.registry={reference("").rpartition("/")[0]},{images},cluster.enabled=true
-    e2e/node/down.sh     # in the end
+    e2e/node/down.sh     # removes the node
 """
     )
 
 
 def run(place: Place) -> None:
     images = Images(cache() / "images")
-    with step("prepare the place and the images"), ThreadPoolExecutor() as beside:
+    with step("prepare the cluster and the images"), ThreadPoolExecutor() as beside:
         preparing = beside.submit(place.prepare)
         archive = images.of_the_run()
         preparing.result()
@@ -96,7 +96,7 @@ def run(place: Place) -> None:
             raise
     finally:
         if os.environ.get("E2E_KEEP"):
-            say("E2E_KEEP is set: everything is left as it is")
+            say("E2E_KEEP is set: everything stays in place")
         else:
             place.close()
 

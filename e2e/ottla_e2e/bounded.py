@@ -1,4 +1,4 @@
-"""A program that takes long: it ends with everything it started when its time is over. [A]"""
+"""Runs a long program with a time limit, after which it is ended with all its child processes. [A]"""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 from ottla_e2e.say import Fault
 
-#: Between the request to end and the kill.
+#: Between SIGTERM and SIGKILL.
 _GRACE_S = 10.0
 
 
 def run_bounded(command: Sequence[str | os.PathLike[str]], timeout_s: float, what: str) -> None:
-    """CalledProcessError if it fails; Fault, one sentence, if it takes longer. `what` is for that sentence.
+    """Raises CalledProcessError if it fails, and Fault with `what` in its message if it takes longer.
 
-    In a process group of its own: a compiler that a script started would go on for many minutes after the script.
+    It runs in its own process group: a compiler that a script started would otherwise outlive the script by minutes.
     """
     with subprocess.Popen(command, start_new_session=True) as process:
         try:
@@ -24,7 +24,7 @@ def run_bounded(command: Sequence[str | os.PathLike[str]], timeout_s: float, wha
         except subprocess.TimeoutExpired:
             _end(process)
             raise Fault(
-                f"{what} took longer than {timeout_s:g} s and was ended; what is done is kept"
+                f"{what} took longer than {timeout_s:g} s and was ended; finished parts are kept"
             ) from None
         except BaseException:
             _end(process)
@@ -40,6 +40,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         pass
     try:
-        os.killpg(process.pid, signal.SIGKILL)  # whoever of the group is left
+        os.killpg(process.pid, signal.SIGKILL)  # processes of the group that are left
     except ProcessLookupError:
         return

@@ -1,7 +1,7 @@
-"""Being a guest in somebody's cluster: touch nothing that was there before, leave nothing behind. [A]
+"""Runs in an existing cluster: change nothing that was there before, leave nothing behind. [A]
 
-The run makes one namespace, the chart's objects and the CRDs, and deletes all of them, so none of them may be there
-when it begins: with the CRDs would go every Cluster and Topic of whoever has them.
+The run creates one namespace, the chart's objects and the CRDs, and deletes all of them. So none of them may exist
+when it begins: deleting the CRDs would delete every Cluster and Topic of other users.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _DEFAULT = "storageclass.kubernetes.io/is-default-class"
 
 
 def check(kube: Kube) -> None:
-    """That the cluster can take the run; a `Fault` says why not."""
+    """Check that the run can use the cluster; a `Fault` says why not."""
     there = [*_crds(kube), *_namespace(kube)]
     if there:
         raise Fault(
-            f"this cluster has {', '.join(there)} already, and the run would delete them in the end. Take another "
+            f"this cluster has {', '.join(there)} already, and the run would delete them at the end. Use another "
             "cluster; or, if an earlier run left them: helm uninstall --namespace ottla-e2e ottla; kubectl delete "
             "topics,consumergroups,clusters.ottla.dev --all --namespace ottla-e2e; kubectl delete namespace ottla-e2e; "
             "kubectl delete -f charts/ottla/crds"
@@ -28,17 +28,17 @@ def check(kube: Kube) -> None:
     made_for = {node["status"]["nodeInfo"]["architecture"] for node in kube.list("nodes")}
     if made_for != {architecture()}:
         found = ", ".join(sorted(made_for))
-        raise Fault(f"images are made for this machine's {architecture()}, and the nodes are {found}")
+        raise Fault(f"images are built for this machine's {architecture()}, and the nodes are {found}")
     classes = kube.list("storageclasses")
     if not any((each["metadata"].get("annotations") or {}).get(_DEFAULT) == "true" for each in classes):
-        raise Fault("this cluster has no default StorageClass, so nobody would make volumes for the brokers")
+        raise Fault("this cluster has no default StorageClass, so the brokers would get no volumes")
 
 
 def leave(kube: Kube) -> None:
-    """Remove whatever the run made, also when it ended in the middle and no operator is left to help."""
+    """Remove what the run created, also if it ended in the middle and no operator runs."""
     crds, namespace = _crds(kube), _namespace(kube)
     if crds or namespace:
-        say("removing what the run has left")
+        say("removing what the run left behind")
     if namespace:
         kube.helm("uninstall", "ottla", "--no-hooks", "--ignore-not-found", "--wait", "--timeout", "3m")
     if crds:

@@ -1,8 +1,8 @@
-"""The images that the run needs, each of a few layers, and where their content comes from. [A]
+"""The images of the run, each with a few layers, and where their content comes from. [A]
 
-The layers below the project's own are made once and kept outside the checkout, under a name that says what is in
-them. Python, Java and etcd are Debian's; libraries are copied from this virtual environment, so that pods run what the
-tests ran.
+The layers below the project's own are built once and cached outside the checkout, under a hash of their content.
+Python, Java and etcd are Debian's; libraries are copied from this virtual environment, so that pods run the versions
+that the tests ran.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ottla_e2e.say import Fault, say
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "e2e"
 _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
-#: Where Debian's Python looks for what Debian did not install.
+#: Where Debian's Python looks for libraries that are not Debian packages.
 _LIBRARIES = f"usr/local/lib/{_PYTHON}/dist-packages"
 _SPARK_HOME = f"/{_LIBRARIES}/pyspark"
 _SPARK_POD = Program(
@@ -40,17 +40,17 @@ _SPARK_POD = Program(
 
 
 def reference(name: str) -> str:
-    """How pods name an image. Only a cluster that pulls them from somewhere needs another registry."""
+    """The image name that pods use. Only a cluster that pulls images needs another registry."""
     return f"{os.environ.get('E2E_REGISTRY') or 'localhost'}/{name}:{TAG}"
 
 
 def pull_policy() -> str:
-    """What is pulled from a registry has the same name in every run, so a node must ask again each time."""
+    """Images in a registry have the same name in every run, so a node must pull them each time."""
     return "Always" if os.environ.get("E2E_REGISTRY") else "IfNotPresent"
 
 
 class Images:
-    """Makes archives in `cache`; what is there already is not made again."""
+    """Builds archives in `cache`; existing layers are not built again."""
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache
@@ -60,7 +60,7 @@ class Images:
             folder.mkdir(parents=True, exist_ok=True)
 
     def of_the_node(self, programs: Path) -> Path:
-        """What a node of our own runs for itself; `programs` has the binaries."""
+        """Images that a local node needs for itself; `programs` has the binaries."""
         made = [
             Image(
                 f"localhost/{name}:1",
@@ -74,7 +74,7 @@ class Images:
         return self._archive("node", made)
 
     def of_the_run(self) -> Path:
-        """Broker, operator, etcd, Spark, a Spark without our package, and a stock Kafka client."""
+        """Broker, operator, etcd, Spark, a Spark without the package ottla, and a stock Kafka client."""
         python = self._debian("python", [_PYTHON, "python3", "libstdc++6", "busybox-static"])
         etcd = self._debian("etcd", ["etcd-server", "busybox-static"])
         broker = self._libraries("broker", [*_requirements(), *_requirements("broker")])
@@ -101,10 +101,10 @@ class Images:
     # ------------------------------------------------------------------ layers
 
     def _layer(self, name: str, content: str, fill: Callable[[Path], None]) -> Layer:
-        """The layer `name` whose content is described by `content`: the one that is there, or a new one."""
+        """The layer `name` whose content is described by `content`: from the cache, or new."""
         path = self._layers / f"{name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}.tar"
         if not path.exists():
-            say(f"    making the layer {name}")
+            say(f"    building the layer {name}")
             with tempfile.TemporaryDirectory(dir=self._cache, prefix=f"{name}-") as folder:
                 root = Path(folder)
                 root.chmod(0o755)
@@ -176,7 +176,7 @@ class Images:
         return path
 
     def _forget_old(self) -> None:
-        """Of each layer the last two stay: this checkout's, and that of another."""
+        """Keep the last two versions of each layer: this checkout's, and that of another one."""
         made: dict[str, list[Path]] = {}
         for path in sorted(self._layers.glob("*.tar"), key=lambda each: -each.stat().st_mtime):
             made.setdefault(path.stem.rpartition("-")[0], []).append(path)
@@ -196,7 +196,7 @@ def _requirements(extra: str | None = None) -> list[str]:
 
 
 def _recipe(maker: ModuleType) -> str:
-    """Stands for how a layer is made: another recipe, another layer."""
+    """Identifies how a layer is built: a changed recipe gives a new layer."""
     return "".join(Path(str(each)).read_text() for each in (maker.__file__, oci.__file__))
 
 

@@ -1,4 +1,4 @@
-"""kubectl and helm as a person would use them, with bounds on every wait. [A]"""
+"""kubectl and helm as a user would call them, with a bound on every wait. [A]"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ottla_e2e.say import Fault, say
 T = TypeVar("T")
 Object = dict[str, Any]
 
-#: Where pods of the run are, beside those of the node itself.
+#: Namespace of the run's pods, separate from the node's own.
 NAMESPACE = "ottla-e2e"
 _COMMAND_S = 120
 
@@ -37,7 +37,7 @@ class Kube:
         return self._run([*self._helm, *arguments], None, timeout_s)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """A kubectl that goes on beside this program; it ends when its standard input is closed."""
+        """A kubectl that runs in the background; it ends when its standard input is closed."""
         pipe = subprocess.PIPE
         return subprocess.Popen(
             [*self._kubectl, *arguments], stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=self._environ
@@ -55,12 +55,12 @@ class Kube:
         return found
 
     def python(self, pod: str, program: str, *arguments: str, timeout_s: float = _COMMAND_S) -> Any:
-        """Run one of our programs in a pod; what its last line says, which is JSON."""
+        """Run one of the programs from `pods/` in a pod; returns its last line, which is JSON."""
         out = self.run("exec", pod, "--", "python3", f"/programs/{program}", *arguments, timeout_s=timeout_s)
         return json.loads(out.strip().splitlines()[-1])
 
     def until(self, what: str, look: Callable[[], T | None], *, timeout_s: float) -> T:
-        """The first answer of `look` that is something."""
+        """The first result of `look` that is not None."""
         deadline = time.monotonic() + timeout_s
         failed: Exception | None = None
         while True:
@@ -86,7 +86,7 @@ class Kube:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise Fault(f"no end after {timeout_s:.0f} s: {' '.join(command[:12])}") from None
+            raise Fault(f"timed out after {timeout_s:.0f} s: {' '.join(command[:12])}") from None
         if done.returncode:
             raise Fault(f"{' '.join(command[:12])}: {done.stderr.strip() or done.stdout.strip()[-2000:]}")
         return done.stdout
@@ -122,12 +122,12 @@ class Kube:
 
 
 def ready(found: Object) -> Object | None:
-    """The resource, if it is Ready and says so about its present spec."""
+    """The resource, if it is Ready with its current spec."""
     return found if condition(found, "Ready").get("status") == "True" else None
 
 
 def condition(found: Object, kind: str) -> Object:
-    """A condition of a resource; empty if there is none about the present spec."""
+    """A condition of a resource; empty if there is none for the current spec."""
     status = found.get("status") or {}
     if status.get("observedGeneration") != found["metadata"]["generation"]:
         return {}

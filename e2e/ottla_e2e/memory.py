@@ -1,8 +1,8 @@
-"""What a cluster's containers take of the machine's memory, from the counters of their own cgroups. [A]
+"""Memory use of a cluster's containers, from the counters of their cgroups. [A]
 
-Read inside each container, where the kernel shows it its own group. `anonymous` is what the program has allocated;
-`in use` adds the files that it works with, as Kubernetes counts it: all that is charged, less what the kernel could
-drop at once.
+Read inside each container, where the kernel shows the container's own cgroup. `anonymous` is memory that the program
+has allocated; `in use` adds the active page cache, as Kubernetes counts it: all charged memory, less what the kernel
+could drop at once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def of_pod(kube: Kube, pod: str) -> Usage:
 
 
 def parse(pod: str, counters: str) -> Usage:
-    """The first line is all that is charged, the others are memory.stat, of cgroup version 1 or 2."""
+    """The first line is the charged memory, the others are memory.stat, of cgroup version 1 or 2."""
     first, *lines = counters.strip().splitlines()
     stat = {name: int(value) for name, value in (line.split() for line in lines)}
     charged = int(first)

@@ -42,17 +42,17 @@ class Place(Protocol):
     name: str
 
     def prepare(self) -> None:
-        """Whatever takes long and can be done while images are made."""
+        """Slow preparations that can run while images are built."""
 
     def open(self, images: Images) -> Kube: ...
 
     def load(self, archive: Path) -> None: ...
 
     def kill(self, kube: Kube, pod: str) -> str:
-        """The hardest end that the place can give a pod, and in words which: at best kill -9 for everything in it."""
+        """Kill a pod as hard as this cluster allows, at best kill -9 for all its processes; returns a description."""
 
     def explain(self) -> None:
-        """What only this place knows about a failure."""
+        """Diagnostics that only this kind of cluster has."""
 
     def close(self) -> None: ...
 
@@ -73,12 +73,12 @@ def _answers(command: Sequence[str]) -> bool:
 
 
 class Given:
-    """Somebody's cluster. Nothing in it is touched that was there before."""
+    """An existing cluster. The run changes nothing that was there before."""
 
     def __init__(self, context: str) -> None:
         self.name = f"the cluster of the context {context}"
         self._context = context
-        #: Once it is known that all we are going to make there is ours to delete.
+        #: Set once the run knows that it may delete everything that it creates there.
         self._guest_of: Kube | None = None
 
     def prepare(self) -> None:
@@ -95,7 +95,7 @@ class Given:
         if command:
             subprocess.run([*command, str(archive)], check=True, timeout=900)
         else:
-            say("    E2E_LOAD is not set: the images have to be there already")
+            say("    E2E_LOAD is not set: the images must be in the cluster already")
 
     def kill(self, kube: Kube, pod: str) -> str:
         return force_delete(kube, pod)
@@ -109,7 +109,7 @@ class Given:
 
 
 class Kind:
-    """A cluster of kind's, made for the run and deleted after it."""
+    """A kind cluster, created for the run and deleted after it."""
 
     name = "kind"
     _cluster = "ottla-e2e"
@@ -139,12 +139,12 @@ class Kind:
 
 
 class OwnNode:
-    name = "a node of our own"
+    name = "a local node"
 
     def __init__(self) -> None:
         if os.geteuid() != 0:
             raise Fault(
-                "without root there is no node: give a cluster with E2E_CONTEXT, or have Docker and kind"
+                "a local node needs root: name a cluster with E2E_CONTEXT, or install Docker and kind"
             )
         cache().mkdir(parents=True, exist_ok=True)
         self.programs = cache() / "bin"
@@ -168,7 +168,7 @@ class OwnNode:
 
     def kill(self, kube: Kube, pod: str) -> str:
         uid = kube.get("pod", pod)["metadata"]["uid"]
-        # One that ends before its turn comes, because its parent did, is no failure.
+        # Ignore processes that have already ended with their parent.
         self._on_the_node(
             'for folder in $(cgroup_folders); do find "$folder" -path "*pod$1*" -name cgroup.procs -exec cat {} +; done'
             " | sort -u | xargs --no-run-if-empty kill -KILL 2>/dev/null || true",
@@ -187,7 +187,7 @@ class OwnNode:
 
     @staticmethod
     def _on_the_node(script: str, argument: str) -> None:
-        """A line of shell with the node's settings at hand."""
+        """Run a line of shell with the node's settings."""
         source = f'set -euo pipefail; . "{_NODE}/settings.sh"; {script}'
         subprocess.run(["bash", "-c", source, "e2e", argument], check=True, timeout=600)
 
@@ -199,6 +199,4 @@ def force_delete(kube: Kube, pod: str) -> str:
 
 def _need_kubectl() -> None:
     if shutil.which("kubectl") is None:
-        raise Fault(
-            "kubectl is missing; install it, or have neither E2E_CONTEXT nor kind for a node of our own"
-        )
+        raise Fault("kubectl is missing; install it, or use a local node (without E2E_CONTEXT and kind)")

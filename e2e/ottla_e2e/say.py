@@ -1,4 +1,4 @@
-"""Progress: one line for everything that begins or was seen, with the time. [A]"""
+"""Progress: one line with the time for every step and observation. [A]"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BEGAN = time.monotonic()
 
 
 class Fault(Exception):
-    """Something is missing or not as it must be; the sentence says what."""
+    """Something is missing or wrong; the message says what."""
 
 
 def say(line: str) -> None:
@@ -20,7 +20,7 @@ def say(line: str) -> None:
 
 @contextmanager
 def step(title: str) -> Iterator[None]:
-    """A part of the run: named when it begins, with its time when it is done."""
+    """A part of the run: prints its title at the start and its duration at the end."""
     say(f"==> {title}")
     began = time.monotonic()
     yield

@@ -1,6 +1,6 @@
-"""The run itself, step by step: from `helm install` to nothing left. [A]
+"""The scenario, step by step: from `helm install` to a clean cluster. [A]
 
-Every step says what must be seen, and waits for it with a bound. Whatever is not seen is a `Fault`, which ends the run.
+Every step states what it expects and waits for it with a bound. An unmet expectation is a `Fault`, which ends the run.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _FIRST_RECORDS, _LATER_RECORDS = 20_000, 500
 _EVENTS, _SPAN_S = 20_000, 180
 _KINDS = "pods,services,statefulsets,deployments,jobs,configmaps,poddisruptionbudgets,persistentvolumeclaims"
 _ETCD_PODS = f"ottla.dev/cluster={CLUSTER},app.kubernetes.io/component=etcd"
-#: A client that is left to a timeout of its own waits for 10 s and more; 200 ms were measured.
+#: A client that runs into its own timeout waits for 10 s and more; 200 ms were measured.
 _ROLL_MS = 1000
-#: A lease of 6 s, should the dead leader's be the only proof, and a margin. Without etcd it was 24 s and more.
+#: A lease of 6 s, if only the lease proves that the leader is dead, and a margin. Without etcd it was 24 s and more.
 _FAILOVER_MS = 9000
-#: Made by Kubernetes itself, in every namespace.
+#: Created by Kubernetes itself, in every namespace.
 _OF_KUBERNETES = ("kube-root-ca.crt",)
 
 
@@ -134,9 +134,7 @@ class Scenario:
         read = _finish(member)["read"]
         _must(read == self._written, f"{self._written} records read a second time, not {read}")
         self._group_when("an empty group", lambda status: status["state"] == "Empty")
-        time.sleep(
-            7
-        )  # three looks of the operator: the reset is still in the spec, and must not be done again
+        time.sleep(7)  # three reconciliations: the reset is still in the spec, and must not be applied again
         status = self._kube.get("consumergroup", _GROUP)["status"]
         _must(status["totalLag"] == 0, f"offsets stay after the reset, but the lag is {status['totalLag']}")
         _must(
@@ -151,7 +149,7 @@ class Scenario:
             self._replace_leader(lambda pod: self._place.kill(self._kube, pod))
 
     def roll_brokers_under_writes(self) -> None:
-        """Every broker is replaced by the operator; a client with default settings does not notice."""
+        """The operator replaces every broker; a client with default settings does not notice."""
         with self._writing(every_ms=10) as seen:
             began = time.monotonic()
             change = {"spec": {"pod": {"annotations": {"e2e": "rolled"}}}}
@@ -163,7 +161,7 @@ class Scenario:
         _must(seen["slowest_ms"] <= _ROLL_MS, f"no write of more than {_ROLL_MS} ms, but: {seen}")
 
     def replace_etcd_under_writes(self) -> None:
-        """All members get new IPs. Brokers find them at once, so a leader that dies then is replaced as ever."""
+        """All members get new IPs. Brokers reconnect at once, so failover still works right afterwards."""
         with self._writing(every_ms=10) as seen:
             began = time.monotonic()
             before = self._etcd_ready()
@@ -179,7 +177,7 @@ class Scenario:
 
     @contextmanager
     def _writing(self, *, every_ms: int) -> Iterator[Object]:
-        """A stock client writes meanwhile, one record after another; what it saw is known in the end."""
+        """A stock client writes meanwhile, one record after another; its results are available at the end."""
         seen: Object = {}
         writer = self._kube.start(
             "exec", "-i", CLIENT, "--", "python3", "/programs/write.py", "--bootstrap", KAFKA, "--topic", _TOPIC,
@@ -200,7 +198,7 @@ class Scenario:
         self._check_all_there()
 
     def _is_rolled(self) -> bool | None:
-        """Ready, and no pod is left that should be replaced."""
+        """Ready, and no outdated pod is left."""
         cluster = ready(self._cluster())
         reason = cluster and condition(cluster, "Ready").get("reason")
         return True if reason == "Reconciled" else None
@@ -333,7 +331,7 @@ class Scenario:
 
     def uninstall(self) -> None:
         self._kube.helm("uninstall", "ottla", "--wait", "--timeout", "3m")
-        # What the run itself has put beside the chart: resources of users stay until users delete them, and that works
+        # Objects that the run created beside the chart: users' resources stay until users delete them, and that works
         # without an operator.
         self._kube.run("delete", "topics,consumergroups", "--all", "--timeout=60s")
         self._kube.run("delete", "jobs,pods", "--all", "--timeout=60s")
@@ -356,7 +354,7 @@ class Scenario:
             if each["spec"].get("claimRef", {}).get("namespace") == NAMESPACE
         ]
 
-    # ------------------------------------------------------------------ what steps have in common
+    # ------------------------------------------------------------------ helpers
 
     def _cluster(self) -> Object:
         return self._kube.get("clusters.ottla.dev", CLUSTER)
@@ -371,7 +369,7 @@ class Scenario:
         return self._status_when("consumergroup", _GROUP, what, right)
 
     def _status_when(self, kind: str, name: str, what: str, right: Any) -> Object:
-        """The status of a resource, once it is about the present spec, Ready, and `right`."""
+        """The status of a resource, once it describes the current spec, is Ready, and `right`."""
 
         def look() -> Object | None:
             found = ready(self._kube.get(kind, name))
@@ -412,12 +410,12 @@ def _reset(status: Object) -> str | None:
 
 
 def _replaced(before: Object, now: Object) -> bool | None:
-    """As many as before, others, and all of them ready."""
+    """Whether all pods were replaced: the same number, different ones, all ready."""
     return True if len(now) == len(before) and not before.keys() & now.keys() and all(now.values()) else None
 
 
 def _finish(process: Popen[str]) -> Object:
-    """Close its standard input; what its last line says."""
+    """Close its standard input; returns its last line."""
     out, err = process.communicate(timeout=120)
     if process.returncode:
         raise Fault(f"a program in a pod ended with {process.returncode}: {err[-2000:]}")
@@ -427,4 +425,4 @@ def _finish(process: Popen[str]) -> Object:
 
 def _must(holds: bool, what: str) -> None:
     if not holds:
-        raise Fault(f"wanted: {what}")
+        raise Fault(f"expected: {what}")

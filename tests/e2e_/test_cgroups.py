@@ -89,4 +89,4 @@ def test_version_2_inside_a_container_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "cgroup.subtree_control").symlink_to("/dev/full")
     done = shell(tmp_path, "cgroup_make")
     assert done.returncode == 1
-    assert "does not hand on the controller cpuset" in done.stderr
+    assert "cannot enable the controller cpuset" in done.stderr
