@@ -15,8 +15,8 @@ cgroup_folders() {
     fi
 }
 
-# Makes them, and gives the node four shares of a busy processor: its pods are many programs, but as one cgroup they would
-# get what a single one gets.
+# Creates them, and gives the node eight times the default CPU share: its pods are many programs, but as one cgroup they
+# would get the share of a single one.
 cgroup_make() {
     cgroup_folders | xargs mkdir -p
     if cgroup_is_v2; then cgroup_fit_v2; else cgroup_fit_v1; fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Process 1 of the node, in pid, mount, network, uts and ipc namespaces of its own: when it ends, all of the node ends.
-# The machine's firewall, sysctls, mounts and processes are not touched. Started by up.sh.
+# Process 1 of the node, in its own pid, mount, network, uts and ipc namespaces: when it ends, the whole node ends.
+# The machine's firewall, sysctls, mounts and processes do not change. Started by up.sh.
 set -euo pipefail
 . "$(dirname "$0")/settings.sh"
 logs=$var/log pki=$etc/pki
@@ -17,7 +17,7 @@ mount --bind "$var/cni" /var/lib/cni
 mount -t tmpfs node-containers /var/log/containers
 mount --make-rshared /                          # within the node, for volumes that kubelet mounts into pods
 
-# Kubelet insists on some sysctls of the whole machine: it is shown files that say what it wants to read.
+# Kubelet requires some machine-wide sysctls: mount files with the expected values over them.
 mkdir /run/sysctl
 for pair in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 \
     kernel/keys/root_maxkeys=1000000 kernel/keys/root_maxbytes=25000000; do
@@ -35,7 +35,7 @@ for _ in $(seq 600); do
     sleep 0.05
 done
 
-# run NAME COMMAND...: starts it, and starts it again when it ends, as a service manager would
+# run NAME COMMAND...: starts the command, and restarts it when it ends, as a service manager would
 run() {
     local name=$1; shift
     (
@@ -50,7 +50,7 @@ run() {
 }
 
 run containerd containerd --config "$etc/containerd.toml"
-# The node lives for minutes: nothing is lost that a power cut could take.
+# The node lives for minutes, so etcd need not survive a power cut.
 run etcd "$bin/etcd" --name $node --data-dir "$var/etcd" --unsafe-no-fsync --log-level warn \
     --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
     --listen-peer-urls http://127.0.0.1:2380 --initial-advertise-peer-urls http://127.0.0.1:2380 \

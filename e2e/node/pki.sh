@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Certificates and kubeconfigs of one life of the node: two authorities, and a certificate for each who speaks.
+# Certificates and kubeconfigs of one run of the node: two authorities, and a certificate for each component.
 set -euo pipefail
 . "$(dirname "$0")/settings.sh"
 mkdir -p "$etc/pki"

@@ -1,4 +1,4 @@
-# Names and addresses of the node, in one place. Sourced by the other scripts; e2e/ottla_e2e/places.py asks it too.
+# Names and addresses of the node, in one place. Sourced by the other scripts; e2e/ottla_e2e/places.py uses it too.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # What is built and what runs, never inside a checkout: bin, var (state, gone when the node is down), images.
 home=${OTTLA_NODE_HOME:-$HOME/.cache/ottla-node}
@@ -15,7 +15,7 @@ export KUBECONFIG=$etc/admin.kubeconfig
 say() { printf '%s  node: %s\n' "$(date +%T)" "$*"; }
 die() { printf 'node: %s\n' "$*" >&2; exit 1; }
 
-# The pid of the node's init, if it runs: the number alone could be somebody else's by now. It may be of another checkout.
+# The pid of the node's init, if it runs: another process may have reused the number. The node may be of another checkout.
 node_pid() {
     local pid
     pid=$(cat "$var/node.pid" 2>/dev/null) || return 1

@@ -16,7 +16,7 @@ CLIENT = "kafka-client"
 _PODS = Path(__file__).with_name("pods")
 _API = "ottla.dev/v1alpha1"
 
-#: As strict as the chart's own pods: nothing here needs more.
+#: As strict as the chart's own pods.
 _POD_SECURITY = {
     "runAsNonRoot": True,
     "runAsUser": 10001,
@@ -32,7 +32,7 @@ _RESTRICTED = {
 
 
 def namespace() -> Object:
-    """One in which Kubernetes refuses every pod that asks for more than it needs."""
+    """A namespace that enforces the restricted Pod Security Standard."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
 
@@ -48,7 +48,7 @@ def chart_values() -> Object:
             "operator": image,
             "etcd": reference("etcd"),
         },
-        # The run waits for what a resource shows: it should not show what was half a minute ago.
+        # The run waits for status changes, so a status must not be half a minute old.
         "operator": {"resyncSeconds": 5, "groupResyncSeconds": 2},
         "cluster": {
             "enabled": True,
@@ -71,7 +71,7 @@ def group(name: str, of: str, reset: Object | None = None) -> Object:
 
 
 def programs() -> Object:
-    """Our programs for pods, as files."""
+    """The programs from `pods/`, as files."""
     files = {path.name: path.read_text() for path in sorted(_PODS.glob("*.py"))}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "programs"}, "data": files}
 
@@ -86,7 +86,7 @@ def client() -> Object:
 
 
 def spark_rights() -> list[Object]:
-    """A driver makes, watches and removes its executors, with their settings and services."""
+    """A driver creates, watches and removes its executors, with their settings and services."""
     name = {"name": "spark"}
     rule = {
         "apiGroups": [""],
@@ -119,14 +119,14 @@ def results() -> Object:
 
 
 def executor_template() -> Object:
-    """What Spark's executors have in common with all other pods here; Spark fills in the rest."""
+    """The template of Spark's executors, as strict as all other pods; Spark fills in the rest."""
     container = {
         "name": "executor",
         "workingDir": "/tmp",
         "securityContext": _RESTRICTED,
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
-    # Many volumes can be mounted on one node only: that of the driver, which is a Job's pod.
+    # Many volumes can be mounted on one node only: that of the driver, which is the pod of a Job.
     driver = {
         "topologyKey": "kubernetes.io/hostname",
         "labelSelector": {"matchExpressions": [{"key": "job", "operator": "Exists"}]},
@@ -150,7 +150,7 @@ def executor_template() -> Object:
 def driver(
     name: str, program: list[str], *, namespace: str, executor_image: str, before: list[str] | None = None
 ) -> Object:
-    """A Job whose pod is Spark's driver; its executors are pods beside it, and go when it goes."""
+    """A Job whose pod is Spark's driver; its executors are separate pods, deleted with it."""
     settings = {
         "spark.driver.host": "$(POD_IP)",
         "spark.driver.memory": "640m",
@@ -166,7 +166,7 @@ def driver(
         "spark.kubernetes.executor.podTemplateContainerName": "executor",
         "spark.kubernetes.executor.volumes.persistentVolumeClaim.results.options.claimName": "results",
         "spark.kubernetes.executor.volumes.persistentVolumeClaim.results.mount.path": "/results",
-        # Both, or it would begin with whoever is first.
+        # Wait for both executors; otherwise Spark starts with the first.
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.task.maxFailures": "1",
         "spark.ui.enabled": "false",
