@@ -1,6 +1,6 @@
-"""Progress bars, on standard error and only for those who can see them. [A]
+"""Progress bars on standard error, shown only on a terminal. [A]
 
-Apart from `screen` because most commands are over before anybody could look at one.
+Separate from `screen`: most commands end before a bar would appear, and need not import it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Count(MofNCompleteColumn):
 
 
 def progress(*, on: Console | None = None, shown: bool | None = None, transient: bool = False) -> Progress:
-    """A bar with counts, rate and time, on standard error unless told. Only a terminal sees it, unless told."""
+    """A bar with counts, rate and remaining time. Defaults: on standard error, and shown only on a terminal."""
     if shown is None:
         shown = sys.stderr.isatty()
     return Progress(

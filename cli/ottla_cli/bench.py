@@ -1,7 +1,7 @@
-"""`ottla bench`: how fast this cluster takes and gives records, with Ottla's own client. [A]
+"""`ottla bench`: produce and consume rates and latencies of a cluster, with Ottla's own client. [A]
 
-One process and one client per run, so the figures are of the client and the broker together; `make bench`
-compares brokers alone. Without `--topic` each run has a topic of its own and deletes it.
+Each run has one process and one client, so the figures cover client and broker together; `make bench`
+compares brokers alone. Without `--topic` each run creates a topic and deletes it afterwards.
 """
 
 from __future__ import annotations
@@ -24,15 +24,22 @@ from ottla_client import NewTopic
 app = typer.Typer(no_args_is_help=True)
 
 _TopicOption = Annotated[
-    str | None, typer.Option("--topic", "-t", help="An existing topic; else one made for the run.")
+    str | None,
+    typer.Option("--topic", "-t", help="An existing topic; by default, the run creates one and deletes it."),
 ]
-_Records = Annotated[int, typer.Option("--records", "-n", help="How many records.", min=1)]
-_Size = Annotated[str, typer.Option("--size", "-s", metavar="SIZE", help="Bytes of each value.")]
-_Partitions = Annotated[int, typer.Option("--partitions", "-p", help="Of the topic made for the run.", min=1)]
-_CompressionOption = Annotated[Compression, typer.Option("--compression", "-z", help="Of the batches.")]
-_AcksOption = Annotated[Acks, typer.Option("--acks", help="Who must have a record.")]
-_BatchSize = Annotated[str, typer.Option("--batch-size", metavar="SIZE", help="Bytes of a full batch.")]
-_Linger = Annotated[float, typer.Option("--linger-ms", help="How long a batch waits for more.")]
+_Records = Annotated[int, typer.Option("--records", "-n", help="Number of records.", min=1)]
+_Size = Annotated[str, typer.Option("--size", "-s", metavar="SIZE", help="Size of each value.")]
+_Partitions = Annotated[
+    int, typer.Option("--partitions", "-p", help="Partitions of the topic that the run creates.", min=1)
+]
+_CompressionOption = Annotated[
+    Compression, typer.Option("--compression", "-z", help="Compression of the batches.")
+]
+_AcksOption = Annotated[
+    Acks, typer.Option("--acks", help="Acknowledgements: 0 none, 1 the leader, all in-sync replicas.")
+]
+_BatchSize = Annotated[str, typer.Option("--batch-size", metavar="SIZE", help="Size of a full batch.")]
+_Linger = Annotated[float, typer.Option("--linger-ms", help="How long a batch waits for more records.")]
 
 
 @app.callback()
@@ -58,7 +65,7 @@ def produce(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Write as fast as it goes.
+    """Write records at full speed.
 
     $ ottla bench produce --records 1000000 --size 100
     $ ottla bench produce --size 1k --compression zstd --acks 1 --json
@@ -82,7 +89,7 @@ def consume(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Read as fast as it goes: an existing topic from its beginning, or one that is filled first.
+    """Read records at full speed: an existing topic from its beginning, or a new one that the run fills first.
 
     $ ottla bench consume --records 1000000
     $ ottla bench consume --topic orders --records 100000
@@ -107,7 +114,7 @@ def latency(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """One record at a time: how long until it is acknowledged, and until a consumer has it.
+    """Send one record at a time; measure the time to its acknowledgement and to a consumer.
 
     $ ottla bench latency
     $ ottla bench latency --records 10000 --size 1k --acks 1 --json
@@ -127,7 +134,7 @@ def _bytes(text: str) -> int:
 
 @asynccontextmanager
 async def _topic(bootstrap: str, given: str | None, partitions: int) -> AsyncIterator[str]:
-    """The topic that was given, or a new one that goes with the run."""
+    """The given topic, or a new one that is deleted after the run."""
     async with admin(bootstrap) as client:
         if given is not None:
             await describe_topic(client, given)

@@ -1,6 +1,6 @@
 """The measured runs behind `ottla bench` and the demo. [A]
 
-Each gives a dict with plain numbers: rates over the whole run, from the first record to the last
+Each returns a dict of plain numbers. Rates cover the whole run, from the first record to the last
 acknowledgement or the last record read.
 """
 
@@ -19,7 +19,7 @@ from ottla_cli.connecting import admin, usage
 from ottla_cli.failure import Failure
 from ottla_client import Consumer, Delivery, Producer, TopicPartition
 
-#: Records handed over at once, between looks at the clock and the bar.
+#: Records per call; the clock and the progress bar are updated in between.
 _STRIDE = 10_000
 _QUIET_S = 10.0
 
@@ -35,14 +35,14 @@ class Load:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Of sorted values; the nearest rank."""
+    """Percentile of sorted values, by nearest rank."""
     if not ordered:
         return 0.0
     return ordered[min(len(ordered) - 1, max(0, round(share * len(ordered)) - 1))]
 
 
 def quantiles(seconds: Sequence[float]) -> dict[str, float]:
-    """In milliseconds."""
+    """Percentiles in milliseconds."""
     ordered = sorted(seconds)
     shares = {"p50_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99, "p999_ms": 0.999}
     found = {name: round(percentile(ordered, share) * 1000, 4) for name, share in shares.items()}
@@ -50,7 +50,7 @@ def quantiles(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def value_of(size_bytes: int) -> bytes:
-    """Text that compresses about as records do, not as zeros do."""
+    """Text that compresses about as well as typical records do."""
     words = b"".join(b"%x," % ((number * 2654435761) & 0xFFFF) for number in range(size_bytes // 3 + 1))
     return words[:size_bytes]
 
@@ -81,7 +81,7 @@ async def measure_produce(
             while left:
                 stride = min(_STRIDE, left)
                 deliveries = await producer.send_many(topic, [value] * stride)
-                # One of each stride, so that a failure shows while the run is on.
+                # Watch one delivery per stride, so that a failure ends the run early.
                 watched.append(deliveries[0])
                 while watched and watched[0].done():
                     watched.popleft().result()
@@ -112,7 +112,7 @@ async def measure_consume(bootstrap: str, topic: str, records: int) -> dict[str,
         last = await client.list_offsets(dict.fromkeys(parts, "latest"))
     there = sum(last[tp].offset - first[tp].offset for tp in parts)
     if not there:
-        raise Failure(f"Topic {topic} is empty; leave out --topic and one is filled for the run.")
+        raise Failure(f"Topic {topic} is empty; without --topic, the run fills a topic first.")
     wanted = min(records, there)
     consumer = fast_consumer(bootstrap)
     async with consumer:
@@ -140,7 +140,7 @@ async def _read(consumer: Consumer, wanted: int, bar: Progress, task: TaskID) ->
     while count < wanted:
         records = await consumer.poll(timeout_ms=_QUIET_S * 1000, max_records=min(_STRIDE, wanted - count))
         if not records:
-            raise Failure(f"No record came for {_QUIET_S:.0f} s, {count} of {wanted} were read.")
+            raise Failure(f"No record arrived for {_QUIET_S:.0f} s; {count} of {wanted} were read.")
         count += len(records)
         size += sum(len(record.value or b"") for record in records)
         bar.advance(task, len(records))
@@ -153,7 +153,7 @@ async def measure_latency(bootstrap: str, topic: str, load: Load) -> dict[str, A
     end_to_end: list[float] = []
     async with producer_for(bootstrap, load) as producer, fast_consumer(bootstrap) as consumer:
         parts = [TopicPartition(topic, number) for number in await producer.partitions_for(topic)]
-        # The first ones open streams and fill caches; nobody waits for those later.
+        # Warm up: the first records open streams and fill caches.
         for _ in range(20):
             await producer.send_and_wait(topic, value, partition=0)
         consumer.assign(parts[:1])

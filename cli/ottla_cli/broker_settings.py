@@ -1,4 +1,4 @@
-"""A broker's settings as it would see them, for commands that look at them or need its way to etcd. [A]"""
+"""A broker's settings as it would resolve them, for commands that show them or connect to its etcd. [A]"""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def pairs_of(given: Iterable[str] | None) -> dict[str, str]:
-    """What several `--set NAME=VALUE` say."""
+    """The `--set NAME=VALUE` options as a dict."""
     return dict(pair.partition("=")[::2] for pair in given or ())
 
 
 def read_broker_settings(path: str | None, flags: Mapping[str, str]) -> Resolved:
-    """From flags, this environment, a file and defaults; a Failure says what is wrong with them."""
+    """Settings from flags, environment, file and defaults; Failure if one is not valid."""
     try:
         from ottla_broker.__main__ import read_settings
         from ottla_broker.setting import ConfigError

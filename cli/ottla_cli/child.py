@@ -1,11 +1,11 @@
 """Child processes that never outlive their owner, and process identities that survive pid reuse. [A]
 
-A pid alone names nobody: after a reboot, or a busy day, it is somebody else's. `identity` adds the time the
-process began, and nothing here signals a process whose identity does not match.
+A pid alone does not identify a process: the kernel reuses pids. `identity` adds the start time of the
+process, and nothing here signals a process whose identity does not match.
 
-A child watches a pipe from its owner and ends when that breaks, so that even `kill -9` of the owner leaves
-nothing behind. Our own broker watches its standard input; a foreign program is started through `sh`, which
-leaves a subshell to do it. (PR_SET_PDEATHSIG would be tied to the thread that started the child, and setting
+A child watches a pipe from its owner and exits when the pipe breaks, so that even `kill -9` of the owner leaves
+no process behind. The broker watches its standard input itself; for other programs, a subshell of `sh`
+watches the pipe. (PR_SET_PDEATHSIG would be tied to the thread that started the child, and setting
 it needs a fork that runs Python code, which deadlocks beside gRPC's threads.)
 """
 
@@ -20,18 +20,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO
 
-#: A word on the pipe means "all is well, go away"; its end means "the owner is dead".
+#: A line on the pipe ends the watcher without a signal; end of file means that the owner is dead.
 _WATCHED = 'exec 3<&0 </dev/null; (read -r _ <&3 || { sleep 1; kill -TERM $$; }) & exec "$@" 3<&-'
-#: A log above this is set aside when its process starts, one generation is kept.
+#: A larger log is rotated when its process starts; one old generation is kept.
 LOG_BYTES_MAX = 16 << 20
 _LOOK_EVERY_S = 0.005
 
 
 def identity(pid: int) -> str | None:
-    """Names a living process beyond its pid; None if there is none (a zombie is none)."""
+    """Boot id and start time of a living process; None if it does not exist or is a zombie."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            # The command's name, in parentheses, may contain anything.
+            # The command name, in parentheses, may contain any character.
             state, *rest = file.read().rpartition(")")[2].split()
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             boot = file.read().strip()
@@ -49,7 +49,7 @@ def _identity_by_ps(pid: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Somebody else's child, known from a state file."""
+    """A process that another process started, known from a state file."""
 
     pid: int
     identity: str
@@ -59,7 +59,7 @@ class Process:
         return identity(self.pid) == self.identity
 
     def send(self, number: signal.Signals) -> bool:
-        """Signal it if it is still the same process."""
+        """Signal the process if its identity still matches."""
         if not self.alive:
             return False
         with suppress(ProcessLookupError):
@@ -77,7 +77,7 @@ class Process:
 
 
 class Child:
-    """A process of ours, with its log."""
+    """A child process and its log file."""
 
     def __init__(self, name: str, log_path: str) -> None:
         self.name = name
@@ -90,7 +90,7 @@ class Child:
     def start(
         self, command: Sequence[str], *, watches_stdin: bool, env: Mapping[str, str] | None = None
     ) -> None:
-        """`watches_stdin`: the program ends by itself when its standard input does."""
+        """`watches_stdin`: the program itself exits at the end of its standard input."""
         argv = list(command) if watches_stdin else ["/bin/sh", "-c", _WATCHED, "sh", *command]
         self._asked = False
         with self._open_log() as log:
@@ -101,15 +101,15 @@ class Child:
                 stdout=log,
                 stderr=log,
                 env=None if env is None else dict(env),
-                # Ctrl-C in a terminal goes to a whole group; children are told by us, once and in order.
+                # A terminal sends Ctrl-C to the whole process group; we stop the children ourselves, in order.
                 start_new_session=True,
             )
 
     def start_detached(self, command: Sequence[str]) -> None:
-        """Start it to outlive us: in a session of its own, with no pipe to watch."""
+        """Start it so that it outlives this process: in a new session, without a pipe to watch."""
         with self._open_log() as log:
             self._log_start = log.tell()
-            # It may remove its folder, and its log with it, before we have read why.
+            # It may remove its folder, including its log, before we have read the reason.
             self._reader = open(self.log_path, "rb")  # noqa: SIM115
             self._process = subprocess.Popen(
                 list(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -131,7 +131,7 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs, and before it was started."""
+        """None before the start and while it runs."""
         if self._process is None:
             return None
         code = self._process.poll()
@@ -144,13 +144,13 @@ class Child:
         return self._process is not None and self._process.poll() is None
 
     def ask_to_stop(self) -> None:
-        """SIGTERM, once: a second one would make a broker drop everything."""
+        """Send SIGTERM once: a second SIGTERM makes a broker exit without a graceful stop."""
         if self._process is not None and not self._asked:
             self._asked = True
             self._process.send_signal(signal.SIGTERM)
 
     def stop(self, timeout_s: float) -> bool:
-        """SIGTERM, and SIGKILL after the deadline. Whether it went by itself."""
+        """Send SIGTERM, and SIGKILL after the deadline. True if it exited before the deadline."""
         if self._process is None:
             return True
         self.ask_to_stop()
@@ -170,7 +170,7 @@ class Child:
             self._release()
 
     def _release(self) -> None:
-        """Send the watching subshell home without a kill, and close the pipe."""
+        """End the watching subshell without a signal, and close the pipe."""
         pipe = self._process.stdin if self._process else None
         if pipe is not None and not pipe.closed:
             with suppress(BrokenPipeError):
@@ -180,7 +180,7 @@ class Child:
                 pipe.close()
 
     def log_lines(self, count: int = 15) -> list[str]:
-        """The last lines that it wrote since its latest start."""
+        """The last lines that the process wrote since its latest start."""
         try:
             with self._reader or open(self.log_path, "rb") as log:
                 end = log.seek(0, os.SEEK_END)
@@ -193,7 +193,7 @@ class Child:
 
 
 def wait_for_file(path: str, child: Child, deadline: float, give_up: Callable[[], bool]) -> bytes | None:
-    """The content of a file that `child` writes when it is ready; None if it ended or time is up."""
+    """The content of a file that `child` writes when it is ready; None if it exited or the time is up."""
     while True:
         with suppress(FileNotFoundError), open(path, "rb") as file:
             return file.read()

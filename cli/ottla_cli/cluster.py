@@ -1,4 +1,4 @@
-"""`ottla cluster`: who is there. [A]"""
+"""`ottla cluster`: list brokers and the controller; `status` and `recover`. [A]"""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def info(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> N
 
 @app.command()
 def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
-    """Show brokers with what they lead, and partitions without a leader or with copies that lag.
+    """Show brokers with their leaderships, and offline or under-replicated partitions.
 
-    The exit code is 1 if there are any.
+    The exit code is 1 if there are such partitions.
 
     $ ottla cluster status --json
     """
@@ -51,25 +51,27 @@ def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) ->
 @app.command()
 def recover(
     data: Annotated[
-        str | None, typer.Option("--data", metavar="DIR", help="The folder of a local cluster that is down.")
+        str | None, typer.Option("--data", metavar="DIR", help="The data folder of a stopped local cluster.")
     ] = None,
     config: Annotated[
-        str | None, typer.Option(help="A broker's configuration file, for its etcd.…", envvar="OTTLA_CONFIG")
+        str | None,
+        typer.Option(help="A broker's configuration file, for its etcd.* settings.", envvar="OTTLA_CONFIG"),
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="As on a broker's command line.")
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A broker setting, such as etcd.endpoints."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Go on from an old backup of etcd, when there is no newer one: the last resort.
+    """Continue from an old backup of etcd if there is no newer one: the last resort.
 
-    Brokers refuse a metadata store that is behind what they have seen, and say
-    so. Restore the newest backup first. If that is still too old, stop all
-    brokers, run this once against etcd itself, and start them again. Each
-    partition is then led by the replica with the longest log, once all its
-    replicas are there. Topics made after the backup stay as folders on the
-    brokers' disks; what was deleted after it is back.
+    Brokers refuse a metadata store that is behind what they have seen, and
+    report it. Restore the newest backup first. If that is still too old, stop
+    all brokers, run this command once against etcd itself, and start the
+    brokers again. The replica with the longest log then leads each partition,
+    once all its replicas are online. Topics created after the backup remain as
+    folders on the brokers' disks; topics deleted after it reappear.
 
     $ ottla cluster recover --set etcd.endpoints=etcd-0.example:2379
     $ ottla cluster recover --config broker.toml --yes
@@ -108,7 +110,7 @@ def _info(bootstrap: str, *, as_json: bool) -> None:
         return
     facts = [
         ("cluster", found.cluster_id),
-        ("controller", found.controller_id if found.controller_id >= 0 else "none right now"),
+        ("controller", found.controller_id if found.controller_id >= 0 else "none at the moment"),
         ("topics", f"{len(partitions):,} with {plural(sum(partitions), 'partition')}"),
     ]
     made = table(("", ""), facts)

@@ -1,7 +1,7 @@
-"""`ottla cluster recover`: etcd came back from an old backup, and nobody has a newer one. [A]
+"""`ottla cluster recover`: continue after etcd was restored from an old backup and no newer one exists. [A]
 
-Talks to etcd itself, because no broker starts on a store that is behind; what is changed there is
-`ottla_broker/controller/recovery.py`'s to know.
+Talks to etcd itself, because no broker starts on a store that is behind.
+`ottla_broker/controller/recovery.py` decides which keys change.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from ottla_broker.controller.recovery import Recovered
     from ottla_core.ports.store import MetadataStore
 
-_QUESTION = "Give up what was decided since the backup, and go on from it? All brokers must be stopped."
+_QUESTION = (
+    "Discard all metadata changes since the backup, and continue from it? All brokers must be stopped."
+)
 
 
 def recover(data: str | None, config: str | None, pairs: Sequence[str], *, yes: bool, as_json: bool) -> None:
     if data is not None and not os.path.isdir(os.path.join(data, "etcd")):
-        raise Failure(
-            f"There is no etcd of a local cluster in {data}; give the folder of `ottla up --data DIR`."
-        )
+        raise Failure(f"{data} has no etcd of a local cluster; give the folder of `ottla up --data DIR`.")
     settings = pairs_of(pairs)
     confirm(_QUESTION, yes=yes)
     with _endpoint(data) as endpoint:
@@ -40,15 +40,15 @@ def recover(data: str | None, config: str | None, pairs: Sequence[str], *, yes: 
         print_json(done._asdict())
         return
     say(
-        f"Cluster {done.cluster_id} goes on from the backup: {plural(done.topics, 'topic')}, "
+        f"Cluster {done.cluster_id} continues from the backup: {plural(done.topics, 'topic')}, "
         f"{plural(done.partitions, 'partition')}."
     )
-    note("Start all brokers now: a partition has no leader before all its replicas are there.")
+    note("Start all brokers now: a partition has no leader until all its replicas are online.")
 
 
 @contextmanager
 def _endpoint(data: str | None) -> Iterator[str | None]:
-    """Where the etcd of a local cluster listens that runs for as long as this lasts; None if none is wanted."""
+    """Run the etcd of a local cluster inside the block and yield its endpoint; None without a data folder."""
     if data is None:
         yield None
         return
@@ -81,7 +81,7 @@ async def _recover(config: BrokerConfig) -> Recovered:
     except StoreError as failed:
         where = ", ".join(str(address) for address in config.etcd.endpoints)
         reason = str(failed).rstrip(".")
-        raise Failure(f"etcd at {where} failed ({reason}); mend that, and run this again.") from None
+        raise Failure(f"etcd at {where} failed ({reason}); fix that, and run the command again.") from None
     finally:
         await store.close()
 

@@ -1,6 +1,6 @@
 """The file with the secret that the brokers of a local cluster share. [A]
 
-Made once per data folder, for its owner's eyes only; the brokers read it by `cluster.secret.file`.
+Created once per data folder, readable by its owner only; brokers find it by `cluster.secret.file`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import secrets
 
 
 def keep_secret(path: str) -> str:
-    """Its path; writes a random secret if there is no file yet."""
+    """The path of the file; writes a random secret if the file does not exist."""
     if not os.path.exists(path):
-        # Under another name first: a broker never reads half of it, and what a crash leaves is replaced.
+        # Write and rename: a broker never reads half a file, and the next run replaces what a crash left.
         scratch = f"{path}.new"
         with open(
             os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii"

@@ -1,8 +1,8 @@
-"""What a data folder knows of its local cluster: who runs it, and which ports it keeps. [A]
+"""The state files of a local cluster in its data folder: its processes and its ports. [A]
 
-`lock` is held by the owner as long as it lives: the authority on whether a cluster is up. `running.json` says
-who that is and where its brokers are; it may be stale after a crash, so every process in it carries its
-identity. `kept.json` stays: the ports of etcd, chosen once.
+The owner process holds `lock` while it lives: a cluster runs if and only if `lock` is held. `running.json` names
+the owner and its brokers; it may be stale after a crash, so each process is recorded with its
+identity. `kept.json` stays after a stop: the ports of etcd, chosen once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class BrokerState:
 class Running:
     owner: Process
     ready: bool = False
-    #: The folder was made for this run and goes with it.
+    #: The folder was created for this run and is removed with it.
     temporary: bool = False
     etcd: Process | None = None
     etcd_endpoint: str = ""
@@ -39,7 +39,7 @@ class Running:
 
     @property
     def processes(self) -> list[Process]:
-        """All of them, the owner first."""
+        """All processes, the owner first."""
         return [self.owner, *(broker.process for broker in self.brokers), *([self.etcd] if self.etcd else [])]
 
 
@@ -56,7 +56,7 @@ class ClusterFolder:
         return os.path.join(self.path, name)
 
     def lock(self) -> None:
-        """Become the owner, or a Failure that names who is."""
+        """Become the owner; a Failure names the present owner."""
         try:
             os.makedirs(self.path, exist_ok=True)
             fd = os.open(self.file("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -84,7 +84,7 @@ class ClusterFolder:
 
     @property
     def is_locked(self) -> bool:
-        """Whether some process, this one too, owns the cluster."""
+        """Whether a process owns the cluster; it may be this one."""
         try:
             fd = os.open(self.file("lock"), os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:

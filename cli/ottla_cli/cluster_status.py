@@ -1,7 +1,7 @@
-"""`ottla cluster status`: is every partition led, and is every copy in sync? [A]
+"""`ottla cluster status`: partitions without a leader, and replicas that are not in sync. [A]
 
-Counts are made here, from what one broker's image says, so any broker can be asked. The exit code tells a
-script: 0 when all is well, 1 when a partition has no leader or lacks copies.
+Counts come from the metadata image of one broker, so any broker can answer. The exit code is for
+scripts: 0 if every partition is healthy, 1 if one has no leader or is under-replicated.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ottla_cli.quantities import plural
 from ottla_cli.screen import note, print_json, show, table
 from ottla_client.admin import ClusterDescription, TopicDescription
 
-#: The worst are shown; scripts get all of them.
+#: Rows in the table; --json has all of them.
 _TROUBLES_SHOWN = 20
 
 
@@ -83,7 +83,7 @@ def describe(cluster: ClusterDescription, topics: Sequence[TopicDescription]) ->
 
 
 def _troubles(topics: Sequence[TopicDescription]) -> Iterator[Trouble]:
-    """Those without a leader first."""
+    """Unhealthy partitions, those without a leader first."""
     found = [
         Trouble(f"{topic.name}-{p.partition}", p.leader, p.replicas, p.isr)
         for topic in topics
@@ -97,7 +97,7 @@ def _show(report: dict[str, Any]) -> None:
     controller = report["controller_id"]
     facts = [
         ("cluster", report["cluster_id"]),
-        ("controller", controller if controller >= 0 else "none right now"),
+        ("controller", controller if controller >= 0 else "none at the moment"),
         ("partitions", f"{report['partitions']:,} in {plural(report['topics'], 'topic')}"),
         ("without a leader", report["offline_partitions"]),
         ("under-replicated", report["under_replicated_partitions"]),

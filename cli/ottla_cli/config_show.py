@@ -1,4 +1,4 @@
-"""`ottla config show`: a broker's settings as it would see them, and where each value comes from. [A]"""
+"""`ottla config show`: a broker's settings as it would resolve them, with the source of each value. [A]"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def _group() -> None:
-    """Show a broker's settings before it starts; `ottla configs` is about running ones.
+    """Show a broker's settings before it starts; `ottla configs` shows those of running brokers.
 
     $ ottla config show
     """
@@ -29,14 +29,17 @@ def show(
         str | None, typer.Option(help="A configuration file: TOML, or .properties.", envvar="OTTLA_CONFIG")
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="As on the broker's command line.")
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting, as on the broker's command line."),
     ] = None,
-    changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Only settings that differ from their default.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output, for scripts.")] = False,
 ) -> None:
-    """Every setting with its value, its source (flag, variable, file, default) and its meaning.
+    """Show every setting with its value, its source (flag, variable, file, default) and its meaning.
 
-    A flag wins over a variable, that over the file, and the file over the default.
+    A flag overrides a variable, a variable the file, and the file the default.
 
     $ ottla config show retention
     $ ottla config show --config broker.properties --changed
@@ -56,7 +59,7 @@ def show(
     if as_json:
         screen.print_json(rows)
     elif not rows:
-        screen.note("No setting is called so." if names else "Everything is at its default.")
+        screen.note("No setting matches." if names else "All settings have their default values.")
     else:
         _print(rows, resolved.warnings)
 

@@ -1,6 +1,6 @@
-"""`ottla configs`: settings of topics, of consumer groups and of running brokers, with where each value comes from. [A]
+"""`ottla configs`: settings of topics, consumer groups and running brokers, with the source of each value. [A]
 
-(`ottla config show`, without the s, is about a broker that is still to be started.)
+(`ottla config show`, without the s, shows the settings of a broker before it starts.)
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _TopicOption = Annotated[str | None, typer.Option("--topic", "-t", help="Setting
 _GroupOption = Annotated[str | None, typer.Option("--group", "-g", help="Settings of this consumer group.")]
 _BrokerOption = Annotated[int | None, typer.Option("--broker", help="Settings of this broker, by its id.")]
 _AllBrokers = Annotated[bool, typer.Option("--all-brokers", help="The default for all brokers.")]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only check whether it would be accepted.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only check whether the change would be accepted.")]
 
 
 @app.callback()
 def _group() -> None:
-    """Look at settings of topics, groups and brokers, and change them while they run.
+    """Show and change settings of topics, groups and running brokers.
 
     $ ottla configs describe --topic orders
     $ ottla configs set --topic orders retention.ms=3600000
@@ -44,7 +44,7 @@ def _group() -> None:
 
 
 class _Whose(NamedTuple):
-    """Exactly one of these is named."""
+    """The resource whose settings are meant; exactly one field is set."""
 
     topic: str | None = None
     group: str | None = None
@@ -57,7 +57,7 @@ class _Whose(NamedTuple):
     ) -> _Whose:
         if (topic is not None) + (group is not None) + (broker is not None) + all_brokers != 1:
             raise Failure(
-                "Say whose settings: --topic NAME, --group ID, --broker ID, or to change them --all-brokers.",
+                "Name a resource: --topic NAME, --group ID, --broker ID, or, for changes, --all-brokers.",
                 exit_code=2,
             )
         return cls(topic, group, broker, all_brokers)
@@ -76,7 +76,7 @@ class _Whose(NamedTuple):
         return {"group": self.group} if self.group is not None else {"broker": self.broker}
 
     async def check(self, client: Admin) -> None:
-        """A group with settings need not exist yet."""
+        """Fail if the topic or broker does not exist. A group may have settings before it exists."""
         if self.topic is not None:
             await describe_topic(client, self.topic)
         if self.broker is not None:
@@ -92,17 +92,19 @@ class _Whose(NamedTuple):
 @app.command()
 def describe(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Only settings that contain this.")
+        list[str] | None, typer.Argument(metavar="NAME", help="Only settings whose name contains this.")
     ] = None,
     topic: _TopicOption = None,
     group: _GroupOption = None,
     broker: _BrokerOption = None,
-    changed: Annotated[bool, typer.Option("--changed", help="Only what is not at its default.")] = False,
-    docs: Annotated[bool, typer.Option("--docs", help="With what each setting does.")] = False,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Only settings that differ from their default.")
+    ] = False,
+    docs: Annotated[bool, typer.Option("--docs", help="Also show what each setting does.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Show settings: value, and source (topic, group, dynamic-broker, static-broker, default).
+    """Show settings: value and source (topic, group, dynamic-broker, static-broker, default).
 
     $ ottla configs describe --topic orders --changed
     $ ottla configs describe --broker 0 retention
@@ -123,7 +125,7 @@ def describe(
     if as_json:
         print_json([_document(entry) for entry in entries])
     elif not entries:
-        note("No setting is called so." if names else "Everything is at its default.")
+        note("No setting matches." if names else "All settings have their default values.")
     else:
         columns = ["setting", "value", "source", *(["what it does~"] if docs else [])]
         rows = (
@@ -161,12 +163,12 @@ def set_(
     broker: _BrokerOption = None,
     all_brokers: _AllBrokers = False,
     append: Annotated[bool, typer.Option("--append", help="Add to a list, such as cleanup.policy.")] = False,
-    subtract: Annotated[bool, typer.Option("--subtract", help="Take out of a list.")] = False,
+    subtract: Annotated[bool, typer.Option("--subtract", help="Remove from a list.")] = False,
     dry_run: _DryRun = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Set values; the others stay as they are.
+    """Set values; settings that are not named keep theirs.
 
     $ ottla configs set --topic orders retention.ms=3600000 segment.bytes=1048576
     $ ottla configs set --topic orders cleanup.policy=compact --append
@@ -187,7 +189,7 @@ def set_(
 
 @app.command()
 def unset(
-    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Settings to put back.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Settings to reset.")],
     topic: _TopicOption = None,
     group: _GroupOption = None,
     broker: _BrokerOption = None,
@@ -196,7 +198,7 @@ def unset(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Put settings back to their default.
+    """Reset settings to their default.
 
     $ ottla configs unset --topic orders retention.ms
     """
@@ -242,7 +244,7 @@ def _change(
 
 
 def _check_names(names: list[str], there: list[str]) -> None:
-    """A misspelt setting: the broker refuses it too, but does not know what was meant."""
+    """Refuse a misspelt setting here, where similar names can be suggested."""
     for name in names:
         if name not in there:
             close = similar(name, there)

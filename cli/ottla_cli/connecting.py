@@ -1,6 +1,6 @@
-"""From a command to a cluster and back: common options, clients, and errors as sentences. [A]
+"""What commands that talk to brokers share: common options, clients, and errors as sentences. [A]
 
-Every command that talks to brokers runs its coroutine through `run`, which is the one place where an error
+Every such command runs its coroutine through `run`, the only place where an error
 of the client or of a broker becomes a `Failure`.
 """
 
@@ -23,7 +23,7 @@ from ottla_client.errors import ClientError, RequestError, UnknownTopicOrPartiti
 T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9192"
-#: Different warnings shown by one command; more tell nothing new.
+#: Distinct warnings that one command shows.
 _WARNINGS_MAX = 20
 
 Bootstrap = Annotated[
@@ -36,11 +36,11 @@ Bootstrap = Annotated[
         envvar="OTTLA_BOOTSTRAP",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="For scripts: JSON on standard output.")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output, for scripts.")]
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Do it, and turn what goes wrong into a sentence. Ctrl-C is an answer, not a traceback, and comes soon."""
+    """Run `work`; errors become one sentence, and Ctrl-C ends it in bounded time without a traceback."""
     _show_warnings()
     try:
         with Interrupts() as interrupts:
@@ -50,20 +50,20 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     except ClientError as failed:
         raise Failure(str(failed)) from None
     except TimeoutError as late:
-        raise Failure(str(late) or "No answer came in time; is the cluster healthy?") from None
+        raise Failure(str(late) or "No broker answered in time; check `ottla cluster status`.") from None
     except UnicodeEncodeError as wrong:
-        raise Failure(f"{wrong.object!r} is not UTF-8, and names are.", exit_code=2) from None
+        raise Failure(f"{wrong.object!r} is not UTF-8; names must be.", exit_code=2) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
 
 
 def _show_warnings() -> None:
-    """What the client says while it keeps trying, once per sentence: a broker that is away is no secret."""
+    """Show the warnings that the client logs while it retries, each sentence once."""
     seen: set[str] = set()
 
     def is_news(record: logging.LogRecord) -> bool:
         text = record.getMessage()
-        # Records that were not written are the command's own to report, with an exit code.
+        # The command itself reports records that were not written, with an exit code.
         if text in seen or (record.name.startswith("ottla_client.") and record.levelno == logging.ERROR):
             return False
         seen.add(text)
@@ -76,7 +76,7 @@ def _show_warnings() -> None:
 
 
 def sentence(error: RequestError) -> str:
-    """The broker's own sentence, with Kafka's name for it: that is what one searches for."""
+    """The broker's sentence, followed by Kafka's name of the error, which users can search for."""
     text = error.message.rstrip()
     if error.name in text:
         return text
@@ -107,7 +107,7 @@ def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
 
 
 async def describe_topic(client: Admin, topic: str) -> TopicDescription:
-    """The topic, or a Failure that knows similar names."""
+    """The topic, or a Failure that suggests similar names."""
     return (await describe_topics(client, [topic]))[0]
 
 
@@ -121,7 +121,7 @@ async def describe_topics(client: Admin, topics: list[str]) -> list[TopicDescrip
 
 
 def similar(name: str, there: list[str]) -> list[str]:
-    """What was probably meant: the nearest name, and others only if they are about as near."""
+    """Suggestions for a misspelt name: the closest one, and others only if they are about as close."""
     by_lower = {each.lower(): each for each in there}
     close = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)
     ratios = [difflib.SequenceMatcher(None, each, name.lower()).ratio() for each in close]
@@ -129,16 +129,16 @@ def similar(name: str, there: list[str]) -> list[str]:
 
 
 def no_such_topic(topic: str, there: list[str]) -> str:
-    """A sentence with the name that was probably meant."""
+    """An error sentence with suggestions."""
     close = similar(topic, there)
     if close:
         return f"There is no topic {topic!r}. Did you mean {' or '.join(repr(name) for name in close)}?"
-    listed = "`ottla topics list` shows what there is" if there else "There are no topics at all yet"
-    return f"There is no topic {topic!r}. {listed}; `ottla topics create {topic}` makes it."
+    listed = "`ottla topics list` lists all topics" if there else "The cluster has no topics yet"
+    return f"There is no topic {topic!r}. {listed}; `ottla topics create {topic}` creates it."
 
 
 def check_partitions(topic: TopicDescription, wanted: list[int] | None) -> list[int]:
-    """The partitions to work on: those asked for, or all."""
+    """The requested partitions, or all."""
     there = [each.partition for each in topic.partitions]
     for partition in wanted or []:
         if partition not in there:

@@ -1,8 +1,8 @@
-"""`ottla consume`: a topic to standard output. [A]
+"""`ottla consume`: write the records of a topic to standard output. [A]
 
-Follows by default, as kcat and rpk do: it waits for more at the end until Ctrl-C or until `--max` records
-came. `--no-follow` stops at what was the end when it began. Records of one partition keep their order; there
-is none between partitions.
+Follows by default, as kcat and rpk do: at the end it waits for more records, until Ctrl-C or until it has read
+`--max` records. `--no-follow` stops at the end offsets of the start. Records of one partition keep their order;
+there is no order between partitions.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from ottla_cli.position import Position, parse_position
 from ottla_cli.screen import note
 from ottla_client import Admin, Consumer, OffsetAndTimestamp, TopicPartition
 
-#: How long a quiet poll waits before the end is looked at again.
+#: How long a poll waits for records before the end is checked again.
 _POLL_MS = 500
-#: As the shell says it of programs that die of SIGPIPE, such as kcat.
+#: The exit code of programs that SIGPIPE ends, such as kcat.
 _BROKEN_PIPE = 141
 
 _Offsets = dict[TopicPartition, OffsetAndTimestamp]
@@ -42,77 +42,85 @@ _Offsets = dict[TopicPartition, OffsetAndTimestamp]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """From where to where, per partition; an end of None has none."""
+    """Start and end offset per partition; an end of None means no end."""
 
     starts: dict[TopicPartition, int]
     ends: dict[TopicPartition, int] | None
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to read.")],
     start: Annotated[
-        str, typer.Option("--from", "-o", metavar="POSITION", help="Where to begin; see above.")
+        str, typer.Option("--from", "-o", metavar="POSITION", help="Where to start; see above.")
     ] = "earliest",
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", metavar="GROUP", help="As a member of a consumer group; see above."),
+        typer.Option(
+            "--group", "-g", metavar="GROUP", help="Read as a member of this consumer group; see above."
+        ),
     ] = None,
     end: Annotated[
         str | None,
-        typer.Option("--to", metavar="POSITION", help="Where to stop, before that one; means --no-follow."),
+        typer.Option("--to", metavar="POSITION", help="Stop before this position; implies --no-follow."),
     ] = None,
     max_records: Annotated[
-        int | None, typer.Option("--max", "-n", metavar="N", help="Stop after so many records.", min=1)
+        int | None, typer.Option("--max", "-n", metavar="N", help="Stop after N records.", min=1)
     ] = None,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", help="Only this one; may be repeated.", min=0)
+        list[int] | None,
+        typer.Option("--partition", "-p", help="Only this partition; may be repeated.", min=0),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow/--no-follow", " /-e", help="Wait for more at the end, or stop there.")
+        bool, typer.Option("--follow/--no-follow", " /-e", help="At the end, wait for more records or stop.")
     ] = True,
     format_: Annotated[
         str,
         typer.Option("--format", "-f", help="value, key-value, json, hex, or a template; see above."),
     ] = "value",
     key_separator: Annotated[
-        str, typer.Option("--key-separator", "-K", metavar="TEXT", help="For key-value, which it implies.")
+        str,
+        typer.Option(
+            "--key-separator", "-K", metavar="TEXT", help="Between key and value; implies --format key-value."
+        ),
     ] = "",
     null: Annotated[bool, typer.Option("--null", "-Z", help="Write NULL for null keys and values.")] = False,
     read_committed: Annotated[
-        bool, typer.Option("--read-committed", help="Nothing of open or aborted transactions.")
+        bool, typer.Option("--read-committed", help="Skip records of open or aborted transactions.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No remarks on standard error.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on standard error.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
     """Read records and write them to standard output.
 
-    $ ottla consume greetings                         # all, then what comes
+    $ ottla consume greetings                         # all records, then new ones
     $ ottla consume greetings --from earliest --max 10
-    $ ottla consume greetings --from latest           # only what comes
+    $ ottla consume greetings --from latest           # only new records
     $ ottla consume greetings --from -10 --no-follow  # the last ten of each partition
     $ ottla consume greetings --from -1h --no-follow  # the last hour
     $ ottla consume orders --from 2026-03-31T14:00Z --to 2026-03-31T15:00Z
     $ ottla consume orders --partition 2 --from 1000 --json | jq .value
     $ ottla consume orders -f '%p:%o %d %k=%v\\n'
-    $ ottla consume orders --group billing            # share it with others
+    $ ottla consume orders --group billing            # share the partitions
 
     A POSITION is earliest, latest, an offset, -N (the last N of each
     partition), a time (2026-03-31T14:00Z, or ms since 1970) or an age (-1h).
 
-    It follows: at the end it waits for more, also with --max, until Ctrl-C.
-    With --no-follow (-e) it stops at what was the end when it began.
+    By default it follows: at the end it waits for more records, also with
+    --max, until Ctrl-C. With --no-follow (-e) it stops at the end offsets
+    of the start.
 
-    With --group it shares the partitions with the other members, commits
-    what it has written, and goes on there when it is run again; --from is
-    then for partitions without a committed offset, earliest or latest.
+    With --group it shares the partitions with the other members, commits the
+    offsets of the records that it has written, and continues there when it is
+    run again; --from (earliest or latest) then applies to partitions without a
+    committed offset.
 
     Tokens of a template: %t topic, %p partition, %o offset, %k key, %v or %s
     value, %K and %V their sizes, %T timestamp in ms, %d timestamp as ISO,
     %h headers, %%; and \\n \\t \\r \\0 \\xFF.
 
     --json is JSON lines with topic, partition, offset, timestamp (ms),
-    timestamp_type, key, value, headers; bytes that are no text come as
+    timestamp_type, key, value, headers; bytes that are not UTF-8 appear as
     key_base64 and value_base64.
     """
     now_ms = int(time.time() * 1000)
@@ -152,11 +160,11 @@ def consume(
     try:
         run(reading)
     except BrokenPipeError:
-        # `ottla consume … | head`: the reader has seen enough. What is still buffered goes nowhere, quietly.
+        # `ottla consume … | head`: the reader has closed the pipe. Discard the buffered output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(_BROKEN_PIPE) from None
     except typer.Exit:
-        # Ctrl-C is how following ends.
+        # Ctrl-C is the normal end of following.
         if not quiet and sys.stderr.isatty():
             note(f"\n{work.count:,} records.", style="dim")
 
@@ -169,7 +177,7 @@ def _check_group_options(begin: Position, end: str | None, partition: list[int] 
             exit_code=2,
         )
     if partition or end is not None:
-        raise Failure("--partition and --to do not go with --group: the group assigns.", exit_code=2)
+        raise Failure("--group excludes --partition and --to: the group assigns partitions.", exit_code=2)
 
 
 class _Work:
@@ -214,7 +222,7 @@ class _Work:
             if ends is not None:
                 done = [tp for tp in left if await consumer.position(tp) >= ends[tp]]
                 if done:
-                    # Paused and not unassigned: a new assignment would drop what was fetched of the others.
+                    # Pause, not unassign: a new assignment would drop what was fetched from other partitions.
                     consumer.pause(*done)
                     left = [tp for tp in left if tp not in done]
 
@@ -222,7 +230,7 @@ class _Work:
 async def plan_of(
     client: Admin, wanted: list[TopicPartition], begin: Position, until: Position | None
 ) -> Plan:
-    """Positions as offsets, each within what the partition holds."""
+    """Positions as offsets, clamped to the range of each partition."""
     earliest = await client.list_offsets(dict.fromkeys(wanted, "earliest"))
     latest = await client.list_offsets(dict.fromkeys(wanted, "latest"))
 
@@ -245,11 +253,11 @@ async def plan_of(
 
 
 def _check_range(offset: int, wanted: list[TopicPartition], earliest: _Offsets, latest: _Offsets) -> None:
-    """An offset that no partition has is a mistake; that some have not is normal when all are read."""
+    """Fail if no partition has the offset. That some lack it is normal when all are read."""
     if any(earliest[tp].offset <= offset <= latest[tp].offset for tp in wanted):
         return
     low, high = min(earliest[tp].offset for tp in wanted), max(latest[tp].offset for tp in wanted)
     raise Failure(
-        f"Offset {offset} is not there: {wanted[0].topic} has {low} to {high}"
+        f"Offset {offset} is out of range: {wanted[0].topic} has {low} to {high}"
         f"{'' if len(wanted) == 1 else ' over all partitions'}. Use --from earliest or latest."
     )

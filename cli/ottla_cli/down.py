@@ -1,4 +1,4 @@
-"""`ottla down`: stop the local cluster of a data folder, and never anybody else. [A]"""
+"""`ottla down`: stop the local cluster of a data folder, and no other process. [A]"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ottla_cli.local_cluster import STOP_TIMEOUT_S
 def down(
     data: Annotated[str, typer.Option(help="The data folder of the cluster.", envvar="OTTLA_DATA")],
 ) -> None:
-    """Stop the local cluster of a data folder. Fine if none runs.
+    """Stop the local cluster of a data folder. Succeeds if none runs.
 
     $ ottla down --data ./data
     """
@@ -31,14 +31,14 @@ def down(
             folder.clear_running()
         return
     with console.status("Stopping …"):
-        # The owner stops its children in order; if it is gone, they are on their way out by themselves.
+        # The owner stops its children in order; if the owner has died, the children exit by themselves.
         asked = running.processes[:1] if running.owner.alive else running.processes[1:]
         try:
             for process in asked:
                 process.send(signal.SIGTERM)
         except PermissionError:
             raise Failure(
-                f"The cluster in {folder.path} is another user's; stop it as that one, or as root."
+                f"The cluster in {folder.path} belongs to another user; stop it as that user, or as root."
             ) from None
         for process in running.processes:
             if not process.wait(STOP_TIMEOUT_S + 15):
@@ -46,8 +46,8 @@ def down(
                 if not process.wait(5):
                     raise Failure(f"Process {process.pid} cannot be stopped.")
     if running.temporary:
-        # Done by the owner, unless it was killed.
+        # The owner does this too, unless it was killed.
         shutil.rmtree(folder.path, ignore_errors=True)
     else:
         folder.clear_running()
-    console.print("Stopped; nothing is left running.")
+    console.print("Stopped; no process is left running.")

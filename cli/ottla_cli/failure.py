@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Failure(Exception):
-    """`ottla: <sentence>` on standard error, then `exit_code`. Say what to do, not only what went wrong."""
+    """Prints `ottla: <sentence>` on standard error and exits with `exit_code`. The sentence says what to do."""
 
     def __init__(self, sentence: str, *, exit_code: int = 1) -> None:
         super().__init__(sentence)

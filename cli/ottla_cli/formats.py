@@ -1,8 +1,8 @@
-r"""How a record looks on standard output: a named format, or a template as kcat has them. [P]
+r"""How a record looks on standard output: a named format, or a template like kcat's. [P]
 
-A format is a function from a record to the bytes to write, made once and called per record. JSON is one
-object per line, in the form that `produce --format json` reads: text stays text, bytes that are no UTF-8 go
-as base64 under a name that says so, null is null.
+A format is a function from a record to the bytes to write, built once and called per record. JSON is one
+object per line, in the form that `produce --format json` reads: text stays text, bytes that are not UTF-8 become
+base64 in a field named `…_base64`, null is null.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ _TOKEN = re.compile(rb"%(.)", re.DOTALL)
 
 
 def unescape(text: str) -> bytes:
-    r"""Bytes for an argument with `\n`, `\t`, `\r`, `\0`, `\xFF` in it; ValueError for another escape."""
+    r"""Bytes of an argument with the escapes `\n`, `\t`, `\r`, `\0`, `\xFF`; ValueError for any other escape."""
     made, position = b"", 0
     for found in _ESCAPE.finditer(text):
         made += as_given(text[position : found.start()])
         code = found[1]
         if code not in _ESCAPES and len(code) != 3:
-            raise ValueError(f"\\{code} in {text!r} is no escape; there are \\n \\r \\t \\0 \\\\ and \\xFF.")
+            raise ValueError(f"\\{code} in {text!r} is not an escape; write \\n \\r \\t \\0 \\\\ and \\xFF.")
         made += bytes([int(code[1:], 16)]) if len(code) == 3 else _ESCAPES[code]
         position = found.end()
     return made + as_given(text[position:])
 
 
 def as_given(argument: str) -> bytes:
-    """The bytes of a command line's argument, also where they are no UTF-8."""
+    """The bytes of a command-line argument, even if they are not UTF-8."""
     return argument.encode(errors="surrogateescape")
 
 
 def formatter(name: str, *, key_separator: bytes = b"\t", null: bytes = b"") -> Formatter:
-    """The function for a format's name, or for a template if it contains a `%`. ValueError with a sentence."""
+    """The function for a format name, or for a template if it contains a `%`. ValueError with a sentence."""
     if "%" in name:
         return template(name, null)
     if name == "value":
@@ -67,7 +67,7 @@ def _or(data: bytes | None, null: bytes) -> bytes:
 
 
 def json_fields(name: str, data: bytes | None) -> dict[str, Any]:
-    """`{"value": "text"}`, or `{"value_base64": "…"}` for bytes that are no text."""
+    """`{"value": "text"}`, or `{"value_base64": "…"}` for bytes that are not UTF-8."""
     if data is None:
         return {name: None}
     try:
@@ -89,7 +89,7 @@ def as_json(record: ConsumerRecord) -> dict[str, Any]:
     }
 
 
-#: Made once: json.dumps would make one per record.
+#: Created once: json.dumps would create one per record.
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
@@ -119,17 +119,17 @@ TEMPLATE_HELP = ", ".join(f"%{token} {what}" for token, (what, _) in _TOKENS.ite
 
 
 def template(text: str, null: bytes = b"") -> Formatter:
-    """kcat's `-f`. A template writes exactly what it says: a line ends only where it has a `\\n`."""
+    """kcat's `-f`. No newline is added: a line ends only where the template has `\\n`."""
     pieces: list[bytes | Callable[[ConsumerRecord, bytes], bytes]] = []
     plain, position = unescape(text), 0
     for found in _TOKEN.finditer(plain):
         name = found[1].decode(errors="replace")
         if name not in _TOKENS:
-            raise ValueError(f"%{name} in the template means nothing; there are: {TEMPLATE_HELP}.")
+            raise ValueError(f"%{name} in the template is not a token; choose from: {TEMPLATE_HELP}.")
         pieces += [plain[position : found.start()], _TOKENS[name][1]]
         position = found.end()
     if plain[position:].endswith(b"%"):
-        raise ValueError("The template ends in the middle of a %…; write %% for a percent sign.")
+        raise ValueError("The template ends with an incomplete token; write %% for a percent sign.")
     pieces.append(plain[position:])
 
     def fill(record: ConsumerRecord) -> bytes:
@@ -150,7 +150,7 @@ def _size(data: bytes | None) -> bytes:
 
 
 def _hex(record: ConsumerRecord) -> bytes:
-    """A line that says which record it is, then key and value as `hexdump -C` shows them."""
+    """A line with topic, partition, offset and time, then key and value like `hexdump -C`."""
     lines = [f"{record.topic}-{record.partition} offset {record.offset} {show_time(record.timestamp_ms)}"]
     parts = [("key", record.key), ("value", record.value)]
     parts += [(f"header {name}", value) for name, value in record.headers]

@@ -1,4 +1,4 @@
-"""Ports that nobody has. [A]"""
+"""Find free TCP ports and check given ones. [A]"""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def port_trouble(port: int, host: str = "127.0.0.1") -> str | None:
-    """Why nobody could listen there now; None if it is free."""
+    """Why the port cannot be used; None if it is free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
-        # As servers do: connections that linger from a former owner are no obstacle.
+        # As servers do: connections in TIME_WAIT must not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
             probe.listen(1)
         except PermissionError:
-            return "is not for this user"
+            return "needs more privileges"
         except OSError:
-            return "is taken"
+            return "is in use"
     return None
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Different free ports, from a random start, so that two callers at once rarely meet."""
+    """Distinct free ports, from a random start, so that concurrent callers rarely choose the same."""
     found: list[int] = []
     for _ in range(1000):
         if len(found) == count:
@@ -47,16 +47,16 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 
 
 def check_port(port: int, number: int, name: str, given: dict[int, str]) -> None:
-    """0 is any. `given` are those of the brokers before, and gets this one."""
+    """Fail if the port cannot be used; 0 means any. `given` has the ports of earlier brokers; this one is added."""
     if not port:
         return
     other = f"choose another with --{name}-port."
     if port > PORT_MAX:
-        raise Failure(f"There is no port {port} for broker {number}; {other}")
+        raise Failure(f"Port {port} for broker {number} is out of range; {other}")
     if port in given:
-        raise Failure(f"Port {port} would be that of broker {number} ({name}) and of {given[port]}; {other}")
+        raise Failure(f"Port {port} is assigned to both broker {number} ({name}) and {given[port]}; {other}")
     if (trouble := port_trouble(port)) is not None:
         raise Failure(
-            f"Port {port} on 127.0.0.1 (broker {number}, {name}) {trouble}; stop who has it or {other}"
+            f"Port {port} on 127.0.0.1 (broker {number}, {name}) {trouble}; stop the process that uses it, or {other}"
         )
     given[port] = f"broker {number} ({name})"

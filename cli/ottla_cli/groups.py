@@ -1,4 +1,4 @@
-"""`ottla groups`: which consumer groups there are, who is in them, how far behind they are. [A]"""
+"""`ottla groups`: list consumer groups, show their members and lag, delete them. [A]"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Lags = dict[TopicPartition, PartitionLag]
 
 
 class State(StrEnum):
-    """As Kafka names the states of a group."""
+    """Group states, with Kafka's names."""
 
     Empty = "Empty"
     PreparingRebalance = "PreparingRebalance"
@@ -37,7 +37,7 @@ _Groups = Annotated[list[str], typer.Argument(metavar="GROUP", help="One or more
 
 @app.callback()
 def _group() -> None:
-    """Consumer groups.
+    """Show, reset and delete consumer groups.
 
     $ ottla groups list
     $ ottla groups describe billing
@@ -48,11 +48,11 @@ def _group() -> None:
 @app.command("list")
 def list_(
     patterns: Annotated[
-        list[str] | None, typer.Argument(metavar="PATTERN", help="Only names like these: 'billing*'.")
+        list[str] | None, typer.Argument(metavar="PATTERN", help="Only names that match, such as 'billing*'.")
     ] = None,
     state: Annotated[
         list[State] | None,
-        typer.Option("--state", case_sensitive=False, help="Only in this state; may be repeated."),
+        typer.Option("--state", case_sensitive=False, help="Only groups in this state; may be repeated."),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -87,22 +87,24 @@ def list_(
             )
         )
     elif patterns or state:
-        note("No group is like that.")
+        note("No group matches.")
     else:
-        note("There are no groups yet: ottla consume TOPIC --group NAME makes one.")
+        note("There are no groups yet; `ottla consume TOPIC --group NAME` creates one.")
 
 
 @app.command()
 def describe(
     groups: _Groups,
-    members: Annotated[bool, typer.Option("--members", "-m", help="Members instead of partitions.")] = False,
+    members: Annotated[
+        bool, typer.Option("--members", "-m", help="Show members instead of partitions.")
+    ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
     """Show state, members, and the lag of each partition.
 
-    Lag is how many offsets are between what the group has committed and the
-    end of the partition. `-` where nothing is committed.
+    Lag is the end offset of the partition minus the committed offset, or `-`
+    if nothing is committed.
 
     $ ottla groups describe billing
     $ ottla groups describe billing --members
@@ -131,7 +133,7 @@ async def no_such_group(client: Admin, group: str) -> str:
     close = similar(group, [each.group for each in await client.list_groups()])
     if close:
         return f"There is no group {group!r}. Did you mean {' or '.join(repr(name) for name in close)}?"
-    return f"There is no group {group!r}. `ottla groups list` shows what there is."
+    return f"There is no group {group!r}. `ottla groups list` lists all groups."
 
 
 def total_lag(lags: _Lags) -> int:
@@ -222,11 +224,11 @@ def _as_json(group: GroupDescription, lags: _Lags) -> dict[str, Any]:
 @app.command()
 def delete(
     groups: _Groups,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Delete groups, with their committed offsets. They must have no members.
+    """Delete groups with their committed offsets. The groups must have no members.
 
     $ ottla groups delete billing
     """
@@ -244,4 +246,4 @@ def delete(
         print_json({"deleted": groups})
         return
     for group in groups:
-        say(f"Group {group} is gone.")
+        say(f"Group {group} deleted.")

@@ -1,7 +1,7 @@
-"""`ottla consume --group`: reading as a member of a group. [A]
+"""`ottla consume --group`: read as a member of a group. [A]
 
-Offsets are committed after their records are written, so what was not written is read again: by the next member,
-or by this command when it is run again.
+Offsets are committed after their records are written (at-least-once). Records that were not written are read again:
+by the next member, or by this command when it is run again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla_client.errors import CommitFailed
 _POLL_MS = 500
 _BATCH = 5000
 _COMMIT_EVERY_S = 1.0
-#: With --no-follow: how long to wait for a partition of one's own before the others are left to it.
+#: With --no-follow: how long to wait for an assigned partition before giving up.
 _PATIENCE_S = 5.0
 
 
@@ -35,7 +35,7 @@ class GroupReading:
         self._format = write
         self._max = max_records
         self._quiet = quiet
-        #: Whether all that was polled is written, so that the consumer's positions may be committed.
+        #: Whether all polled records are written, so that the consumer's positions may be committed.
         self._all_written = True
         self._committed_at = 0.0
         self.count = 0
@@ -81,7 +81,7 @@ class GroupReading:
             if time.monotonic() >= idle_since + _PATIENCE_S and self._consumer.subscription():
                 return
 
-    # ------------------------------------------------------------------ partitions come and go
+    # ------------------------------------------------------------------ rebalances
 
     def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
         if partitions:
@@ -89,10 +89,10 @@ class GroupReading:
 
     async def _revoked(self, partitions: Sequence[TopicPartition]) -> None:
         await self._commit()
-        self._remark(f"Handed over {_named(partitions)}.")
+        self._remark(f"Revoked: {_named(partitions)}.")
 
     def _lost(self, partitions: Sequence[TopicPartition]) -> None:
-        self._remark(f"Lost {_named(partitions)}.")
+        self._remark(f"Lost: {_named(partitions)}.")
 
     async def _commit(self) -> None:
         try:

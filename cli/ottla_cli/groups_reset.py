@@ -1,4 +1,4 @@
-"""`ottla groups reset-offsets`: move a group to another place; a dry run unless told otherwise. [A]"""
+"""`ottla groups reset-offsets`: change the committed offsets of a group; a dry run without `--execute`. [A]"""
 
 from __future__ import annotations
 
@@ -30,35 +30,40 @@ _AT_REST = ("Empty", "Dead")
 
 
 def parse_target(text: str, now_ms: int) -> Position:
-    """As `parse_position`, but -N and +N move from where the group is. ValueError with a sentence."""
+    """As `parse_position`, but -N and +N count from the committed offset. ValueError with a sentence."""
     if _SHIFT.fullmatch(text.strip()):
         return Position("shift", int(text))
     try:
         return parse_position(text, now_ms)
     except ValueError:
         raise ValueError(
-            f"{text!r} is no place to go; write earliest, latest, an offset, +N or -N (from where the group "
-            "is), a time (2026-03-31T14:00Z, ms) or an age (-1h)."
+            f"{text!r} is not a target; write earliest, latest, an offset, +N or -N (from the committed "
+            "offset), a time (2026-03-31T14:00Z, ms) or an age (-1h)."
         ) from None
 
 
 def reset_offsets(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The group.")],
-    to: Annotated[str, typer.Option("--to", metavar="PLACE", help="Where to go; see above.")],
-    topic: Annotated[list[str] | None, typer.Option("--topic", "-t", help="May be repeated.")] = None,
+    to: Annotated[str, typer.Option("--to", metavar="PLACE", help="The new offsets; see above.")],
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", "-t", help="A topic; may be repeated.")
+    ] = None,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="All that the group has committed offsets of.")
+        bool, typer.Option("--all-topics", help="All topics with committed offsets of the group.")
     ] = False,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", help="Only this one; may be repeated.", min=0)
+        list[int] | None,
+        typer.Option("--partition", "-p", help="Only this partition; may be repeated.", min=0),
     ] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it; without this, only show.")] = False,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Change the offsets; without this, only show them.")
+    ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Move a group: its members read from there when they start again.
+    """Change the committed offsets of a group; members start there next time.
 
-    Shows what would happen; --execute does it. Refused while the group has
+    Without --execute it only shows the changes. The group must have no
     members: stop them first.
 
     $ ottla groups reset-offsets billing --topic orders --to earliest
@@ -66,13 +71,13 @@ def reset_offsets(
     $ ottla groups reset-offsets billing --topic orders -p 2 --to 1000 --execute
     $ ottla groups reset-offsets billing --all-topics --to -100 --execute
 
-    A PLACE is earliest, latest, an offset, +N or -N (so many records from
-    where the group is), a time (2026-03-31T14:00Z, or ms since 1970) or an
-    age (-1h). It is kept within what the partition holds.
+    A PLACE is earliest, latest, an offset, +N or -N (relative to the
+    committed offset), a time (2026-03-31T14:00Z, or ms since 1970) or an age
+    (-1h). The result is clamped to the range of the partition.
     """
     target = usage(parse_target, to, int(time.time() * 1000))
     if bool(topic) == all_topics:
-        raise Failure("Say which topics: --topic NAME (may be repeated) or --all-topics.", exit_code=2)
+        raise Failure("Name the topics: --topic NAME (may be repeated) or --all-topics.", exit_code=2)
 
     async def work() -> tuple[GroupDescription, list[dict[str, Any]]]:
         async with admin(bootstrap) as client:
@@ -82,7 +87,7 @@ def reset_offsets(
                 if described.state not in _AT_REST:
                     raise Failure(
                         f"Group {group!r} has {plural(len(described.members), 'member')} ({described.state}). "
-                        "Stop them first: they would go on from where they are."
+                        "Stop them first: they would continue from their own positions."
                     )
                 await client.alter_group_offsets(
                     group, {TopicPartition(row["topic"], row["partition"]): row["to"] for row in moves}
@@ -96,11 +101,11 @@ def reset_offsets(
     columns = ("topic", "partition#", "from#", "to#", "moves#")
     show(table(columns, ([*list(row.values()), _difference(row)] for row in rows)))
     if execute:
-        say(f"Group {group} has moved.")
+        say(f"Offsets of group {group} were reset.")
         return
-    note("Nothing was changed; add --execute to do it.")
+    note("Nothing was changed; add --execute to apply this.")
     if described.state not in _AT_REST:
-        note(f"The group has {plural(len(described.members), 'member')}; stop them before that.")
+        note(f"The group has {plural(len(described.members), 'member')}; stop them before you use --execute.")
 
 
 def _difference(row: dict[str, Any]) -> str | None:
@@ -117,7 +122,7 @@ async def _moves(
     committed = {tp: each.offset for tp, each in (await client.group_offsets(group)).items()}
     wanted = topics or sorted({tp.topic for tp in committed})
     if not wanted:
-        raise Failure(f"Group {group!r} has committed nothing yet; name topics with --topic.")
+        raise Failure(f"Group {group!r} has no committed offsets yet; name topics with --topic.")
     tps = [
         TopicPartition(found.name, number)
         for found in await describe_topics(client, wanted)
@@ -132,7 +137,7 @@ async def _moves(
         if target.kind == "shift":
             if tp not in committed:
                 raise Failure(
-                    f"Group {group!r} has committed nothing in {tp}, so there is nothing to move from."
+                    f"Group {group!r} has no committed offset in {tp}, so +N and -N cannot be used."
                 )
             place = committed[tp] + target.value
         elif target.kind == "time":

@@ -1,7 +1,7 @@
-"""Standard input as records: lines, JSON objects, or all of it as one. [P]
+"""Standard input as records: lines, JSON objects, or the whole input as one record. [P]
 
-`Splitter` cuts a stream of chunks into pieces; a reader turns a piece into a `NewRecord`. Nothing here is
-decoded that need not be: a line goes out as the bytes that it came in.
+`Splitter` cuts a stream of chunks into pieces; a reader turns a piece into a `NewRecord`. Lines are not
+decoded: a line is sent as the bytes that were read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ottla_client.record import Headers
 
 
 class BadInput(ValueError):
-    """A piece of the input that is no record, with a sentence that says why."""
+    """A piece of the input that is not a valid record, with a sentence that says why."""
 
 
 class NewRecord(NamedTuple):
@@ -28,7 +28,7 @@ class NewRecord(NamedTuple):
 
 
 class Splitter:
-    """Cuts chunks at a delimiter. What is left at the end is a piece too, if there is anything."""
+    """Cuts chunks at a delimiter. A non-empty rest at the end is a piece, too."""
 
     def __init__(self, delimiter: bytes, limit_bytes: int) -> None:
         self._delimiter = delimiter
@@ -39,7 +39,7 @@ class Splitter:
     def feed(self, chunk: bytes) -> list[bytes]:
         first, *others = chunk.split(self._delimiter)
         if len(self._delimiter) > 1 and self._rest:
-            # The delimiter itself may be cut in two.
+            # The delimiter itself may be split across chunks.
             first, *others = (self.rest() + chunk).split(self._delimiter)
         self._keep(first)
         if not others:
@@ -53,12 +53,12 @@ class Splitter:
         self._rest_bytes += len(piece)
         if self._rest_bytes > self._limit:
             raise BadInput(
-                f"A record has more than {self._limit} bytes. Is the delimiter right? "
-                "Raise --max-record-bytes if it is."
+                f"A record has more than {self._limit} bytes. Check the delimiter, "
+                "or raise --max-record-bytes."
             )
 
     def rest(self) -> bytes:
-        """What came since the last delimiter; taken out."""
+        """Remove and return what follows the last delimiter."""
         made = b"".join(self._rest)
         self._rest, self._rest_bytes = [], 0
         return made
@@ -67,7 +67,7 @@ class Splitter:
 def line_reader(
     *, key_separator: bytes | None, key: bytes | None, headers: Headers, null_if_empty: bool
 ) -> Callable[[bytes], NewRecord]:
-    """A line is a value, or a key and a value with the separator between them."""
+    """A reader for lines: a value, or key, separator and value."""
 
     def read(line: bytes) -> NewRecord:
         this_key, value = key, line
@@ -83,21 +83,21 @@ def line_reader(
 
 
 _JSON_NAMES = ("key", "key_base64", "value", "value_base64", "headers", "partition", "timestamp")
-#: What consume --json writes besides; of no meaning here.
+#: Fields that consume --json writes and produce ignores.
 _JSON_PASSED_OVER = ("topic", "offset", "timestamp_type")
 
 
 def read_json(line: bytes) -> NewRecord:
-    """One JSON object: what `consume --json` writes, or written by hand. A value that is no text is JSON itself."""
+    """One JSON object, as `consume --json` writes it or written by hand. A non-string value is stored as JSON."""
     try:
         found = json.loads(line)
     except ValueError as error:
-        raise BadInput(f"no JSON: {error}") from None
+        raise BadInput(f"not JSON: {error}") from None
     if not isinstance(found, dict):
         raise BadInput('a JSON object is needed, such as {"key": "k", "value": "v"}')
     for name in found:
         if name not in _JSON_NAMES and name not in _JSON_PASSED_OVER:
-            raise BadInput(f"field {name!r} means nothing; there are {', '.join(_JSON_NAMES)}")
+            raise BadInput(f"field {name!r} is not known; use {', '.join(_JSON_NAMES)}")
     return NewRecord(
         _json_bytes(found, "value"),
         _json_bytes(found, "key"),
@@ -121,11 +121,11 @@ def _json_bytes(found: dict[str, Any], name: str) -> bytes | None:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise BadInput(f"{name} has half a surrogate pair in it, which no text can have") from None
+        raise BadInput(f"{name} contains half a surrogate pair, which is not valid text") from None
 
 
 def _json_headers(found: Any) -> Headers:
-    """A list of `{"key", "value"}`, or simply an object of names and values."""
+    """Headers from a list of `{"key", "value"}`, or from an object of names and values."""
     if isinstance(found, dict):
         return [(name, _json_bytes({"value": value}, "value")) for name, value in found.items()]
     if not isinstance(found, list) or not all(
@@ -138,7 +138,7 @@ def _json_headers(found: Any) -> Headers:
 def _json_number(found: dict[str, Any], name: str) -> int | None:
     value = found.get(name)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-        raise BadInput(f"{name} is {value!r}, not a number from 0 on")
+        raise BadInput(f"{name} is {value!r}, not an integer of 0 or more")
     return value
 
 

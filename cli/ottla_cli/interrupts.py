@@ -1,7 +1,7 @@
 """Ctrl-C ends a command in bounded time. [A]
 
-asyncio turns Ctrl-C into a cancellation, which lets a command commit, leave its group and say good-bye. None of that
-may keep a person waiting: if brokers are away, or nobody reads our standard output, the process ends all the same.
+asyncio turns Ctrl-C into a cancellation, so that a command can commit offsets, leave its group and disconnect. All of
+this has a deadline: the process exits even if brokers do not answer, or if standard output is a blocked pipe.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 INTERRUPTED = 130
-#: A last commit and a word to the coordinator take milliseconds; a broker that is busy gets some more.
+#: A last commit and leaving the group take milliseconds; this allows for a busy broker.
 PATIENCE_S = 10.0
 
 
@@ -37,7 +37,7 @@ class Interrupts:
         self._timer.cancel()
 
     async def watched(self, work: Coroutine[Any, Any, T]) -> T:
-        """`work`, with time running from the first Ctrl-C on."""
+        """Run `work`; the first Ctrl-C starts the deadline."""
         obey = signal.getsignal(signal.SIGINT)
         if threading.current_thread() is not threading.main_thread() or not callable(obey):
             return await work
@@ -55,6 +55,6 @@ class Interrupts:
                 signal.signal(signal.SIGINT, obey)
 
     def _give_up(self) -> None:
-        sentence = f"ottla: not all could be ended within {self._patience_s:g} s of Ctrl-C; gave up.\n"
+        sentence = f"ottla: exited without a clean shutdown, {self._patience_s:g} s after Ctrl-C.\n"
         os.write(2, sentence.encode())
         os._exit(INTERRUPTED)

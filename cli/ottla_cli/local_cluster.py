@@ -1,6 +1,6 @@
-"""A cluster on this machine: one etcd, its brokers, and nothing left when it is stopped. [A]
+"""A cluster on this machine: one etcd and its brokers; a stop leaves no process behind. [A]
 
-The Python face of `ottla up`, for tests and benchmarks:
+The Python API of `ottla up`, for tests and benchmarks:
 
     with LocalCluster() as cluster:                 # free ports, a temporary folder
         producer = confluent_kafka.Producer({"bootstrap.servers": cluster.kafka_bootstrap})
@@ -9,7 +9,7 @@ The Python face of `ottla up`, for tests and benchmarks:
 
     with LocalCluster(brokers=3) as cluster: …      # broker 0, 1 and 2
 
-Blocking on purpose. Nothing is restarted behind your back; `dead` names who ended, and `up.py` decides.
+Blocking on purpose. Nothing is restarted automatically: `dead` lists the processes that exited, and `up.py` decides.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from ottla_cli.embedded_etcd import EmbeddedEtcd, EtcdProgram, find_etcd
 from ottla_cli.failure import Failure
 from ottla_cli.free_ports import check_port, free_ports, port_is_free
 
-#: Each is a process of some 60 MB, and four ports.
+#: Each broker is a process of some 60 MB with four ports.
 BROKERS_MAX = 99
-#: Start of a healthy broker takes under a second; ten thousand partitions after a crash take longer.
+#: A healthy broker starts in under a second; with ten thousand partitions after a crash it takes longer.
 START_TIMEOUT_S = 60.0
-#: For trying out: whoever starts one consumer by hand does not start nine more within three seconds.
+#: A user who starts one consumer by hand does not start more within three seconds, so do not wait for them.
 QUICK_GROUPS = {"group.initial.rebalance.delay.ms": "0"}
-#: Above shutdown.timeout.ms, after which a broker gives up by itself.
+#: More than shutdown.timeout.ms, the broker's own deadline for a graceful stop.
 STOP_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """First ports; broker i has each of them plus i."""
+    """The ports of broker 0; broker i has each of them plus i."""
 
     kafka: int = 9092
     grpc: int = 9192
@@ -52,7 +52,7 @@ class Ports:
 
 
 class LocalBroker:
-    """One broker process of the cluster. Addresses are as the broker told them."""
+    """One broker process of the cluster. Addresses are those that the broker reported."""
 
     def __init__(self, broker_id: int, ports: tuple[int, int, int, int], folder: ClusterFolder) -> None:
         self.id = broker_id
@@ -92,7 +92,7 @@ class LocalBroker:
         lines = self.child.log_lines(40)
         sentences = [line for line in lines if line.startswith("ottla-broker: ")]
         code = self.child.exit_code
-        if sentences and code != 1:  # 1 is a bug of ours: then the traceback says more than the sentence
+        if sentences and code != 1:  # 1 is a bug: then the traceback says more
             raise Failure(f"Broker {self.id} did not start: {sentences[-1].removeprefix('ottla-broker: ')}")
         what = "is not ready yet" if code is None else f"ended with code {code}"
         raise Failure("\n".join((f"Broker {self.id} {what}. The end of {self.child.log_path}:", *lines)))
@@ -112,10 +112,10 @@ class LocalCluster:
         say: Callable[[str], None] = lambda sentence: None,
         give_up: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Without `data_dir` a temporary folder that goes with the cluster; without `ports` free ones.
+        """Without `data_dir`: a temporary folder, removed with the cluster. Without `ports`: free ports.
 
-        `settings` are broker settings by name, for every broker. While something is waited for, `give_up` is
-        asked whether to go on.
+        `settings` are broker settings by name, for every broker. Every wait polls `give_up`, and ends when it
+        returns True.
         """
         if not 1 <= brokers <= BROKERS_MAX:
             raise Failure(f"A local cluster has 1 to {BROKERS_MAX} brokers, not {brokers}.", exit_code=2)
@@ -131,16 +131,16 @@ class LocalCluster:
         self.etcd: EmbeddedEtcd | None = None
         self._program: EtcdProgram | None = None
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ start and stop
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Start everything and wait until it is ready. On a Failure nothing is left running."""
+        """Start all processes and wait until they are ready. A Failure leaves no process running."""
         deadline = time.monotonic() + timeout_s
         self.begin()
         self.wait_ready(deadline)
 
     def begin(self) -> None:
-        """Start all processes at once: a broker loads its code while etcd elects itself."""
+        """Start all processes without waiting: brokers load their code while etcd elects itself."""
         try:
             self._take_folder()
             ports = self._choose_ports()
@@ -156,7 +156,7 @@ class LocalCluster:
             raise
 
     def begin_etcd(self) -> None:
-        """Only the etcd of a cluster that is down, to look after what it holds."""
+        """Start only the etcd of a stopped cluster, to repair its metadata."""
         try:
             self._take_folder()
             self._start_etcd()
@@ -166,7 +166,7 @@ class LocalCluster:
             raise
 
     def wait_ready(self, deadline: float) -> None:
-        """Until all brokers serve, or `deadline` (monotonic); a Failure stops everything."""
+        """Wait until all brokers are ready, or `deadline` (monotonic); a Failure stops all processes."""
         try:
             for broker in self.brokers.values():
                 broker.wait_ready(deadline, self._is_in_vain)
@@ -176,7 +176,7 @@ class LocalCluster:
             raise
 
     def stop(self) -> None:
-        """Stop brokers, then etcd; remove a temporary folder. Fine if nothing runs."""
+        """Stop brokers, then etcd; remove a temporary folder. May be called if nothing runs."""
         for broker in self.brokers.values():
             broker.child.ask_to_stop()
         for broker in self.brokers.values():
@@ -207,7 +207,7 @@ class LocalCluster:
         self.brokers[broker_id].child.kill()
 
     def stop_broker(self, broker_id: int) -> int | None:
-        """A graceful stop; gives its exit code."""
+        """Stop a broker gracefully; returns its exit code."""
         child = self.brokers[broker_id].child
         child.stop(STOP_TIMEOUT_S)
         return child.exit_code
@@ -230,11 +230,11 @@ class LocalCluster:
 
     @property
     def dead(self) -> list[Child]:
-        """Processes that ended without being asked to."""
+        """Processes that exited without being stopped."""
         children = [*([self.etcd.child] if self.etcd else []), *(b.child for b in self.brokers.values())]
         return [child for child in children if child.exit_code is not None]
 
-    # ------------------------------------------------------------------ facts
+    # ------------------------------------------------------------------ addresses and state
 
     @property
     def data_dir(self) -> str:
@@ -277,13 +277,13 @@ class LocalCluster:
         self.etcd.start(self._program)
 
     def _is_in_vain(self) -> bool:
-        """Whether to stop waiting for a broker; a Failure if that is because etcd is gone."""
+        """Whether to stop waiting for a broker; Failure if etcd has exited."""
         if self.etcd is not None and self.etcd.child.exit_code is not None:
             raise Failure(self.etcd.why_it_ended())
         return self._give_up()
 
     def _end_leftovers(self) -> None:
-        """Children of an owner that was killed end by themselves; be sure of it before their ports are taken."""
+        """Wait for children of a killed owner to exit, before their ports are used again."""
         left = self.folder.running()
         for process in left.processes[1:] if left else []:
             process.send(signal.SIGTERM)
@@ -299,7 +299,7 @@ class LocalCluster:
         }
 
     def _choose_ports(self) -> list[tuple[int, int, int, int]]:
-        """Kafka, gRPC, HTTP and internal ports of each broker. Only brokers use the last one, so any will do."""
+        """Kafka, gRPC, HTTP and internal port of each broker. The internal one is any free port."""
         if self._ports is None:
             found = free_ports(4 * self._count)
             return [(found[i], found[i + 1], found[i + 2], found[i + 3]) for i in range(0, len(found), 4)]
@@ -317,7 +317,7 @@ class LocalCluster:
         return [(*ports, internal) for ports, internal in zip(chosen, others, strict=False)]
 
     def _etcd_ports(self) -> tuple[int, int]:
-        """Those of the last time, unless somebody took them meanwhile."""
+        """The ports of the last run, unless another process uses them now."""
         kept = self.folder.kept()
         ports = [kept.get("etcd_client_port"), kept.get("etcd_peer_port")]
         if not all(isinstance(port, int) and port_is_free(port) for port in ports):

@@ -1,4 +1,4 @@
-"""`ottla log dump`: what is in log files, without a broker. [A]"""
+"""`ottla log dump`: show the content of log files, without a broker. [A]"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHOWN_BYTES = 80
 
 @app.callback()
 def _group() -> None:
-    """Look into log files, without a broker.
+    """Inspect log files, without a broker.
 
     $ ottla log dump ./data/broker-0/orders-0
     """
@@ -38,13 +38,13 @@ def dump(
         list[str],
         typer.Argument(metavar="PATH", help="Segments (.log), a partition's folder, or a folder of those."),
     ],
-    batches: Annotated[bool, typer.Option("--batches", "-B", help="Also every batch.")] = False,
-    deep: Annotated[bool, typer.Option("--deep", help="Also every record.")] = False,
+    batches: Annotated[bool, typer.Option("--batches", "-B", help="Also show every batch.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Also show every record.")] = False,
     from_offset: Annotated[
-        int, typer.Option("--from", metavar="OFFSET", help="Show batches from the one with this offset on.")
+        int, typer.Option("--from", metavar="OFFSET", help="Skip batches before this offset.")
     ] = 0,
     max_batches: Annotated[
-        int | None, typer.Option("--max", metavar="N", help="Show at most so many batches.", min=1)
+        int | None, typer.Option("--max", metavar="N", help="Show at most N batches.", min=1)
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON lines: type is segment, batch or record.")
@@ -57,34 +57,34 @@ def dump(
     $ ottla log dump 00000000000000000000.log --deep --max 1
     $ ottla log dump ./data --json | jq 'select(.problems != [])'
 
-    Nothing is changed. Beside a running broker the newest segment's index
-    files may be short or missing: they are in its memory until the segment is
-    full. Exit code 1 if something is wrong with the files.
+    The files are not changed. If a broker runs on them, the index files of the
+    newest segment may be short or missing: the broker keeps that index in
+    memory until the segment is full. The exit code is 1 if a file is damaged.
     """
     try:
         from ottla_cli.log_reading import SegmentReader, partition_folders, segments_of
         from ottla_core.real.disk import RealDisk
     except ImportError as missing:
         raise Failure(
-            f"Reading log files needs the broker's code, which is not installed ({missing.name} is missing): "
+            f"Reading log files needs the broker package ({missing.name} is missing): "
             "pip install 'ottla[broker]'."
         ) from None
     disk = RealDisk(open_files_max=16)
     look = _Look(batches or deep, deep, from_offset, max_batches, as_json)
     for path in paths:
         if not os.path.exists(path):
-            raise Failure(f"{path} is not there.")
+            raise Failure(f"{path} does not exist.")
         if os.path.isfile(path):
             if not path.endswith(".log"):
-                raise Failure(f"{path} is not a segment; give a .log file (its indexes are checked with it).")
+                raise Failure(f"{path} is not a segment; give a .log file (its indexes are checked, too).")
             partition = os.path.basename(os.path.dirname(os.path.abspath(path)))
             look.dump(partition, [SegmentReader(disk, os.path.abspath(path))])
             continue
         folders = partition_folders(path)
         if not folders:
-            raise Failure(f"There are no log files in {path}, nor two folders below it.")
+            raise Failure(f"There are no log files in {path}, nor in folders up to two levels below it.")
         for folder in folders:
-            # Below a folder of several brokers the same partition comes once for each.
+            # Below a folder of several brokers, each broker may have the same partition.
             name = (
                 os.path.basename(os.path.abspath(folder)) if folder == path else os.path.relpath(folder, path)
             )
@@ -95,7 +95,7 @@ def dump(
 
 
 class _Look:
-    """One run of the command: what to show, and what was seen."""
+    """One run of the command: its options and its findings."""
 
     def __init__(
         self, batches: bool, deep: bool, from_offset: int, max_batches: int | None, as_json: bool
@@ -124,7 +124,7 @@ class _Look:
                 self._seen.append((partition, segment))
 
     def finish(self) -> None:
-        """One table of all that was seen, and what is wrong with it."""
+        """Print one table of all segments, and their problems."""
         if not self._as_json:
             _print_segments(self._seen)
 
@@ -280,14 +280,14 @@ def _marker(record: Record) -> str:
     try:
         marker = marker_of(record)
     except RequestError as bad:
-        return f"a marker that makes no sense: {bad.message}"
+        return f"an invalid marker: {bad.message}"
     if marker is None:
-        return "a control record of a kind that is not known"
+        return "a control record of an unknown type"
     return f"{marker.type.name.lower()} marker, coordinator epoch {marker.coordinator_epoch}"
 
 
 def _shown(data: bytes | None) -> str:
-    """As a bytes literal without its quotes, cut where it gets long."""
+    """A bytes literal without its quotes, cut if it is long."""
     if data is None:
         return "null"
     text = repr(data[:_SHOWN_BYTES])[2:-1]

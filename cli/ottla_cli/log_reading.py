@@ -1,8 +1,8 @@
-"""Offline reading of a partition's files for `ottla log dump`: batches, records, and whether indexes agree. [A]
+"""Offline reading of a partition's files for `ottla log dump`: batches, records, and index checks. [A]
 
-Reads with the broker's own code and opens nothing for writing, so it is safe beside a running broker. That
-one keeps the index of its newest segment in memory: an index that ends early is normal there, one that
-disagrees with the log is not.
+Uses the broker's own code and opens nothing for writing, so it is safe beside a running broker. A running
+broker keeps the index of its newest segment in memory: there, an index that ends early is normal; an index
+that disagrees with the log is not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ottla_core.real.disk import RealDisk
 from ottla_core.records.batch import BatchHeader
 from ottla_core.records.codec import Record, records_of
 
-#: What one batch may become in memory.
+#: Limit for the decompressed size of one batch.
 _DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
 _INDEX_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
@@ -31,7 +31,7 @@ _TIME_ENTRY = struct.Struct(">qi")
 
 @dataclass
 class Segment:
-    """What was found out about one segment, complete once its batches were walked."""
+    """Findings about one segment; complete after all its batches were read."""
 
     path: str
     base_offset: int
@@ -48,7 +48,7 @@ class Segment:
 
 
 def partition_folders(path: str) -> list[str]:
-    """Folders with log files: the path itself, or those in it, or those in the log folders in it."""
+    """Folders with log files: the path itself, or folders one or two levels below it."""
     if _segment_names(path):
         return [path]
     found = []
@@ -62,7 +62,7 @@ def partition_folders(path: str) -> list[str]:
 
 
 def _folders_in(path: str) -> list[str]:
-    """Without those of deleted topics, which are on their way out."""
+    """Subfolders, except those of deleted topics, which are about to be removed."""
     entries = sorted(os.scandir(path), key=lambda entry: entry.name)
     return [entry.path for entry in entries if entry.is_dir() and not entry.name.endswith(DELETE_SUFFIX)]
 
@@ -81,7 +81,7 @@ def _segment_names(folder: str) -> list[str]:
 
 
 class SegmentReader:
-    """Walks one `.log` file; `segment` fills while `batches` is consumed. Checks CRCs on the way."""
+    """Reads one `.log` file and checks CRCs; `segment` fills while `batches` is consumed."""
 
     def __init__(self, disk: RealDisk, path: str) -> None:
         parsed = parse_name(os.path.basename(path))
@@ -105,7 +105,7 @@ class SegmentReader:
                 if header.base_offset < segment.next_offset:
                     segment.problems.append(
                         f"the batch at byte {position} begins at offset {header.base_offset}, "
-                        f"but {segment.next_offset} was next"
+                        f"but {segment.next_offset} was expected"
                     )
                 segment.batches += 1
                 segment.records += header.count
@@ -140,7 +140,7 @@ class SegmentReader:
     # ------------------------------------------------------------------ indexes
 
     def _compare(self, position: int, header: BatchHeader) -> None:
-        """Strike index entries that this batch bears out."""
+        """Remove index entries that this batch confirms."""
         if self._index.get(header.last_offset) == position:
             del self._index[header.last_offset]
         timestamp_ms = self._times.get(header.last_offset)
@@ -161,7 +161,7 @@ class SegmentReader:
             return None
 
     def _read_index(self) -> dict[int, int]:
-        """Position by last offset."""
+        """File position by last offset."""
         data = self._read_sibling(INDEX)
         if data is None:
             return {}

@@ -1,8 +1,8 @@
 """The `ottla` command: a registry of its sub-commands, each loaded only when it is called. [A]
 
-To add one: a row here, and a module with a function (one command) or a `typer.Typer` (a group of them).
-Modules may import what they like at their top; `ottla --help` loads none of them. A command that cannot do
-its work raises `Failure`.
+To add a command: a row here, and a module with a function (one command) or a `typer.Typer` (a group).
+Modules may import anything at their top; `ottla --help` loads none of them. A command that fails
+raises `Failure`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 try:
     import typer
 except ImportError:
-    sys.exit("ottla: The command line needs a little more: pip install 'ottla[client]'.")
+    sys.exit("ottla: The command line needs more packages: pip install 'ottla[client]'.")
 
 from ottla_cli.failure import Failure
 
@@ -33,28 +33,28 @@ COMMANDS: tuple[Command, ...] = (
     Command("topics", "topics:app", "List, create, describe, alter, delete topics."),
     Command("produce", "produce:produce", "Write records from standard input."),
     Command("consume", "consume:consume", "Read records to standard output."),
-    Command("offsets", "offsets:app", "First and last offsets, offsets for times, deleting records."),
-    Command("groups", "groups:app", "Consumer groups: members, lag, moving and deleting."),
-    Command("configs", "configs:app", "Settings of topics, groups and running brokers."),
-    Command("cluster", "cluster:app", "Show brokers and controller."),
-    Command("log", "log_dump:app", "Look into log files, without a broker."),
-    Command("bench", "bench:app", "Measure writing, reading and latency."),
+    Command("offsets", "offsets:app", "List offsets, also by time; delete records."),
+    Command("groups", "groups:app", "Consumer groups: list, describe, reset offsets, delete."),
+    Command("configs", "configs:app", "Show and change settings of topics, groups, brokers."),
+    Command("cluster", "cluster:app", "Show brokers, controller and health; recover metadata."),
+    Command("log", "log_dump:app", "Inspect log files, without a broker."),
+    Command("bench", "bench:app", "Measure produce and consume rates, and latency."),
     Command("up", "up:up", "Run a local cluster until Ctrl-C."),
     Command("status", "status:status", "Show the local cluster of a data folder."),
     Command("down", "down:down", "Stop the local cluster of a data folder."),
-    Command("config", "config_show:app", "Show a broker's settings and where each value comes from."),
+    Command("config", "config_show:app", "Show a broker's settings and their sources."),
 )
 
 
 def build(wanted: str | None) -> typer.Typer:
-    """The app with one command loaded; the others are only listed. None loads all (shell completion)."""
+    """The app with only the wanted command loaded. None loads all commands (shell completion)."""
     app = typer.Typer(
         name="ottla",
         help="Ottla: a replicated commit log that speaks Kafka's protocol.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
-    # A callback keeps this a group even while it has a single command.
+    # A callback keeps this a command group even with a single command.
     app.callback()(lambda: None)
     for command in COMMANDS:
         if wanted is not None and wanted != command.name:
@@ -65,13 +65,13 @@ def build(wanted: str | None) -> typer.Typer:
         if isinstance(loaded, typer.Typer):
             app.add_typer(loaded, name=command.name, short_help=command.help)
         else:
-            # Its own docstring is the help, with examples; the row's sentence is for the list.
+            # The docstring is the help, with examples; the row's sentence is for the list.
             app.command(command.name, short_help=command.help)(loaded)
     return app
 
 
 def _never_called() -> None:
-    raise RuntimeError("a command was called that had not been loaded")
+    raise RuntimeError("a command was called that is not loaded")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except SystemExit:
         if sys.stdout is out:
             raise
-        # `ottla … | head`: the reader has seen enough. typer has noticed, and would call it a failure.
+        # `ottla … | head`: the reader has closed the pipe. typer would exit with 1.
         sys.stdout = out
         _drop_output()
         sys.exit(141)
@@ -93,17 +93,17 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.stderr.write(f"ottla: {failed}\n")
         sys.exit(failed.exit_code)
     except KeyboardInterrupt:
-        # While modules were loading; commands have their own answer.
+        # Ctrl-C while modules were loading; `run` handles it in commands.
         sys.exit(130)
     except OSError as failed:
-        # A full disk, a file that is not ours: nothing that a traceback would explain.
+        # A full disk or missing permissions: a traceback would not help.
         sys.stderr.write(f"ottla: {_sentence(failed)}\n")
         _drop_output()
         sys.exit(1)
 
 
 def _drop_output() -> None:
-    """What is still buffered for standard output goes nowhere, so that the exit is quiet."""
+    """Discard buffered standard output, so that the exit prints no error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -112,12 +112,12 @@ def _sentence(failed: OSError) -> str:
     if failed.filename is not None:
         return f"{os.fsdecode(failed.filename)}: {why}."
     if failed.errno == errno.ENOSPC:
-        return f"Not all could be written: {why}. Make room, and run it again."
+        return f"The output is incomplete: {why}. Free disk space, and run the command again."
     return f"{why}."
 
 
 def _open_missing_streams() -> None:
-    """`<&-` and some services close them; then the next file that is opened would be taken for one."""
+    """Reopen closed standard streams (`<&-`, some services); otherwise the next opened file takes their descriptor."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             descriptor = os.open(os.devnull, os.O_RDWR)

@@ -1,4 +1,4 @@
-"""`ottla offsets`: where partitions begin and end, what was there at a time, and deleting up to an offset. [A]"""
+"""`ottla offsets`: first and end offsets, offsets by time, and delete-records. [A]"""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from ottla_client import OffsetAndTimestamp, TopicPartition
 app = typer.Typer(no_args_is_help=True)
 
 _Partitions = Annotated[
-    list[int] | None, typer.Option("--partition", "-p", help="Only this one; may be repeated.", min=0)
+    list[int] | None, typer.Option("--partition", "-p", help="Only this partition; may be repeated.", min=0)
 ]
 
 
 @app.callback()
 def _group() -> None:
-    """Offsets of partitions.
+    """List offsets of partitions, and delete records.
 
     $ ottla offsets list orders
     $ ottla offsets list orders --at -1h
@@ -46,19 +46,21 @@ def list_(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="One or more topics.")],
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="TIME", help="Also the first record at or after: ISO time, ms, or -1h."),
+        typer.Option(
+            "--at", metavar="TIME", help="Also the first record at or after this time (ISO, ms, or -1h)."
+        ),
     ] = None,
     partition: _Partitions = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """List the first and the next offset of each partition, and the offset for a time.
+    """List the first and the end offset of each partition, and the offset for a time.
 
     $ ottla offsets list orders
     $ ottla offsets list orders --at 2026-03-31T14:00Z --json
 
-    `-` (with --json null) where there is no such record, or the partition has
-    no leader to ask.
+    `-` (null with --json) means: no such record, or the partition has no
+    leader.
     """
     moment = None
     if at is not None:
@@ -75,7 +77,7 @@ def list_(
                 for topic in described
                 for number in check_partitions(topic, partition)
             ]
-            # Who looks because something is wrong wants to see the others, and not to wait for a leader.
+            # Skip partitions without a leader: show the others without waiting for an election.
             led = {TopicPartition(topic.name, p.partition) for topic in described for p in topic.partitions
                    if p.leader >= 0}  # fmt: skip
             asked = [tp for tp in wanted if tp in led]
@@ -106,7 +108,7 @@ def list_(
 
 
 def _offset(found: OffsetAndTimestamp | None) -> int | None:
-    """None: there is no such record, or no leader to ask."""
+    """The offset; None if there is no such record, or the partition has no leader."""
     return None if found is None or found.offset < 0 else found.offset
 
 
@@ -136,12 +138,14 @@ def delete_records(
     before: Annotated[
         str,
         typer.Option(
-            "--before", metavar="POSITION", help="Delete all before this offset, time or age; latest: all."
+            "--before",
+            metavar="POSITION",
+            help="Delete records before this offset, time or age; latest: all.",
         ),
     ],
     partition: _Partitions = None,
-    all_partitions: Annotated[bool, typer.Option("--all", help="In all partitions.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    all_partitions: Annotated[bool, typer.Option("--all", help="All partitions.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
@@ -155,7 +159,7 @@ def delete_records(
     if position.kind not in ("offset", "time", "latest"):
         raise Failure("--before takes an offset, a time, an age such as -7d, or latest.", exit_code=2)
     if bool(partition) == all_partitions:
-        raise Failure("Say which partitions: --partition N (may be repeated) or --all.", exit_code=2)
+        raise Failure("Name the partitions: --partition N (may be repeated) or --all.", exit_code=2)
 
     async def work() -> list[dict[str, Any]]:
         async with admin(bootstrap) as client:
@@ -165,13 +169,13 @@ def delete_records(
             latest = await client.list_offsets(dict.fromkeys(wanted, "latest"))
             cuts = {tp: each.offset for tp, each in latest.items()}
             if position.kind == "offset":
-                # Asked for by name, a partition must have it; with --all each gives what it has.
+                # A partition given by number must have the offset; with --all it is clamped to each end offset.
                 cuts = {tp: min(position.value, cut) if all_partitions else position.value
                         for tp, cut in cuts.items()}  # fmt: skip
             if position.kind == "time":
                 times = await client.list_offsets(dict.fromkeys(wanted, position.value))
                 cuts |= {tp: each.offset for tp, each in times.items() if each.offset >= 0}
-            # What is gone already is no mistake.
+            # Records that are deleted already are not an error.
             cuts = {tp: max(cut, earliest[tp].offset) for tp, cut in cuts.items()}
             doomed = sum(cuts[tp] - earliest[tp].offset for tp in wanted)
             confirm(f"Delete {plural(doomed, 'record')} of {topic}?", yes=yes or not doomed)

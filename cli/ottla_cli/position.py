@@ -1,8 +1,8 @@
-"""Where in a partition to begin or to end: `earliest`, `latest`, an offset, a time. [P]
+"""Positions in a partition: `earliest`, `latest`, an offset, a time. [P]
 
-What `--from` and `--to` of consume, and `--at` of offsets, accept. Plain numbers are offsets up to a trillion
-and milliseconds since 1970 from there on: that is 2001 in milliseconds, and more records than a partition
-has seen. `@` in front says that a number is a time in any case.
+Parses `--from` and `--to` of consume, and `--at` of offsets. A plain number below a trillion is an offset, a
+larger one is milliseconds since 1970: a trillion is the year 2001 in milliseconds, and more records than a
+partition ever has. A leading `@` makes any number a time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Position:
 
 
 def parse_position(text: str, now_ms: int) -> Position:
-    """ValueError with a sentence if it is none."""
+    """Parse a position; ValueError with a sentence if it is not valid."""
     word = text.strip().lower()
     if word in _EARLIEST:
         return Position("earliest")
@@ -44,7 +44,7 @@ def parse_position(text: str, now_ms: int) -> Position:
             return Position("time", max(0, now_ms - parse_duration_ms(word[1:])))
         return Position("time", parse_time_ms(text.strip().removeprefix("@")))
     except ValueError:
-        raise ValueError(f"{text!r} is no position; write one of: {POSITION_HELP}.") from None
+        raise ValueError(f"{text!r} is not a position; write one of: {POSITION_HELP}.") from None
 
 
 def _is_number(text: str) -> bool:

@@ -1,7 +1,7 @@
-"""`ottla produce`: standard input into a topic. [A]
+"""`ottla produce`: write standard input to a topic. [A]
 
-Lines go out as they come: a person at a terminal sees a record arrive after the linger time, a file streams
-at full speed. Ctrl-C stops reading; what was read is still sent.
+Lines are sent as they arrive: from a terminal, a record is sent after the linger time; a file streams
+at full speed. Ctrl-C stops reading; records that were read are still sent.
 """
 
 from __future__ import annotations
@@ -54,15 +54,18 @@ class InputFormat(StrEnum):
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to write.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to write to.")],
     format_: Annotated[
-        InputFormat, typer.Option("--format", "-f", help="What standard input is; see above.")
+        InputFormat, typer.Option("--format", "-f", help="Format of standard input; see above.")
     ] = InputFormat.lines,
     key: Annotated[str | None, typer.Option("--key", "-k", help="The key of all records.")] = None,
     key_separator: Annotated[
         str | None,
         typer.Option(
-            "--key-separator", "-K", metavar="TEXT", help="Lines are key, this, value: ':' or '\\t'."
+            "--key-separator",
+            "-K",
+            metavar="TEXT",
+            help="Separates key and value in lines, such as ':' or '\\t'.",
         ),
     ] = None,
     header: Annotated[
@@ -72,25 +75,29 @@ def produce(
         ),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", help="To this one; else by key, or spread.", min=0)
+        int | None,
+        typer.Option("--partition", "-p", help="The partition; by default chosen by key, or spread.", min=0),
     ] = None,
     null: Annotated[
         bool, typer.Option("--null", "-Z", help="An empty value (or key) is null, a tombstone.")
     ] = False,
     delimiter: Annotated[
-        str, typer.Option("--delimiter", "-D", metavar="TEXT", help="What ends a record.")
+        str, typer.Option("--delimiter", "-D", metavar="TEXT", help="The end of a record.")
     ] = "\\n",
     compression: Annotated[
-        Compression, typer.Option("--compression", "-z", help="How batches are compressed.")
+        Compression, typer.Option("--compression", "-z", help="Compression of batches.")
     ] = Compression.none,
     acks: Annotated[
-        Acks, typer.Option("--acks", help="Who must have it: all in sync, the leader, or nobody.")
+        Acks,
+        typer.Option("--acks", help="Acknowledged by all in-sync replicas, by the leader (1), or not (0)."),
     ] = Acks.all,
-    linger_ms: Annotated[float, typer.Option("--linger-ms", help="How long a batch waits for more.")] = 5,
+    linger_ms: Annotated[
+        float, typer.Option("--linger-ms", help="How long a batch waits for more records.")
+    ] = 5,
     max_record_bytes: Annotated[
-        str, typer.Option("--max-record-bytes", metavar="SIZE", help="Larger records are refused here.")
+        str, typer.Option("--max-record-bytes", metavar="SIZE", help="Refuse larger records.")
     ] = "1MiB",
-    create: Annotated[bool, typer.Option("--create", help="Create the topic if it is not there.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create the topic if it does not exist.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -103,15 +110,15 @@ def produce(
     $ ottla produce photos --format raw --key cat.jpg < cat.jpg
     $ ottla consume orders -e --json | ottla produce copy --format json
 
-    What --format says about standard input:
+    Values of --format:
     lines  every line is a value, or a key and a value with --key-separator
     json   one object per line with key, value, headers, partition, timestamp
-           (ms), all optional; key_base64 and value_base64 are for bytes; what
-           `ottla consume --json` writes fits
-    raw    all of it is one record
+           (ms), all optional; key_base64 and value_base64 are for bytes; the
+           output of `ottla consume --json` has this form
+    raw    the whole input is one record
 
     A summary goes to standard error; with --json to standard output. Ctrl-C
-    stops reading; what was read is still sent.
+    stops reading; records that were read are still sent.
     """
     fixed = usage(parse_headers, header or [])
     separator = None if key_separator is None else usage(unescape, key_separator)
@@ -121,7 +128,7 @@ def produce(
     if not ends or separator == b"":
         raise Failure("--delimiter and --key-separator need at least one character.", exit_code=2)
     if format_ is InputFormat.json and (separator is not None or null):
-        raise Failure("--format json says keys and nulls itself; leave out -K and -Z.", exit_code=2)
+        raise Failure("--format json has its own keys and nulls; leave out -K and -Z.", exit_code=2)
     read = line_reader(
         key_separator=separator if format_ is InputFormat.lines else None,
         key=given_key,
@@ -139,7 +146,7 @@ def produce(
         max_request_size=max(1024 * 1024, limit + 4096),
     )
     if sys.stdin.isatty() and not quiet:
-        note("One record per line; Ctrl-D ends.", style="dim")
+        note("One record per line; Ctrl-D ends the input.", style="dim")
     pieces = pieces_of(None if format_ is InputFormat.raw else ends, limit)
     work = ProduceRun(bootstrap, producer, topic, partition, create, pieces, read)
     began = time.monotonic()

@@ -1,6 +1,6 @@
-"""One run of `ottla produce`: pieces of standard input to records, and what became of them. [A]
+"""One run of `ottla produce`: turn standard input into records, send them, count the outcomes. [A]
 
-After Ctrl-C what was read is still sent, for as long as that can be expected to help.
+After Ctrl-C, records that were read are still sent, within a deadline.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from ottla_cli.stdin_chunks import stdin_chunks
 from ottla_client import Delivery, Producer
 from ottla_client.errors import UnknownTopicOrPartition
 
-#: Deliveries looked back on before reading on; the client's buffer bounds the bytes.
+#: Unsettled deliveries before reading pauses; the client's buffer bounds the bytes.
 _PENDING_MAX = 100_000
-#: For what was read when Ctrl-C came; then the rest is given up, and said so.
+#: Time to send what was read before Ctrl-C; then the rest is dropped and reported.
 _PATIENCE_S = PATIENCE_S - 2
 
 
 @dataclass
 class Tally:
-    """What became of the records."""
+    """Outcomes of the records."""
 
     topic: str
     sent: int = 0
@@ -47,7 +47,7 @@ class Tally:
     pending: deque[Delivery] = field(default_factory=deque)
 
     def settle(self) -> None:
-        """Count those that are done, from the oldest on."""
+        """Count finished deliveries, oldest first."""
         while self.pending and self.pending[0].done():
             delivery = self.pending.popleft()
             error = delivery.exception()
@@ -62,7 +62,7 @@ class Tally:
 
 
 async def pieces_of(delimiter: bytes | None, limit_bytes: int) -> AsyncIterator[list[bytes]]:
-    """Records of the input as they come, many at once. A last line needs no end. No delimiter: all is one."""
+    """Records of the input in groups, as they arrive. The last line needs no delimiter. None: one record."""
     splitter = None if delimiter is None else Splitter(delimiter, limit_bytes)
     whole: list[bytes] = []
     size = 0
@@ -97,17 +97,17 @@ class ProduceRun:
         self._create = create
         self._pieces = pieces
         self._read = read
-        #: Monotonic; when Ctrl-C stops waiting for acknowledgements.
+        #: Monotonic deadline for acknowledgements after Ctrl-C.
         self._give_up_at = 0.0
         self.tally = Tally(topic)
 
     async def run(self) -> bool:
-        """Whether Ctrl-C ended the reading."""
+        """Send all input; True if Ctrl-C ended it."""
         await self._check_topic()
         stop, task = asyncio.Event(), asyncio.current_task()
 
         def interrupted() -> None:
-            # What was read is still sent, if somebody takes it soon; a second Ctrl-C does not wait for that.
+            # Records that were read are still sent, within the deadline; a second Ctrl-C exits at once.
             if stop.is_set() and task is not None:
                 self._give_up_at = 0.0
                 task.cancel()
@@ -119,7 +119,7 @@ class ProduceRun:
         try:
             async with self._producer:
                 try:
-                    # On a terminal people type, and a bar would be in their way.
+                    # No progress bar while a user types at a terminal.
                     with progress(
                         shown=sys.stderr.isatty() and not sys.stdin.isatty(), transient=True
                     ) as bar:
@@ -139,7 +139,7 @@ class ProduceRun:
         return max(0.0, self._give_up_at - time.monotonic())
 
     async def _unless_in_vain(self, work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
-        """Do it; after Ctrl-C only while there is patience left."""
+        """Run `work`; after Ctrl-C only until the deadline."""
         doing, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait((doing, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -191,7 +191,7 @@ class ProduceRun:
             except BadInput as bad:
                 await self._producer.flush()
                 raise Failure(
-                    f"Record {tally.sent + 1} of the input is not usable: {bad}. Those before it were written."
+                    f"Record {tally.sent + 1} of the input is not valid: {bad}. Those before it were written."
                 ) from None
             try:
                 delivery = await send(

@@ -64,7 +64,7 @@ def show_size(size_bytes: float) -> str:
 
 
 def show_count(count: float) -> str:
-    """Thousands apart, so that a million is seen to be one."""
+    """A number with thousands separators."""
     return f"{count:,.0f}"
 
 

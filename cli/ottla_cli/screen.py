@@ -1,7 +1,7 @@
-"""What people see: tables on standard output, notes on standard error; `bars` has the progress. [A]
+"""Output for people: tables on standard output, notes on standard error; `bars` has the progress bars. [A]
 
-Colours and bars appear only on a terminal. Values from outside (topic names, configuration) never pass for
-markup. Tables are not cut off when they are piped: a script that greps them sees whole words.
+Colours and bars appear only on a terminal. Values from outside (topic names, configuration) are never parsed
+as markup. Piped tables are not cut off: a script that greps them sees whole words.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from rich.text import Text
 
 from ottla_cli.failure import Failure
 
-#: Wide enough for any row when nobody looks at it through a window.
+#: Table width without a terminal: wide enough for any row.
 _PIPED_WIDTH = 10_000
-#: Less than this of a sentence in one line is a ladder of words.
+#: Minimum width of a column of sentences; narrower ones are hard to read.
 _SENTENCE_WIDTH = 30
 #: Spaces between columns.
 _GAP = 2
@@ -36,12 +36,12 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def say(sentence: str) -> None:
-    """The result of a command that changes something."""
+    """Print the result of a command that changes something."""
     typer.echo(sentence)
 
 
 def note(sentence: str, *, style: str = "") -> None:
-    """A remark beside the result."""
+    """Print a note on standard error, beside the result."""
     console(stderr=True).print(Text(sentence, style=style), soft_wrap=True)
 
 
@@ -56,7 +56,7 @@ def table(
     title: str | None = None,
     dim: Iterable[bool] | None = None,
 ) -> Table:
-    """A table without lines. A column `name#` is of numbers and stands to the right; one `name~` is of sentences."""
+    """A table without lines. A column `name#` has numbers, right-aligned; a column `name~` has sentences."""
     made = Table(
         box=None,
         padding=(0, _GAP, 0, 0),
@@ -69,7 +69,7 @@ def table(
         made.add_column(
             name.rstrip("#~"),
             justify="right" if name.endswith("#") else "left",
-            # Sentences can be read in lines, names and numbers cannot.
+            # Sentences may wrap; names and numbers must not.
             no_wrap=not name.endswith("~"),
             overflow="fold",
             header_style="bold",
@@ -84,18 +84,18 @@ def table(
 def show(made: Table) -> None:
     out = console()
     if out.is_terminal:
-        # In a narrow window whole lines that the terminal wraps are easier on the eyes than words in pieces.
+        # In a narrow window, lines that the terminal wraps are easier to read than broken words.
         out.width = max(out.width, _least_width(made))
         out.print(made)
         return
-    # Without the spaces that fill up the last column to the width of a window that is not there.
+    # Strip the spaces that pad the last column to the table width.
     with out.capture() as captured:
         out.print(made)
     typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def _least_width(made: Table) -> int:
-    """What the table needs to show every name and number whole, and a few words of a sentence per line."""
+    """The width at which names and numbers do not break and sentences have their minimum width."""
     needed = 0
     for column in made.columns:
         wide = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
@@ -112,10 +112,10 @@ def _cell(value: object) -> str:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask a person at a terminal; scripts know what they do."""
+    """Ask for confirmation on a terminal; scripts are not asked."""
     if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
-    # While a loop runs, asyncio would only make a note of Ctrl-C, and the question would stand there as before.
+    # While a loop runs, asyncio only records Ctrl-C, and the prompt would keep waiting.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         agreed = typer.confirm(question, err=True)

@@ -1,4 +1,4 @@
-"""`ottla status`: what runs in a data folder. [A]"""
+"""`ottla status`: show the processes of a local cluster. [A]"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEALTH_TIMEOUT_S = 2.0
 
 def status(
     data: Annotated[str, typer.Option(help="The data folder of the cluster.", envvar="OTTLA_DATA")],
-    as_json: Annotated[bool, typer.Option("--json", help="For scripts.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output, for scripts.")] = False,
 ) -> None:
     """Show the local cluster of a data folder. Exit code 1 if it does not run.
 
@@ -56,7 +56,7 @@ def describe(folder: ClusterFolder, running: Running | None) -> dict[str, Any]:
 
 def _broker(state: BrokerState) -> dict[str, Any]:
     alive = state.process.alive
-    reasons = _not_ready(state.http) if alive else ["The process is gone."]
+    reasons = _not_ready(state.http) if alive else ["The process has exited."]
     return {
         "id": state.id,
         "pid": state.process.pid,
@@ -70,18 +70,18 @@ def _broker(state: BrokerState) -> dict[str, Any]:
 
 
 def _not_ready(address: str) -> list[str]:
-    """Why the broker says it is not ready; empty if it is."""
+    """The reasons why the broker is not ready; empty if it is."""
     host, _, port = address.rpartition(":")
-    # Not urllib: it would ask a proxy for 127.0.0.1.
+    # Not urllib: it would use a proxy for 127.0.0.1.
     connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=_HEALTH_TIMEOUT_S)
     try:
         connection.request("GET", "/readyz")
         answer = connection.getresponse()
         return [] if answer.status == 200 else [str(reason) for reason in json.load(answer)["reasons"]]
     except (OSError, http.client.HTTPException) as failed:
-        return [f"It does not answer: {failed}."]
+        return [f"The health endpoint does not answer: {failed}."]
     except (ValueError, KeyError, TypeError):
-        return [f"It answers {answer.status}."]
+        return [f"The health endpoint answers {answer.status}."]
     finally:
         connection.close()
 

@@ -1,7 +1,7 @@
-"""Standard input in chunks, without holding up the event loop. [A]
+"""Standard input in chunks, without blocking the event loop. [A]
 
-A terminal or a pipe may be silent for hours while batches have to leave and Ctrl-C has to work, so a thread
-reads. It is a daemon: nothing can wake it from a read, and the process must be able to end without it.
+A terminal or a pipe may be silent for hours while batches must be sent and Ctrl-C must work, so a thread
+reads. It is a daemon thread: nothing can interrupt its read, and the process must be able to exit.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import threading
 from collections.abc import AsyncIterator
 
 CHUNK_BYTES = 256 * 1024
-#: Chunks read ahead: enough to keep both sides busy, little enough to bound memory.
+#: Chunks read ahead: enough to keep reader and sender busy; bounds memory.
 _AHEAD_MAX = 8
 
 
 async def stdin_chunks(descriptor: int = 0) -> AsyncIterator[bytes]:
-    """What comes, as it comes; ends with the input."""
+    """Chunks as they arrive, until the end of the input."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes | OSError] = asyncio.Queue()
     room = threading.Semaphore(_AHEAD_MAX)
@@ -32,7 +32,7 @@ async def stdin_chunks(descriptor: int = 0) -> AsyncIterator[bytes]:
             try:
                 loop.call_soon_threadsafe(queue.put_nowait, chunk)
             except RuntimeError:
-                return  # the loop is closed: nobody wants it any more
+                return  # the loop is closed
             if not chunk or isinstance(chunk, OSError):
                 return
 

@@ -32,12 +32,12 @@ _Configs = Annotated[
     list[str] | None,
     typer.Option("--config", "-c", metavar="NAME=VALUE", help="A topic setting; may be repeated."),
 ]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only check whether it would be accepted.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only check whether the change would be accepted.")]
 
 
 @app.callback()
 def _group() -> None:
-    """Look at topics and change them.
+    """Show and change topics.
 
     $ ottla topics create orders --partitions 6 --config retention.ms=86400000
     $ ottla topics list
@@ -48,9 +48,9 @@ def _group() -> None:
 @app.command("list")
 def list_(
     patterns: Annotated[
-        list[str] | None, typer.Argument(metavar="PATTERN", help="Only names like these: 'orders*'.")
+        list[str] | None, typer.Argument(metavar="PATTERN", help="Only names that match, such as 'orders*'.")
     ] = None,
-    internal: Annotated[bool, typer.Option("--internal", "-i", help="With Ottla's own topics.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", "-i", help="Include internal topics.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
@@ -86,7 +86,7 @@ def list_(
         keys = ("name", "partitions", "replication_factor")
         show(table(("topic", "partitions#", "replicas#"), ([row[key] for key in keys] for row in rows)))
     else:
-        note("No topic has such a name." if patterns else "There are no topics yet: ottla topics create NAME")
+        note("No topic matches." if patterns else "There are no topics yet: ottla topics create NAME")
 
 
 @app.command()
@@ -101,12 +101,15 @@ def create(
     replication_factor: Annotated[
         int,
         typer.Option(
-            "--replication-factor", "-r", help="Copies of each; -1 takes the broker's default.", min=-1
+            "--replication-factor",
+            "-r",
+            help="Replicas per partition; -1 takes the broker's default.",
+            min=-1,
         ),
     ] = -1,
     config: _Configs = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Fine if it is there already, as it is.")
+        bool, typer.Option("--if-not-exists", help="Succeed without a change if the topic exists.")
     ] = False,
     dry_run: _DryRun = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -120,7 +123,8 @@ def create(
     configs = pairs(config, "--config")
     if 0 in (partitions, replication_factor):
         raise Failure(
-            "A topic has at least one partition and one copy; leave the option out for defaults.", exit_code=2
+            "A topic needs at least one partition and one replica; leave the option out for the default.",
+            exit_code=2,
         )
 
     async def work() -> list[dict[str, Any]]:
@@ -156,14 +160,14 @@ def _told(row: dict[str, Any], *, dry_run: bool) -> str:
     if dry_run:
         return f"Topic {row['name']} can be created."
     shape = f"{plural(row['partitions'], 'partition')}, replication factor {row['replication_factor']}"
-    return f"Topic {row['name']} " + (f"created: {shape}." if row["created"] else f"was there: {shape}.")
+    return f"Topic {row['name']} " + (f"created: {shape}." if row["created"] else f"exists already: {shape}.")
 
 
 @app.command()
 def describe(
     names: _Topics,
     all_configs: Annotated[
-        bool, typer.Option("--all-configs", "-a", help="Also settings that are at their default.")
+        bool, typer.Option("--all-configs", "-a", help="Include settings that have their default value.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -294,10 +298,10 @@ def alter(
     config: _Configs = None,
     delete_config: Annotated[
         list[str] | None,
-        typer.Option("--delete-config", "-d", metavar="NAME", help="Back to its default; may be repeated."),
+        typer.Option("--delete-config", "-d", metavar="NAME", help="Reset to the default; may be repeated."),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", help="The new number of partitions; it only grows.")
+        int | None, typer.Option("--partitions", "-p", help="The new number of partitions; it cannot shrink.")
     ] = None,
     dry_run: _DryRun = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -312,7 +316,7 @@ def alter(
     changes: dict[str, str | None] = {**pairs(config, "--config"), **dict.fromkeys(delete_config or [])}
     if not changes and partitions is None:
         raise Failure(
-            "Say what to change: --config NAME=VALUE, --delete-config NAME or --partitions N.", exit_code=2
+            "Name a change: --config NAME=VALUE, --delete-config NAME or --partitions N.", exit_code=2
         )
 
     async def work() -> None:
@@ -335,19 +339,23 @@ def alter(
 @app.command()
 def grow(
     name: _Topic,
-    partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="The new total.")] = None,
-    by: Annotated[int | None, typer.Option("--by", help="How many to add instead.", min=1)] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", help="The new number of partitions.")
+    ] = None,
+    by: Annotated[int | None, typer.Option("--by", help="Number of partitions to add.", min=1)] = None,
     dry_run: _DryRun = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Add partitions. There is no way back, and keys move to other partitions with it.
+    """Add partitions. This cannot be undone, and keys map to other partitions afterwards.
 
     $ ottla topics grow orders --partitions 12
     $ ottla topics grow orders --by 2
     """
     if (partitions is None) == (by is None):
-        raise Failure("Say either the new total with --partitions, or how many more with --by.", exit_code=2)
+        raise Failure(
+            "Give either the new number with --partitions, or how many to add with --by.", exit_code=2
+        )
 
     async def work() -> tuple[int, int]:
         async with admin(bootstrap) as client:
@@ -367,8 +375,10 @@ def grow(
 @app.command()
 def delete(
     names: _Topics,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Fine if it is not there.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="Succeed if the topic does not exist.")
+    ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
@@ -395,4 +405,4 @@ def delete(
     if as_json:
         print_json({"deleted": gone})
     else:
-        say(f"Deleted: {', '.join(gone)}." if gone else "There was nothing to delete.")
+        say(f"Deleted: {', '.join(gone)}." if gone else "Nothing to delete: the topics do not exist.")

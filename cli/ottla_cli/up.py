@@ -1,12 +1,12 @@
 """`ottla up`: a local cluster until Ctrl-C, or in the background with --detach. [A]
 
-A broker or etcd that ends by itself is started again, and said so; who ends three times within a minute has
-a reason that a restart does not mend: then everything is stopped and the command fails.
+A broker or etcd that exits unexpectedly is restarted, with a message. If one exits three times within a minute,
+a restart does not help: the command stops all processes and fails.
 
-Detached, the same command runs once more in a session of its own as the owner of all processes; this one
-only waits until that is ready. `ottla down` tells the owner to stop.
+With --detach, the same command runs again in a new session as the owner of all processes; the first process
+only waits until the owner is ready. `ottla down` stops the owner.
 
-rich is imported late: it takes as long to load as etcd takes to start, so both happen at once.
+rich is imported late: loading it takes as long as the start of etcd, so both happen in parallel.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def up(
     brokers: Annotated[int, typer.Option(help="Number of brokers.", min=1)] = 1,
     data: Annotated[
         str | None,
-        typer.Option(help="Folder to keep everything in; without it, a temporary one.", envvar="OTTLA_DATA"),
+        typer.Option(help="The data folder; without it, a temporary one.", envvar="OTTLA_DATA"),
     ] = None,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return when ready; stop with `ottla down`.")
+        bool, typer.Option("--detach", help="Return when the cluster is ready; stop it with `ottla down`.")
     ] = False,
     kafka_port: Annotated[
         int, typer.Option(help="Kafka port of broker 0; 0 takes a free one.", min=0, max=PORT_MAX)
@@ -64,16 +64,16 @@ def up(
     """Run a local cluster (etcd and brokers on 127.0.0.1) until Ctrl-C.
 
     $ ottla up                                # one broker, in a temporary folder
-    $ ottla up --brokers 3 --data ./data      # three, and the data stays
+    $ ottla up --brokers 3 --data ./data      # three brokers; the data is kept
     $ ottla up --detach --data ./data         # in the background
-    $ ottla up --set num.partitions=3         # `ottla config show` has all settings
+    $ ottla up --set num.partitions=3         # `ottla config show` lists all settings
 
-    Broker i has the ports given plus i. A process that ends by itself is
-    started again.
+    Broker i uses the given ports plus i. A process that exits unexpectedly is
+    restarted.
     """
-    if importlib.util.find_spec("uvloop") is None:  # of all a broker needs, the one nothing else brings
+    if importlib.util.find_spec("uvloop") is None:  # only the broker needs uvloop
         raise Failure("A local cluster needs the broker: pip install 'ottla[broker]'.")
-    # A flag would win over the file, so what is in there is left alone.
+    # A flag overrides the file, so pass none if there is a file.
     settings = {**({} if config else QUICK_GROUPS), **_settings(set_ or [])}
     stop = threading.Event()
     cluster = LocalCluster(
@@ -136,8 +136,8 @@ def _run(cluster: LocalCluster, stop: threading.Event) -> None:
     finally:
         with console.status("Stopping …"):
             cluster.stop()
-        gone = " and its folder is removed" if cluster.temporary else ""
-        console.print(f"Stopped; nothing is left running{gone}.")
+        gone = "; the temporary folder was removed" if cluster.temporary else ""
+        console.print(f"Stopped; no process is left running{gone}.")
 
 
 def _supervise(console: Console, cluster: LocalCluster, stop: threading.Event) -> None:
@@ -151,10 +151,10 @@ def _supervise(console: Console, cluster: LocalCluster, stop: threading.Event) -
             )
             if len(crashes) >= _CRASHES_MAX:
                 raise Failure(
-                    f"{child.name} keeps ending. The end of its log:\n" + "\n".join(child.log_lines())
+                    f"{child.name} keeps exiting. The end of its log:\n" + "\n".join(child.log_lines())
                 )
             _restart(cluster, child)
-            console.print(f"{child.name} was started again.")
+            console.print(f"{child.name} was restarted.")
 
 
 def _restart(cluster: LocalCluster, child: Child) -> None:
@@ -166,9 +166,9 @@ def _restart(cluster: LocalCluster, child: Child) -> None:
 
 
 def _detach(cluster: LocalCluster, again: list[str], stop: threading.Event) -> None:
-    """Run the command `again` without --detach, in the background, and wait until it is ready."""
+    """Run the command `again` in the background, without --detach, and wait until the cluster is ready."""
     folder = cluster.folder
-    folder.lock()  # fails if somebody has it, and says who
+    folder.lock()  # fails if a cluster runs there, and names its owner
     folder.unlock()
     again += ["--data", folder.path, *(["--temporary"] if cluster.temporary else [])]
     owner = Child("the local cluster", folder.file("up.log"))
@@ -182,7 +182,7 @@ def _detach(cluster: LocalCluster, again: list[str], stop: threading.Event) -> N
 
 
 def _wait_for_owner(cluster: LocalCluster, owner: Child, stop: threading.Event) -> Running:
-    """Until it is ready. Otherwise it is stopped: nobody would know of it afterwards."""
+    """Wait until the owner is ready. On failure stop it, so that no unknown process remains."""
     folder = cluster.folder
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
@@ -190,13 +190,15 @@ def _wait_for_owner(cluster: LocalCluster, owner: Child, stop: threading.Event) 
         if running is not None and running.ready and running.owner.pid == owner.pid:
             return running
         if stop.is_set() or not owner.running or time.monotonic() > deadline:
-            # In a session of its own it has not heard Ctrl-C; what it runs ends with it.
+            # The owner has its own session and gets no Ctrl-C; its children stop with it.
             owner.stop(2 * STOP_TIMEOUT_S)
             lines = [line.removeprefix("ottla: ") for line in owner.log_lines()]
             if cluster.temporary:
                 shutil.rmtree(folder.path, ignore_errors=True)
             if stop.is_set():
-                raise Failure("Stopped before the cluster was ready; nothing is left running.", exit_code=130)
+                raise Failure(
+                    "Stopped before the cluster was ready; no process is left running.", exit_code=130
+                )
             raise Failure("\n".join(lines) or "The cluster did not start.")
         time.sleep(0.02)
 

@@ -53,11 +53,11 @@ def test_json_by_hand() -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        (b"hello", "no JSON"),
+        (b"hello", "not JSON"),
         (b"[1]", "object"),
         (
             b'{"vale": 1}',
-            "'vale' means nothing; there are key, key_base64, value, value_base64, headers, partition",
+            "'vale' is not known; use key, key_base64, value, value_base64, headers, partition",
         ),
         (b'{"partition": -1}', "partition is -1"),
         (b'{"timestamp": true}', "timestamp is True"),

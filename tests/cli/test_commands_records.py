@@ -153,7 +153,7 @@ def test_typos_and_topics_that_are_not_there(ottla: Ottla) -> None:
     for arguments, said in (
         (("consume", f"{topic}x"), f"Did you mean '{topic}'?"),
         (("consume", topic, "--partition", "3"), "has no partition 3"),
-        (("consume", topic, "--from", "5"), "Offset 5 is not there"),
+        (("consume", topic, "--from", "5"), "Offset 5 is out of range"),
     ):
         assert said in ottla(*arguments, code=1).err
     for arguments in (

@@ -87,7 +87,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
 def test_records_that_are_missing_or_wrong_are_noticed() -> None:
     whole = postcards.Leg("write", 10, 100, 1.0, 7)
     for wrong in (postcards.Leg("read", 9, 90, 1.0, 7), postcards.Leg("read", 10, 100, 1.0, 8)):
-        with pytest.raises(Failure, match="not what was written"):
+        with pytest.raises(Failure, match="they differ from what was written"):
             postcards.check([whole, wrong])
 
 

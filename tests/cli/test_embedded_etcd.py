@@ -57,7 +57,7 @@ def test_without_a_sound_one_pypis_is_taken_with_a_warning(
     found = find_etcd(said.append)
     assert found.path == cached
     assert "on PATH can lose committed writes" in said[0]
-    assert "for trying out only" in said[-1]
+    assert "for evaluation only" in said[-1]
 
 
 def test_with_none_at_all_the_sentence_says_what_to_install(

@@ -39,7 +39,7 @@ def test_code_that_swallows_its_cancellation_does_not_keep_the_process() -> None
         assert child.stdout.readline() == b"ready\n"
         child.send_signal(signal.SIGINT)
         assert child.wait(BOUND_S) == 130
-        assert child.stderr.read() == b"ottla: not all could be ended within 0.2 s of Ctrl-C; gave up.\n"
+        assert child.stderr.read() == b"ottla: exited without a clean shutdown, 0.2 s after Ctrl-C.\n"
 
 
 @pytest.mark.integration

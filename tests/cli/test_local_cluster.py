@@ -155,7 +155,7 @@ def test_a_taken_port_is_named_before_anything_starts(tmp_path: Path) -> None:
     kafka, grpc, http = free_ports(3)
     with socket.create_server(("127.0.0.1", grpc)):
         made = LocalCluster(str(tmp_path / "data"), ports=Ports(kafka, grpc, http), broker_command=STAND_IN)
-        with pytest.raises(Failure, match=rf"Port {grpc} .*broker 0, grpc.* is taken.*--grpc-port"):
+        with pytest.raises(Failure, match=rf"Port {grpc} .*broker 0, grpc.* is in use.*--grpc-port"):
             made.start()
     assert not (tmp_path / "data" / "etcd").exists()
     assert not made.folder.is_locked
@@ -167,7 +167,7 @@ def test_ports_that_meet_are_named_before_anything_starts(tmp_path: Path) -> Non
     made = LocalCluster(
         str(tmp_path / "data"), brokers=2, ports=Ports(first, first + 1, first + 3), broker_command=STAND_IN
     )
-    with pytest.raises(Failure, match=rf"Port {first + 1} .* broker 1 \(kafka\) and of broker 0 \(grpc\)"):
+    with pytest.raises(Failure, match=rf"Port {first + 1} .* both broker 1 \(kafka\) and broker 0 \(grpc\)"):
         made.start()
     assert not made.folder.is_locked
 

@@ -93,7 +93,7 @@ def test_what_is_wrong_with_the_streams_is_no_traceback() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == ["141", "1", "1", "0", "1"]
     assert done.stderr.splitlines() == [
-        "ottla: Not all could be written: No space left on device. Make room, and run it again.",
+        "ottla: The output is incomplete: No space left on device. Free disk space, and run the command again.",
         "ottla: /dev/null/running.json: Not a directory.",
     ]
 
@@ -105,7 +105,7 @@ def test_without_its_extra_the_command_says_which() -> None:
     )
     assert (done.returncode, done.stderr) == (
         1,
-        "ottla: The command line needs a little more: pip install 'ottla[client]'.\n",
+        "ottla: The command line needs more packages: pip install 'ottla[client]'.\n",
     )
 
 

@@ -109,7 +109,7 @@ def test_ctrl_c_stops_everything_and_a_temporary_folder_goes(tmp_path: Path) -> 
     said += up.stderr.read()
     up.stderr.close()
     assert up.wait(30) == 0
-    assert "nothing is left running" in said
+    assert "no process is left running" in said
     assert not folder.exists()
     assert "temporary" in said
 
@@ -124,7 +124,7 @@ def test_ctrl_c_before_it_is_ready_leaves_nothing_in_the_background(tmp_path: Pa
         assert up.stderr is not None
         said = up.stderr.read()
         assert up.wait(60) == 130, said
-    assert "nothing is left running" in said
+    assert "no process is left running" in said
     _until(lambda: list(tmp_path.iterdir()) == [])
 
 
@@ -142,11 +142,11 @@ def test_a_taken_port_is_named(data: Path) -> None:
         for extra in ([], ["--detach"]):
             done = _run("up", "--data", str(data), *ports, *extra, check=False)
             assert done.returncode == 1
-            assert f"Port {ports[1]} on 127.0.0.1 (broker 0, kafka) is taken" in done.stderr
+            assert f"Port {ports[1]} on 127.0.0.1 (broker 0, kafka) is in use" in done.stderr
     assert not _status(data)["running"]
     for wrong, sentence in (
         (["--kafka-port", "70000"], "--kafka-port"),
-        (["--kafka-port", "65535", "--brokers", "2"], "no port 65536 for broker 1"),
+        (["--kafka-port", "65535", "--brokers", "2"], "Port 65536 for broker 1 is out of range"),
     ):
         done = _run("up", "--data", str(data), *ports[2:], *wrong, check=False)
         assert sentence in done.stderr and "Traceback" not in done.stderr

@@ -1,1 +1,1 @@
-"""`make demo`: what Ottla is, shown in three chapters on a cluster of three brokers that is gone afterwards."""
+"""`make demo`: Ottla in three chapters, on a cluster of three brokers that is removed afterwards."""

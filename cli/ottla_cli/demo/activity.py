@@ -1,8 +1,8 @@
-"""Chapter 3: events of a shop into a topic, a Spark streaming job over them, its result from another topic. [A]
+"""Chapter 3: write events of a shop to a topic, run a Spark streaming job over them, read its result topic. [A]
 
-The jobs are those of `spark/jobs`, run as anybody would run them: `generate.py` with Python, `activity.py` with
-spark-submit on this machine. Their output goes to a file that is shown when something fails. Without Java 17 the
-chapter is left out, and says so.
+The jobs are those of `spark/jobs`, run as a user would run them: `generate.py` with Python, `activity.py` with
+spark-submit on this machine. Their output goes to a file that is shown on a failure. Without Java 17 the
+chapter is skipped, with a message.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from ottla_client import Admin, Consumer, NewTopic, TopicPartition
 EVENTS = "page-views"
 RESULTS = "page-counts"
 REPLICAS = 3
-#: Events of so many minutes, hence so many windows.
+#: The events span this many minutes, one window each.
 _MINUTES = 4
 _JOBS = Path(__file__).resolve().parents[3] / "spark" / "jobs"
 _JAVA_MIN = 17
-#: On an idle machine Spark needs half a minute; one that is still busy after this is stuck.
+#: On an idle machine Spark needs half a minute; after this time it is stuck.
 _JOB_TIMEOUT_S = 600.0
 _READ_TIMEOUT_S = 30.0
 
@@ -45,7 +45,7 @@ Counts = Mapping[tuple[str, str], int]
 def show(console: Console, cluster: LocalCluster, events: int) -> None:
     missing = why_not()
     if missing:
-        console.print(f"[bold yellow]Left out:[/] {missing}")
+        console.print(f"[bold yellow]Skipped:[/] {missing}")
         return
     run(_create_topics(cluster.grpc_bootstrap))
     with tempfile.TemporaryDirectory(prefix="ottla-demo-") as folder:
@@ -84,18 +84,14 @@ def check(counts: Counts, events: int) -> None:
 
 
 def why_not() -> str | None:
-    """A sentence if Spark cannot run here."""
+    """Why Spark cannot run on this machine; None if it can."""
     if not _JOBS.is_dir():
         return "the Spark jobs are part of the source tree; run `make demo` there."
     found = java_version()
     if found is None:
-        return (
-            f"Spark needs Java {_JAVA_MIN} or newer, and there is none; apt install openjdk-17-jre-headless."
-        )
+        return f"Spark needs Java {_JAVA_MIN} or newer, which is not installed; apt install openjdk-17-jre-headless."
     if found < _JAVA_MIN:
-        return (
-            f"Spark needs Java {_JAVA_MIN} or newer, and this is Java {found}; set JAVA_HOME to a newer one."
-        )
+        return f"Spark needs Java {_JAVA_MIN} or newer; this is Java {found}. Set JAVA_HOME to a newer one."
     return None
 
 
@@ -119,7 +115,7 @@ def _program(name: str) -> str:
 
 
 class _Job:
-    """Programs, run one after the other with their output in `folder`."""
+    """Runs programs one after the other, with their output in `folder`."""
 
     def __init__(self, console: Console, bootstrap: str, folder: str) -> None:
         self._console = console
@@ -148,7 +144,7 @@ class _Job:
             "spark.ui.enabled": "false",
             "spark.log.level": "WARN",
         }
-        # A JVM that lives for seconds: compiling for the long run would take a third of its time.
+        # The JVM lives for seconds; full JIT compilation would take a third of its time.
         java = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={self._folder}"
         confs = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
         return ["--master", "local[2]", "--driver-memory", "1g", "--driver-java-options", java, *confs]
@@ -158,7 +154,7 @@ class _Job:
         shown = f"{program} {'--master local[2] … ' if program == 'spark-submit' else ''}spark/jobs/{name} …"
         child = Child(name, os.path.join(self._folder, f"{name}.log"))
         began = time.monotonic()
-        # Workers run the Python that runs this, with the packages that are installed there.
+        # Spark workers use this Python with its installed packages.
         settings = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         env = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"} | settings
         child.start(command, watches_stdin=False, env=env)
@@ -185,7 +181,7 @@ async def _create_topics(bootstrap: str) -> None:
 
 
 async def _results(bootstrap: str) -> Counts:
-    """What the job wrote; a window that was written again counts as it was written last."""
+    """The counts that the job wrote; for each window the last write counts."""
     counts: dict[tuple[str, str], int] = {}
     partition = TopicPartition(RESULTS, 0)
     async with Consumer(bootstrap, value_deserializer="json", auto_offset_reset="earliest") as consumer:

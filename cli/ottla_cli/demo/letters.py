@@ -1,8 +1,8 @@
-"""Chapter 2: a broker is killed while records are written with acks=all and a group of consumers reads along. [A]
+"""Chapter 2: kill a broker while a producer writes with acks=all and a consumer group reads. [A]
 
-The broker that goes is the one that coordinates the group, so that the group has to find another while a member leaves
-and the partitions are dealt anew. Later it comes back. Counted at the end: what was written, acknowledged, failed,
-and what the group read. Nothing may be missing; a group reads at least once, so that what it read again is shown.
+The killed broker is the coordinator of the group, so the group must find another coordinator while a member leaves
+and the group rebalances. Later the broker restarts. The end counts records written, acknowledged, failed,
+and read by the group. No record may be missing; groups read at least once, so repeated reads are shown.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ REPLICAS = 3
 MEMBERS = 3
 _PER_SECOND = 1_000
 _TICK_S = 0.02
-#: A group that has not settled by then, or a reader that still lacks records, is at fault.
+#: The chapter fails if the group is not stable, or records are missing, after this time.
 _PATIENCE_S = 60.0
 
 
 class Tally:
-    """What happened to each letter."""
+    """Outcome of each letter."""
 
     def __init__(self, letters: int) -> None:
         self.letters = letters
@@ -44,11 +44,11 @@ class Tally:
         self.failures: list[Exception] = []
         self.slowest_s = 0.0
         self.read = 0
-        #: How often the group read each.
+        #: How often the group read each letter.
         self._reads = bytearray(letters)
 
     def sent(self) -> OnDelivery:
-        """To be called when its fate is known."""
+        """The callback for the outcome of one send."""
         began = time.monotonic()
 
         def delivered(_where: RecordMetadata | None, error: Exception | None) -> None:
@@ -99,7 +99,7 @@ def show(console: Console, cluster: LocalCluster, letters: int) -> None:
         )
     )
     check(tally)
-    console.print("[green]✓[/] A broker died and came back; no write failed, and none is lost.")
+    console.print("[green]✓[/] A broker died and came back; no write failed, and no record is lost.")
 
 
 def check(tally: Tally) -> None:
@@ -121,7 +121,7 @@ class _Scene:
             what: bar.add_task(what, total=tally.letters) for what in ("write (acks=all)", "read (group)")
         }
         self._members: dict[str, Consumer] = {}
-        #: One per member; set, it leaves the group.
+        #: One event per member; setting it makes the member leave the group.
         self._leaving = {f"reader-{number}": asyncio.Event() for number in range(1, MEMBERS + 1)}
         self._begin = asyncio.Event()
         self._written = 0
@@ -133,7 +133,7 @@ class _Scene:
             parts = [self._direct(admin), self._write(), *map(self._read, self._leaving)]
             tasks = [asyncio.create_task(part) for part in parts]
             try:
-                # Whoever fails first ends the scene; without a failure all end by themselves.
+                # The first failure ends the chapter; without one, all tasks end by themselves.
                 for done in asyncio.as_completed(tasks):
                     await done
             finally:
@@ -142,7 +142,7 @@ class _Scene:
                 await asyncio.wait(tasks, timeout=_PATIENCE_S)
 
     async def _direct(self, admin: Admin) -> None:
-        """What happens when."""
+        """The sequence of events."""
         letters, leaving = self._tally.letters, f"reader-{MEMBERS}"
         await self._until(self._is_shared, "the group to share the partitions")
         self._say(f"group {GROUP!r}: {self._shares()}")
@@ -152,7 +152,7 @@ class _Scene:
         await self._until_written(letters // 2)
         self._leaving[leaving].set()
         await self._until(
-            lambda: leaving not in self._members and self._is_shared(), "the group to share anew"
+            lambda: leaving not in self._members and self._is_shared(), "the group to rebalance"
         )
         self._say(f"{leaving} left: {self._shares()}")
         await self._until_written(letters * 2 // 3)
@@ -167,7 +167,7 @@ class _Scene:
             event.set()
 
     async def _write(self) -> None:
-        """At a steady rate, so that it is seen what a kill costs."""
+        """Write at a steady rate, so that the cost of the kill is visible."""
         await self._begin.wait()
         began = time.monotonic()
         async with Producer(self._cluster.grpc_bootstrap, acks="all") as producer:
@@ -210,7 +210,7 @@ class _Scene:
         self._say(f"[bold red]kill -9 broker {victim}[/]: it {', '.join(roles[:-1])} and {roles[-1]}")
         return victim
 
-    # --- waiting, and telling ---
+    # --- waiting and reporting ---
 
     def _is_shared(self) -> bool:
         shares = [len(each.assignment()) for each in self._members.values()]
@@ -231,7 +231,7 @@ class _Scene:
         deadline = time.monotonic() + within_s
         while not is_so():
             if time.monotonic() > deadline:
-                raise Failure(f"Waited {within_s:.0f} s in vain for {what}.")
+                raise Failure(f"Waited {within_s:.0f} s for {what}, without success.")
             await self._tick()
 
     async def _tick(self) -> None:

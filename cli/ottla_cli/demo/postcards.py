@@ -1,7 +1,7 @@
-"""Chapter 1: a million records in, and out again through both protocols, with rates. [A]
+"""Chapter 1: write a million records, read them through both protocols, show the rates. [A]
 
-Every record is checked: how many came back, and a checksum over all of them, which does not depend on the order
-between partitions.
+Every record is checked: the number of records read, and a checksum over all of them that does not depend on the
+order between partitions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TEXT = b"Dear Ottla, the weather here is fine and the log is long. Yours, Franz
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """One way through the cluster, as it went."""
+    """Result of one write or read of all records."""
 
     name: str
     records: int
@@ -185,4 +185,6 @@ def check(legs: list[Leg]) -> None:
     written = legs[0]
     for leg in legs[1:]:
         if (leg.records, leg.checksum) != (written.records, written.checksum):
-            raise Failure(f"{leg.name}: {leg.records} records came back, and they are not what was written.")
+            raise Failure(
+                f"{leg.name}: {leg.records} records were read, but they differ from what was written."
+            )

@@ -1,7 +1,7 @@
-"""The demo from start to end: a cluster, its chapters, the clean-up, and proof that nothing is left. [A]
+"""The demo from start to end: a cluster, its chapters, the clean-up, and a check that nothing is left. [A]
 
-Each chapter is a module that gets the running cluster, shows what it does, and raises `Failure` when a record is
-missing, failed or wrong: the demo is a check as much as a show.
+Each chapter is a module that gets the running cluster, shows what it does, and raises `Failure` if a record is
+missing, failed or wrong: the demo is also a test.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BROKERS = 3
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything; 0 leaves a chapter out."""
+    """Sizes of the chapters; 0 skips a chapter."""
 
     records: int = 1_000_000
     letters: int = 15_000
@@ -37,7 +37,7 @@ class Sizes:
 
 
 def demo(sizes: Sizes) -> None:
-    """All of it; a Failure if anything is not as it should be."""
+    """Run all chapters; Failure if one of them fails."""
     console = Console(highlight=False)
     console.print(
         Panel.fit(
@@ -64,13 +64,13 @@ def demo(sizes: Sizes) -> None:
         _chapters(console, cluster, sizes)
         processes |= _pids(cluster)
     finally:
-        # An impatient second Ctrl-C must not leave half of it behind.
+        # A second Ctrl-C must not interrupt the clean-up.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         with console.status("Stopping …"):
             cluster.stop()
     left = [pid for pid in processes if identity(pid) is not None]
     if left or os.path.exists(cluster.data_dir):
-        raise Failure(f"Something is left: processes {left}, folder {cluster.data_dir}.")
+        raise Failure(f"The clean-up left processes {left}, folder {cluster.data_dir}.")
     console.print(
         f"\n[bold green]✓[/] Stopped; no process and no file is left. {show_duration(time.monotonic() - began)} in all."
     )
@@ -109,14 +109,14 @@ def main(argv: list[str] | None = None) -> int:
         prog="python -m ottla_cli.demo", description="What Ottla is, in three chapters."
     )
     for each in fields(Sizes):
-        parser.add_argument(f"--{each.name}", type=int, default=each.default, help="0 leaves the chapter out")
+        parser.add_argument(f"--{each.name}", type=int, default=each.default, help="0 skips the chapter")
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    # That a killed broker is away and is looked for again is what the demo shows.
+    # Warnings about the killed broker are expected.
     logging.getLogger("ottla_client").setLevel(logging.ERROR)
-    # A terminated demo cleans up like an interrupted one.
+    # SIGTERM cleans up like Ctrl-C.
     signal.signal(signal.SIGTERM, interrupt)
     try:
         demo(Sizes(**vars(parser.parse_args(argv))))
