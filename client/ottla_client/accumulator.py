@@ -1,19 +1,19 @@
-"""Records gather into batches, per partition, until a batch is full or has waited long enough. [P]
+"""Collects records into batches, per partition, until a batch is full or its linger time is over. [P]
 
-Theory of operation. A `Lane` is one partition's way out: at most one open batch that still takes records,
-then closed ones in order, then those on the wire. A record goes to the open batch of its lane. A batch is
-*due* when `linger_s` has passed since its first record, when it is full, or when somebody flushes. A due
-batch stays open until the lane can really send it: while the wire is busy, batches grow instead of queueing
-up small ones.
+Theory of operation. A `Lane` is the send queue of one partition: at most one open batch that still takes
+records, then closed batches in order, then those on the wire. A record goes to the open batch of its lane. A
+batch is *due* when `linger_s` has passed since its first record, when it is full, or at a flush. A due
+batch stays open until the lane can send it: while the wire is busy, batches grow, and no small ones
+queue up.
 
 Invariants:
 A1. `used_bytes` is the sum of `size_bytes` of all batches that are not settled, and only `append` raises it.
-A2. `used_bytes` passes `buffer_bytes` by at most one record, and only if nothing else is in the buffer.
+A2. `used_bytes` exceeds `buffer_bytes` by at most one record, and only if the buffer was empty.
 A3. Within a lane, batches leave in the order in which they were opened, and records in the order of `append`.
-A4. A batch that was split is settled when its halves are; they took over its place in the order and its bytes.
+A4. A split batch is settled when its halves are; they take over its place in the order and its bytes.
 
-Called by the producer (append, flush) and by `producer_machine` (taking batches). Knows nothing of the
-network.
+Called by the producer (append, flush) and by `producer_machine` (taking batches). Does no
+network I/O.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from ottla_core.errors import MessageTooLarge
 from ottla_core.ids import TopicPartition
 from ottla_core.records.codec import BatchBuilder
 
-#: The most that a record adds to its key, value and headers in format v2: length, attributes, deltas, counts.
+#: Maximum overhead of a record in format v2, beside key, value and headers: length, attributes, deltas, counts.
 RECORD_OVERHEAD_BYTES = 21 + 5
 #: Two lengths of at most five bytes around each header.
 HEADER_OVERHEAD_BYTES = 10
 
-#: In the order of their opening; the halves of (7,) are (7, 0) and (7, 1), between it and (8,).
+#: Ordered by opening; the halves of (7,) are (7, 0) and (7, 1), which sort between (7,) and (8,).
 BatchId: TypeAlias = tuple[int, ...]
 
 _SPENT = BatchBuilder(0)
-#: One for all: the codec wants a list, and making one per record shows.
+#: Shared: the codec needs a list, and creating one per record costs measurable time.
 _NO_HEADERS: list[tuple[str, bytes | None]] = []
 
 
 class Outcome(NamedTuple):
-    """What became of a batch: written at an offset (-1: nobody said), or an error."""
+    """Outcome of a batch: written at an offset (-1 if unknown), or an error."""
 
     base_offset: int = -1
     log_append_time_ms: int = -1
@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
 
 
 class Batch:
-    """Records of one partition that travel, succeed and fail together."""
+    """Records of one partition that are sent, succeed and fail together."""
 
     __slots__ = (
         "attempts",
@@ -80,20 +80,20 @@ class Batch:
         self.lane = lane
         self.builder = builder
         self.created = now
-        #: When its records fail if they are not acknowledged.
+        #: When its records fail unless they are acknowledged.
         self.deadline = deadline
         self.count = 0
         #: Uncompressed estimate: what it costs in `used_bytes` until it is settled.
         self.size_bytes = 0
         self.closed = False
-        #: Bytes for the wire; made once, when the batch is first sent, and again when it is renumbered.
+        #: Encoded bytes; built when the batch is first sent, and again when it is renumbered.
         self.payload = b""
         self.attempts = 0
-        #: Waits to be sent again, or in the place of one that was.
+        #: Waits for a retry, or is half of a batch that does.
         self.retried = False
-        #: An earlier attempt may have been written, although nobody said so.
+        #: An earlier attempt may have been written without an acknowledgement.
         self.doubtful = False
-        #: What it was split into.
+        #: The halves, if it was split.
         self.parts: tuple[Batch, ...] = ()
         #: Idempotence: set when first sent.
         self.producer_id = -1
@@ -103,7 +103,7 @@ class Batch:
         self.watchers: list[Callable[[Batch], None]] = []
 
     def build(self) -> None:
-        """Make the bytes for the wire, with the numbers that the batch has by now."""
+        """Encode the batch with its current sequence numbers."""
         self.payload = bytes(
             self.builder.build(
                 producer_id=self.producer_id, producer_epoch=self.epoch, base_sequence=self.sequence
@@ -112,14 +112,14 @@ class Batch:
         self.builder = _SPENT  # its buffer is as large as the batch
 
     def leaves(self) -> Iterator[Batch]:
-        """The batch, or what it was split into."""
+        """The batch itself, or the parts of a split batch, recursively."""
         if not self.parts:
             yield self
         for part in self.parts:
             yield from part.leaves()
 
     def watch(self, callback: Callable[[Batch], None]) -> None:
-        """Call back when settled; at once if it is."""
+        """Call back when the batch is settled; at once if it already is."""
         if self.outcome is not None:
             callback(self)
         else:
@@ -130,7 +130,7 @@ class Batch:
 
 
 class Lane:
-    """One partition's way out. `accumulator` fills it; `producer_machine` empties it."""
+    """The send queue of one partition. `accumulator` fills it; `producer_machine` empties it."""
 
     __slots__ = (
         "backoffs",
@@ -153,9 +153,9 @@ class Lane:
         self.tp = tp
         self.partition = tp.partition
         self.open: Batch | None = None
-        #: The size of a full batch, once one was found too large; 0 before that.
+        #: Reduced batch size after a broker refused one as too large; 0 before that.
         self.batch_bytes = 0
-        #: The open batch need not wait any longer.
+        #: The open batch may be sent without further linger.
         self.due = False
         #: Closed and not on the wire, oldest first; retried ones come back in their old place.
         self.pending: deque[Batch] = deque()
@@ -163,7 +163,7 @@ class Lane:
         self.in_flight: dict[BatchId, Batch] = {}
         #: Broker id; -1 while unknown.
         self.leader = -1
-        #: After a failure: wait for all answers, then one batch at a time until the retried ones are through.
+        #: After a failure: wait for all answers, then send one batch at a time until the retried ones succeed.
         self.recovering = False
         self.not_before = 0.0
         self.backoffs = 0
@@ -188,7 +188,7 @@ class Accumulator:
         compression: int,
         on_close: Callable[[TopicPartition], None] | None = None,
     ) -> None:
-        #: Told of every batch that takes no more records: a time for partitioners to move on.
+        #: Called for every closed batch, so that sticky partitioners can switch.
         self._on_close = on_close
         self._batch_bytes = batch_bytes
         self._record_bytes_max = record_bytes_max
@@ -198,16 +198,16 @@ class Accumulator:
         self._compression = compression
         self._next_id = 0
         self.used_bytes = 0
-        #: Bytes that were given back since somebody last looked: reason enough to try again to append.
+        #: Bytes freed since the last reset; if any, waiting appends are retried.
         self.freed_bytes = 0
         self.lanes: dict[TopicPartition, Lane] = {}
-        #: Lanes that have something to send, in the order in which they came to it.
+        #: Lanes with something to send, in the order in which they became ready.
         self.ready: dict[TopicPartition, Lane] = {}
-        #: Open batches by age; those closed since are skipped when they come up.
+        #: Open batches by age; batches that were closed meanwhile are skipped.
         self._lingering: deque[Batch] = deque()
-        #: All batches by age: settled ones are skipped.
+        #: All batches by age; settled ones are skipped.
         self._expiring: deque[Batch] = deque()
-        #: Not settled, by id.
+        #: Unsettled batches by id.
         self.unsettled: dict[BatchId, Batch] = {}
 
     def lane(self, tp: TopicPartition) -> Lane:
@@ -225,9 +225,9 @@ class Accumulator:
         headers: Headers,
         now: float | None = None,
     ) -> Batch | None:
-        """The batch that took the record (as its `count - 1`th), or None if there was no room.
+        """The batch that took the record (as its `count - 1`th), or None if the buffer is full.
 
-        Without `now` only an open batch is tried, so that most records cost no look at the clock.
+        Without `now` only an open batch is tried, so that most records need no clock call.
         """
         size = RECORD_OVERHEAD_BYTES
         if value is not None:
@@ -243,7 +243,7 @@ class Accumulator:
         if batch is None or not batch.builder.append(timestamp_ms, key, value, headers or _NO_HEADERS):
             if now is None:
                 return None
-            # Only here: what is too large for any batch fits no open one either.
+            # Checked only here: a record that is too large for any batch does not fit an open one either.
             if size > self._record_bytes_max:
                 raise MessageTooLarge(
                     f"A record of about {size} bytes is larger than "
@@ -263,7 +263,7 @@ class Accumulator:
         return batch
 
     def _forget(self, batch: Batch) -> None:
-        """A batch that never got its first record was never there."""
+        """Remove a batch that never got its first record."""
         batch.lane.open, batch.lane.due, batch.closed = None, False, True
         batch.outcome = Outcome()
         del self.unsettled[batch.id]
@@ -282,10 +282,10 @@ class Accumulator:
             self.make_due(lane)
         return batch
 
-    # ------------------------------------------------------------------ leaving
+    # ------------------------------------------------------------------ closing
 
     def close(self, batch: Batch) -> None:
-        """No more records; the batch waits in its lane to be sent."""
+        """Close the batch: it takes no more records and waits in its lane to be sent."""
         lane = batch.lane
         batch.closed = True
         lane.open = None
@@ -296,13 +296,13 @@ class Accumulator:
             self._on_close(lane.tp)
 
     def make_due(self, lane: Lane) -> None:
-        """What is open in the lane may go as soon as the wire is free."""
+        """The lane's open batch may be sent as soon as the wire is free."""
         if lane.open is not None:
             lane.due = True
             self.ready[lane.tp] = lane
 
     def end_linger(self, now: float) -> None:
-        """Make due what has waited long enough."""
+        """Make batches due whose linger time is over."""
         lingering = self._lingering
         while lingering and (lingering[0].closed or lingering[0].created + self._linger_s <= now):
             batch = lingering.popleft()
@@ -310,20 +310,20 @@ class Accumulator:
                 self.make_due(batch.lane)
 
     def flush(self) -> None:
-        """Make everything due."""
+        """Make all batches due."""
         for batch in self.unsettled.values():
             if not batch.closed:
                 self.make_due(batch.lane)
 
     def linger_ends(self) -> float | None:
-        """When `end_linger` has something to do next."""
+        """When the next linger time ends."""
         lingering = self._lingering
         while lingering and lingering[0].closed:
             lingering.popleft()
         return lingering[0].created + self._linger_s if lingering else None
 
     def split(self, batch: Batch) -> tuple[Batch, ...]:
-        """Two in the place of one that was sent and is surely not written (A4). Later ones are made smaller."""
+        """Replace a batch that is certainly not written by its halves (A4). Later batches of the lane are smaller."""
         lane = batch.lane
         lane.batch_bytes = min(lane.batch_bytes or self._batch_bytes, max(batch.size_bytes // 2, 1))
         for number, builder in enumerate(builders_of_halves(batch, self._compression)):
@@ -349,7 +349,7 @@ class Accumulator:
     # ------------------------------------------------------------------ settling
 
     def expired(self, now: float) -> list[Batch]:
-        """Unsettled batches past their deadline, oldest first; each is given once. Halves come with their whole."""
+        """Unsettled batches past their deadline, oldest first, each returned once. Halves expire with their batch."""
         found: list[Batch] = []
         expiring = self._expiring
         while expiring and (expiring[0].outcome is not None or expiring[0].deadline <= now):
@@ -365,12 +365,12 @@ class Accumulator:
         return expiring[0].deadline if expiring else None
 
     def settle(self, batch: Batch, outcome: Outcome) -> None:
-        """The batch is over: free its memory, and tell whoever watches."""
+        """Record the outcome, free the memory, and call the callbacks."""
         if batch.outcome is not None:
             return
         batch.outcome = outcome
         if batch.id not in batch.lane.in_flight:
-            batch.payload = b""  # deliveries keep the batch, and users may keep those for long
+            batch.payload = b""  # deliveries refer to the batch, and users may keep them for long
         self.used_bytes -= batch.size_bytes
         self.freed_bytes += batch.size_bytes
         self.unsettled.pop(batch.id, None)

@@ -1,4 +1,4 @@
-"""Looking at and changing what exists: topics, partitions, configuration, offsets, brokers, groups. [S]"""
+"""Administration: topics, partitions, configuration, offsets, brokers, groups. [S]"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NewTopic:
     num_partitions: int = -1
     replication_factor: int = -1
     configs: Mapping[str, str] = field(default_factory=dict)
-    #: Explicit placement instead: broker ids per partition.
+    #: Explicit replica placement: broker ids per partition.
     replica_assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
 
@@ -67,7 +67,7 @@ class BrokerDescription:
     rack: str
     kafka_host: str
     kafka_port: int
-    #: Ids of its log directories; a broker that comes back with others has lost what it had.
+    #: Ids of its log directories; a broker that returns with other ids has lost its data.
     directories: tuple[str, ...] = ()
 
 
@@ -101,7 +101,7 @@ class Admin(Connected):
     ...     await admin.create_topics([NewTopic("greetings", num_partitions=3)])
     ...     print(await admin.list_topics())
 
-    Methods that take several topics raise the first refusal, after having done what could be done.
+    Methods that take several topics process all of them, then raise the first error.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Admin(Connected):
     async def create_topics(
         self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
     ) -> list[TopicDescription]:
-        """Create topics, all with one call; a bare name takes the broker's defaults. Describes what was made."""
+        """Create topics in one call; a bare name takes the broker's defaults. Returns their descriptions."""
         wanted = [NewTopic(topic) if isinstance(topic, str) else topic for topic in _several(topics)]
         request = pb.CreateTopicsRequest(validate_only=validate_only, timeout_ms=self._timeout_ms)
         for topic in wanted:
@@ -156,7 +156,7 @@ class Admin(Connected):
         return [_description(topic) for topic in answer.topics]
 
     async def create_partitions(self, topic: str, total: int, *, validate_only: bool = False) -> None:
-        """Raise the number of a topic's partitions to `total`. Keys move to other partitions with that."""
+        """Raise the number of a topic's partitions to `total`. Keys then map to other partitions."""
         request = pb.CreatePartitionsRequest(
             topic=topic, total=total, validate_only=validate_only, timeout_ms=self._timeout_ms
         )
@@ -167,7 +167,7 @@ class Admin(Connected):
     async def describe_configs(
         self, *, topic: str | None = None, broker: int | None = None, group: str | None = None
     ) -> list[ConfigEntry]:
-        """All settings of a topic, of a broker or of a consumer group, with where each value comes from."""
+        """All settings of a topic, a broker or a consumer group, with the source of each value."""
         request = pb.DescribeConfigsRequest(resources=[_resource(topic, broker, group)])
         resource = (await self._ask("DescribeConfigs", request)).resources[0]
         if resource.HasField("error"):
@@ -196,7 +196,7 @@ class Admin(Connected):
         kind: str = "set",
         validate_only: bool = False,
     ) -> None:
-        """Set values; None puts a setting back to its default. Settings that are not named stay as they are.
+        """Set values; None resets a setting to its default. Settings that are not named keep their values.
 
         `kind` may be "append" or "subtract" for settings that are lists, such as cleanup.policy.
         """
@@ -217,7 +217,7 @@ class Admin(Connected):
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, str | int], *, isolation_level: str = "read_uncommitted"
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """The offset for "earliest", "latest", "max_timestamp", or a time in ms; -1 where no record is that young."""
+        """The offset for "earliest", "latest", "max_timestamp", or a time in ms; -1 if no record is that new."""
         timestamps: dict[TopicPartition, int] = {}
         for tp, spec in wanted.items():
             if isinstance(spec, str) and spec not in _SPECS:
@@ -232,14 +232,14 @@ class Admin(Connected):
         )
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete all records before these offsets (-1: all there are). The new first offset of each partition."""
+        """Delete all records before these offsets (-1: all records). Returns the new first offset of each partition."""
         wanted = {TopicPartition(*tp): offset for tp, offset in before.items()}
         return await delete_records(self._cluster, self._clock, wanted, timeout_s=self._request_timeout_s)
 
     # ------------------------------------------------------------------ groups
 
     async def list_groups(self, *, states: Sequence[str] = ()) -> list[GroupListing]:
-        """All groups of all brokers; only those in these states if any are named."""
+        """All groups of all brokers, or only those in the given states."""
         return await self._groups.list_groups(states)
 
     async def describe_groups(self, groups: Iterable[str]) -> list[GroupDescription]:
@@ -249,31 +249,31 @@ class Admin(Connected):
     async def group_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What the group has committed, of these partitions or of all; what has nothing is left out."""
+        """Committed offsets of these partitions, or of all. Partitions without one are omitted."""
         return await self._groups.offsets(group, partitions)
 
     async def group_lag(self, group: str) -> dict[TopicPartition, PartitionLag]:
-        """How far the group is behind, in all partitions that it has committed or reads."""
+        """The lag of the group, in all partitions that it reads or has committed offsets for."""
         return await self._groups.lag(group)
 
     async def alter_group_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
     ) -> None:
-        """Move the group; it must have no members (NonEmptyGroup). Makes the group if there is none."""
+        """Set committed offsets of a group without members (else NonEmptyGroup). Creates the group if needed."""
         await self._groups.alter_offsets(group, offsets)
 
     async def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what the group has committed there. Refused for topics that members read."""
+        """Delete committed offsets of the group. Refused for topics that members subscribe to."""
         await self._groups.delete_offsets(group, partitions)
 
     async def delete_groups(self, groups: Iterable[str]) -> None:
-        """With their offsets; only groups without members."""
+        """Delete groups with their offsets; only groups without members."""
         await self._groups.delete_groups(_several(groups, "group"))
 
     # ------------------------------------------------------------------ the cluster
 
     async def describe_cluster(self) -> ClusterDescription:
-        """Its id, its controller (-1: none right now), and the brokers that are up, with their addresses."""
+        """The cluster id, the controller (-1 if there is none), and the online brokers with their addresses."""
         answer = await self._ask("Metadata", pb.MetadataRequest(no_topics=True))
         return ClusterDescription(
             answer.cluster_id,
@@ -291,16 +291,16 @@ class Admin(Connected):
         return int(self._request_timeout_s * 1000)
 
     async def _ask(self, method: str, request: Any) -> Any:
-        """For questions: tried again while nobody answers."""
+        """A read-only call: retried until a broker answers."""
         return await self._cluster.call(method, request, timeout_s=self._request_timeout_s)
 
     async def _change(self, method: str, request: Any) -> Any:
-        """For changes: tried once, because an answer that was lost may stand for a change that was made."""
+        """A change: tried once, because the change may have been made even if its response was lost."""
         return await self._cluster.call(method, request, timeout_s=self._request_timeout_s, patient=False)
 
 
 def _several(named: Iterable[Named], what: str = "topic") -> list[Named]:
-    """A text is iterable, too, but its letters are no names."""
+    """As a list; refuses a single str, which would be iterated by letters."""
     if isinstance(named, str):
         raise TypeError(f"Expected a list of {what} names, got the text {named!r}.")
     return list(named)

@@ -1,8 +1,8 @@
-"""Who reads which partition: range, round-robin, sticky and cooperative-sticky. [P]
+"""Partition assignors: range, round-robin, sticky and cooperative-sticky. [P]
 
-The leader of a group calls `assign` with what all members said; every member asks its assignors for the user data
-they want to see there. The names are Kafka's, so members of all kinds of clients vote for the same ones. A class of
-your own with these members goes into `partition_assignment_strategy` as well.
+The leader of a group calls `assign` with the subscriptions of all members; every member gets the user data of its
+subscription from its assignors. The names are Kafka's, so that members with different clients vote for the same ones.
+`partition_assignment_strategy` also takes a user's class with these members.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ottla_client.group_protocol import (
 from ottla_client.sticky import Claim, sticky
 from ottla_core.ids import TopicPartition
 
-#: Number of partitions by topic. A topic that does not exist is missing.
+#: Number of partitions by topic, without topics that do not exist.
 Counts: TypeAlias = Mapping[str, int]
 Assignments: TypeAlias = dict[str, list[TopicPartition]]
 
@@ -36,28 +36,28 @@ class GroupMember:
 
     @property
     def rank(self) -> tuple[bool, str]:
-        """Static members first, by the name that they keep: a restart then moves nothing."""
+        """Sort key: static members first, by instance id, so that a restart moves no partition."""
         return (self.instance_id is None, self.instance_id or self.member_id)
 
 
 class Assignor(Protocol):
     @property
     def name(self) -> str:
-        """What the group votes for."""
+        """The protocol name that the group votes for."""
 
     @property
     def cooperative(self) -> bool:
-        """Whether members go on reading while they join, and give up only what moves (KIP-429)."""
+        """Whether members keep reading while they join, and revoke only what moves (KIP-429)."""
 
     def user_data(self, previous: Sequence[TopicPartition], generation: int) -> bytes | None:
-        """What this member wants the leader to see, besides its subscription."""
+        """User data of this member for the leader, beside its subscription."""
 
     def assign(self, counts: Counts, members: Sequence[GroupMember]) -> Assignments:
-        """Partitions by member id, for every member; each partition that somebody wants, once."""
+        """Partitions by member id, for every member; each subscribed partition exactly once."""
 
 
 class RangeAssignor:
-    """Topic by topic, each member a run of consecutive partitions: topics with as many partitions match up."""
+    """Per topic, each member gets consecutive partitions, so topics with equal counts are co-partitioned."""
 
     name = "range"
     cooperative = False
@@ -82,7 +82,7 @@ class RangeAssignor:
 
 
 class RoundRobinAssignor:
-    """All partitions of all topics, dealt out like cards."""
+    """All partitions of all topics, one by one to the members in turn."""
 
     name = "roundrobin"
     cooperative = False
@@ -94,14 +94,14 @@ class RoundRobinAssignor:
         made: Assignments = {member.member_id: [] for member in members}
         turns = cycle(sorted(members, key=lambda member: member.rank))
         for tp in wanted_partitions(counts, members):
-            # Ends: a topic is only wanted if some member has it.
+            # Terminates: each of these topics has a subscribed member.
             taker = next(member for member in turns if tp.topic in member.subscription.topics)
             made[taker.member_id].append(tp)
         return made
 
 
 class StickyAssignor:
-    """Balanced, and as much as possible as it was. All is given up before a rebalance."""
+    """Balanced, with as few moves as possible. Eager: members revoke all partitions before a rebalance."""
 
     name = "sticky"
     cooperative = False
@@ -120,9 +120,9 @@ class StickyAssignor:
 
 
 class CooperativeStickyAssignor:
-    """The same, in two steps: who loses a partition gives it up first, and a second rebalance hands it on.
+    """Sticky in two steps: a member first revokes the partitions it loses; a second rebalance reassigns them.
 
-    So a partition that moves is missing from the first assignment; everybody goes on with what stays.
+    So the first assignment lacks the partitions that move; members keep reading the others.
     """
 
     name = "cooperative-sticky"
@@ -143,7 +143,7 @@ class CooperativeStickyAssignor:
 
 
 def withhold_moving(claims: Mapping[str, Claim], made: Assignments) -> Assignments:
-    """Without what another member still has in its hands, whatever the age of its claim."""
+    """The assignment without partitions that another member still owns, in any generation."""
     holders: dict[TopicPartition, set[str]] = {}
     for member_id, claim in claims.items():
         for tp in claim.owned:
@@ -155,7 +155,7 @@ def withhold_moving(claims: Mapping[str, Claim], made: Assignments) -> Assignmen
 
 
 def wanted_topics(counts: Counts, members: Iterable[GroupMember]) -> list[str]:
-    """Topics that exist and that some member reads, in order."""
+    """Existing topics with at least one subscribed member, sorted."""
     wanted = {topic for member in members for topic in member.subscription.topics}
     return sorted(topic for topic in wanted if counts.get(topic, 0) > 0)
 
@@ -175,7 +175,7 @@ _BY_NAME: dict[str, type[Assignor]] = {
 
 
 def assignors_for(strategy: str | Assignor | Sequence[str | Assignor]) -> tuple[Assignor, ...]:
-    """`partition_assignment_strategy` as objects, best first; ValueError with a sentence."""
+    """`partition_assignment_strategy` as objects, in order of preference; ValueError with a sentence."""
     chosen = [strategy] if isinstance(strategy, str) or not isinstance(strategy, Sequence) else strategy
     made: dict[str, Assignor] = {}
     for each in chosen:

@@ -1,8 +1,8 @@
-"""Tasks that belong to one client and end with it. [S]
+"""Background tasks of one client, which end with it. [S]
 
-A `TaskGroup` would do, but it has to be entered and left by the same task, and users start a client in one
-task and stop it in another. So: every task is kept here, a failure is logged at once, and `close` leaves
-none behind.
+A `TaskGroup` must be entered and left by the same task, but users may start a client in one
+task and stop it in another. So this class keeps every task, logs a failure at once, and `close` ends
+all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
-#: A cancelled task needs a turn or two of the loop.
+#: A cancelled task needs one or two iterations of the loop.
 _CLOSE_TIMEOUT_S = 5.0
 
 
@@ -26,7 +26,7 @@ class Background:
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         if self._closed:
             work.close()
-            raise RuntimeError(f"{name} would start after the close")
+            raise RuntimeError(f"{name} was started after the close")
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks[task] = None
         task.add_done_callback(self._done)
@@ -38,7 +38,7 @@ class Background:
             log.error("%s failed unexpectedly", task.get_name(), exc_info=error)
 
     async def close(self) -> None:
-        """Cancel all, and wait until they are gone. One that does not go is named, and left to the loop's end."""
+        """Cancel all tasks and wait for them. A task that does not end in time is logged and left to the loop."""
         self._closed = True
         tasks = list(self._tasks)
         for task in tasks:

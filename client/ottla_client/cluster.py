@@ -1,7 +1,7 @@
-"""What the client knows of the cluster, and how it learns more. [S]
+"""The client's view of the cluster, and how it is refreshed. [S]
 
-Owns the metadata cache (brokers, topics, leaders), its refreshing with backoff, and unary calls to
-whichever broker answers. Producer, consumer and admin hold one each.
+Owns the metadata cache (brokers, topics, leaders), its refresh with backoff, and unary calls to
+any broker that answers. Producer, consumer and admin have one each.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from ottla_core.pb import broker_pb2 as pb
 from ottla_core.ports.chance import Chance
 from ottla_core.ports.clock import Clock
 
-#: One attempt to learn from one broker: one that is up answers in milliseconds, and another may be.
+#: One metadata attempt at one broker: a healthy broker answers in milliseconds, and another one may be healthy.
 _ATTEMPT_TIMEOUT_S = 5.0
-#: Another broker's view, asked for in doubt only.
+#: Timeout for asking a second broker, in case the first is stale.
 _SECOND_OPINION_S = 1.0
-#: Asking these twice does no harm; anything else might be done twice.
+#: Read-only methods, which may be sent twice; other methods might be executed twice.
 _QUESTIONS = frozenset(["Metadata", "FindCoordinator"])
 
 
 @dataclass(frozen=True, slots=True)
 class TopicLayout:
-    """Where the partitions of a topic are led, at the time of asking."""
+    """The leaders of a topic's partitions at the time of the request."""
 
     name: str
     topic_id: str
@@ -66,18 +66,18 @@ class Cluster:
         self._max_age_s = max_age_s
         self._connections = Connections()
         self._addresses: dict[int, str] = {}
-        #: Where the next call goes first: the address that answered last.
+        #: The next call goes to this address first: it answered last.
         self._preferred = self._bootstrap[0]
         self._refreshing = asyncio.Lock()
         self._listeners: list[Callable[[TopicLayout], None]] = []
         self._open = False
         self.topics: dict[str, TopicLayout] = {}
         self.cluster_id = ""
-        #: The longest Produce request that brokers take; 0 if they have not said.
+        #: The largest Produce request that brokers accept; 0 if unknown.
         self.produce_bytes_max = 0
         self.background = Background()
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ start and stop
 
     async def open(self) -> None:
         """Make sure that a broker answers; CannotConnect with a sentence about each address if none does."""
@@ -91,18 +91,18 @@ class Cluster:
         await self._connections.close()
 
     async def _keep_fresh(self) -> None:
-        """Partitions may be added, and leaders move back, without any error to tell us."""
+        """Refresh periodically: partitions are added and leaders move without any error that we would see."""
         while True:
             await self._clock.sleep(self._max_age_s)
             try:
                 await self.refresh(list(self.topics), timeout_s=self._request_timeout_s, doubtful=True)
             except (ClientError, RequestError):
-                continue  # whoever needs it next asks again, and is told then
+                continue  # the next caller that needs it asks again, and gets the error
 
-    # ------------------------------------------------------------------ what is known
+    # ------------------------------------------------------------------ cached metadata
 
     def listen(self, callback: Callable[[TopicLayout], None]) -> None:
-        """Call back with every topic layout that is learnt."""
+        """Call back with every topic layout that arrives."""
         self._listeners.append(callback)
 
     def broker(self, broker_id: int) -> Broker | None:
@@ -110,7 +110,7 @@ class Cluster:
         return None if address is None else self._connections.broker(address)
 
     def broker_at(self, info: pb.BrokerInfo) -> Broker:
-        """One that an answer named, known by its metadata or not yet."""
+        """The broker of a response, also if it is not in the metadata yet."""
         return self._connections.broker(address_of(info))
 
     def brokers(self) -> list[Broker]:
@@ -123,7 +123,7 @@ class Cluster:
         return layout.leaders[tp.partition]
 
     async def layout(self, topic: str, *, auto_create: bool, timeout_s: float) -> TopicLayout:
-        """The topic's layout, asked for if unknown; UnknownTopicOrPartition once the time is up."""
+        """The topic's layout, fetched if unknown; UnknownTopicOrPartition after the timeout."""
         found = self.topics.get(topic)
         deadline = self._clock.monotonic() + timeout_s
         attempt, error = 0, None
@@ -132,7 +132,7 @@ class Cluster:
             try:
                 errors = await self.refresh([topic], auto_create=auto_create, timeout_s=left_s)
             except (CannotConnect, RequestTimedOut):
-                # What was left of the time may just have been too short: what a broker said before says more.
+                # The last attempt may just have had too little time left: the earlier error says more.
                 if error is None:
                     raise
                 raise error from None
@@ -144,12 +144,12 @@ class Cluster:
                 attempt += 1
                 if self._clock.monotonic() + self._backoff(attempt) > deadline:
                     raise error or RequestTimedOut(
-                        f"Nothing was learnt about topic {topic!r} in {timeout_s} s."
+                        f"No broker sent metadata of topic {topic!r} within {timeout_s} s."
                     )
                 await self._clock.sleep(self._backoff(attempt))
         return found
 
-    # ------------------------------------------------------------------ asking
+    # ------------------------------------------------------------------ calls
 
     async def refresh(
         self,
@@ -160,10 +160,10 @@ class Cluster:
         patient: bool = True,
         doubtful: bool = False,
     ) -> dict[str, RequestError]:
-        """Ask for brokers and these topics; the refusals by topic. One at a time: others wait for the answer.
+        """Fetch metadata of brokers and these topics; returns errors by topic. Concurrent calls share one request.
 
-        `doubtful`: what is known did not prove true. If the answer is no news, another broker is asked as well: one
-        that is cut off from the cluster goes on telling what was.
+        `doubtful`: the cached metadata was wrong. If the response brings no change, ask a second broker as well: a
+        broker that is partitioned from the cluster keeps returning stale metadata.
         """
         deadline = self._clock.monotonic() + timeout_s
         request = pb.MetadataRequest(topics=topics, no_topics=not topics, auto_create=auto_create)
@@ -185,7 +185,7 @@ class Cluster:
             self._refreshing.release()
 
     async def second_opinion(self, method: str, request: Any) -> Any | None:
-        """What another broker says than the one that answered last; None if there is none that answers soon."""
+        """The response of a broker other than the last one; None if none answers within a second."""
         others = [address for address in self._addresses.values() if address != self._preferred]
         if not others:
             return None
@@ -223,7 +223,7 @@ class Cluster:
         return errors
 
     def _newest(self, topic: pb.TopicInfo) -> list[tuple[int, int]]:
-        """Leader and epoch of each partition. What was led in a later epoch already is not unlearnt."""
+        """Leader and epoch of each partition. An older leader epoch never replaces a newer one."""
         told = [(i.leader, i.leader_epoch) for i in sorted(topic.partitions, key=lambda i: i.partition)]
         known = self.topics.get(topic.name)
         if known is None or known.topic_id != topic.topic_id:
@@ -236,7 +236,7 @@ class Cluster:
     async def call(
         self, method: str, request: Any, *, timeout_s: float | None = None, patient: bool = True
     ) -> Any:
-        """An Admin or Log call to any broker that answers. Patient: keep trying until the time is up."""
+        """An Admin or Log call to any broker that answers. `patient`: retry until the timeout."""
         timeout_s = self._request_timeout_s if timeout_s is None else timeout_s
         deadline = self._clock.monotonic() + timeout_s
         attempt = 0
@@ -271,8 +271,8 @@ class Cluster:
         except aio.AioRpcError as error:
             raise translated(error, broker.address) from None
         except asyncio.CancelledError:
-            # A channel that is closed under a call also says "cancelled"; only our own caller's is ours to
-            # obey.
+            # gRPC also raises CancelledError if the channel is closed during a call. Propagate it only if our
+            # own task was cancelled.
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise

@@ -1,7 +1,7 @@
-"""Committed offsets of one group: written in order, read back. [S]
+"""Commits and reads the offsets of one group. [S]
 
-One commit is on its way at a time, so an older one never overtakes a newer. Those that nobody waits for
-(`commit_nowait`, auto commit) are put together while another is on its way: only the newest offset of a partition
+Only one commit is in flight at a time, so an older one never overwrites a newer one. Asynchronous commits
+(`commit_nowait`, auto commit) are merged while another is in flight: only the newest offset of a partition
 matters.
 """
 
@@ -33,11 +33,11 @@ from ottla_core.ports.clock import Clock
 log = logging.getLogger(__name__)
 
 Offsets: TypeAlias = dict[TopicPartition, OffsetAndMetadata]
-#: Called with what was to be committed, and the error or None.
+#: Called with the offsets and the error, or None.
 OnCommit: TypeAlias = Callable[[Offsets, Exception | None], None]
 
 _PAUSE_S = 0.1
-#: Callbacks that wait; whoever commits faster than that does not look at the answers.
+#: Limit of waiting callbacks; a caller with more does not check the outcomes.
 _WAITING_MAX = 10_000
 _REFUSED_AS_MEMBER = (UnknownMemberId, IllegalGeneration, FencedInstanceId)
 
@@ -66,15 +66,15 @@ class Committer:
         self._one_at_a_time = asyncio.Lock()
         self._waiting: Offsets = {}
         self._callbacks: list[OnCommit] = []
-        #: The task that takes what waits to the coordinator, while there is something.
+        #: The task that sends waiting commits; None if there are none.
         self._draining: asyncio.Task[None] | None = None
-        #: What we know to be committed, so that auto commit is silent while nothing moves.
+        #: Offsets known to be committed, so that auto commit sends nothing without progress.
         self.known: dict[TopicPartition, int] = {}
 
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float | None = None
     ) -> None:
-        """Return when they are committed. CommitFailed if the group has moved on without us."""
+        """Return when the offsets are committed. CommitFailed if this member is no longer in the group."""
         if not offsets:
             return
         deadline = self._clock.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
@@ -88,15 +88,15 @@ class Committer:
             async with asyncio.timeout(deadline - self._clock.monotonic()):
                 await self._one_at_a_time.acquire()
         except TimeoutError:
-            raise RequestTimedOut("An earlier commit is still on its way.") from None
+            raise RequestTimedOut("An earlier commit is still in flight.") from None
         try:
             first = self._identity()
             while not await self._attempt(offsets, deadline):
                 await self._clock.sleep(_PAUSE_S)
                 if self._identity() != first and not set(offsets) <= set(self._held()):
-                    # Signed with a newer generation it would be taken, over what the new owner has committed.
+                    # With a newer generation the coordinator would accept it, and overwrite the new owner's commit.
                     raise CommitFailed(
-                        "The offsets were not committed before their partitions went to others."
+                        "The offsets were not committed before their partitions were reassigned."
                     )
         finally:
             self._one_at_a_time.release()
@@ -132,14 +132,14 @@ class Committer:
                     raise told(each.error)
         except _REFUSED_AS_MEMBER as error:
             if identity != self._identity() and self._identity().generation >= 0:
-                return False  # a rebalance has passed by while it was on its way
+                return False  # a rebalance completed while it was in flight
             self._on_refused(identity, error)
             raise CommitFailed(
-                f"The offsets were not committed, because the group goes on without this member ({error.message}) "
-                "Its partitions may be read by others from the last committed offsets on."
+                f"The offsets were not committed: this consumer is no longer a member of the group ({error.message}) "
+                "Other members may read its partitions from the last committed offsets."
             ) from error
         except RebalanceInProgress:
-            # The generation begins: in a moment we may.
+            # A rebalance is completing; retry shortly.
             if self._clock.monotonic() + _PAUSE_S >= deadline:
                 raise
             return False
@@ -156,14 +156,16 @@ class Committer:
     ) -> None:
         if callback is not None:
             if len(self._callbacks) >= _WAITING_MAX:
-                raise BufferExhausted(f"{_WAITING_MAX} commits wait for the coordinator; wait for some.")
+                raise BufferExhausted(
+                    f"{_WAITING_MAX} commits wait for the coordinator; wait until some are done."
+                )
             self._callbacks.append(callback)
         self._waiting.update(offsets)
         if self._draining is None:
             self._draining = self._cluster.background.spawn(self._drain(), "commit")
 
     async def settled(self, timeout_s: float) -> None:
-        """Wait until what nobody waits for is through, one way or the other, or the time is up."""
+        """Wait until asynchronous commits have succeeded or failed, or the time is up."""
         if self._draining is not None:
             await asyncio.wait((self._draining,), timeout=timeout_s)
 
@@ -185,7 +187,7 @@ class Committer:
                 _tell(told, offsets, failed)
         finally:
             self._draining = None
-            # Only if the consumer was closed while the coordinator did not answer.
+            # Cancelled: the consumer was closed while the coordinator did not answer.
             closed = ClientClosed("The consumer was closed before the offsets were committed.")
             _tell([*callbacks, *self._callbacks], {**offsets, **self._waiting}, closed)
             self._callbacks = []
@@ -195,7 +197,7 @@ class Committer:
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed for each; None where it has nothing."""
+        """The committed offset of each partition; None if there is none."""
         wanted = list(dict.fromkeys(partitions))
         if not wanted:
             return {}
@@ -217,7 +219,7 @@ def _tell(callbacks: Iterable[OnCommit], offsets: Offsets, failed: Exception | N
 async def fetch_offsets(
     coordinator: Coordinator, partitions: Iterable[TopicPartition] | None, timeout_s: float
 ) -> Offsets:
-    """What is committed for these partitions, or for all; what has nothing is left out."""
+    """Committed offsets of these partitions, or of all. Partitions without one are omitted."""
     found = await fetch_committed(coordinator, partitions, timeout_s)
     return {
         tp: OffsetAndMetadata(each.offset, each.metadata, each.leader_epoch) for tp, each in found.items()
@@ -227,7 +229,7 @@ async def fetch_offsets(
 async def fetch_committed(
     coordinator: Coordinator, partitions: Iterable[TopicPartition] | None, timeout_s: float
 ) -> dict[TopicPartition, CommittedOffset]:
-    """The same with all that the coordinator keeps."""
+    """Like `fetch_offsets`, with all fields that the coordinator keeps."""
     request = pb.FetchOffsetsRequest(group=coordinator.group, require_stable=True, generation=-1)
     for tp in partitions or ():
         request.partitions.add(topic=tp.topic, partition=tp.partition)

@@ -1,4 +1,4 @@
-"""What producer, consumer and admin have in common: a cluster to talk to, and a life from start to stop. [S]"""
+"""Base of producer, consumer and admin: a cluster connection with start and stop. [S]"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla_core.real.clock import RealClock
 
 
 class Connected:
-    """`async with` starts and stops it; a start that fails stops what it has begun."""
+    """`async with` starts and stops it; a failed start stops what it has started."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Connected:
 
 
 def check_positive(**settings: float) -> None:
-    """ValueError for a setting with which nothing would ever be sent, fetched or answered."""
+    """ValueError if a setting is not positive."""
     for name, value in settings.items():
         if value <= 0:
             raise ValueError(f"{name}={value!r}: must be more than 0.")

@@ -1,7 +1,7 @@
 """Channels to brokers, one per address, and calls over them. [S]
 
-Owns gRPC: everything above speaks in requests, answers and the errors of `errors.py`. Reconnecting is the
-channel's own work; how often it tries is set here.
+The only module that knows gRPC: the modules above see requests, responses and the errors of `errors.py`. The
+channel reconnects by itself; its backoff is set here.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ottla_core.errors import RequestError, RequestTimedOut, error_from_code
 from ottla_core.pb import broker_pb2 as pb
 from ottla_core.pb import broker_pb2_grpc, groups_pb2_grpc
 
-#: A fetch brings what was asked for, or one batch that is larger; batches of more than this exist nowhere.
+#: A fetch returns the requested size, or one larger batch; no batch is larger than this.
 RECEIVE_MAX_BYTES = 128 * 1024 * 1024
-#: A larger look-ahead raises memory, not the rate.
+#: A larger flow-control window raises memory use, not the rate.
 _WINDOW_BYTES = 1024 * 1024
 _ERROR_TRAILER = "ottla-error-bin"
 
@@ -27,16 +27,16 @@ _OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", RECEIVE_MAX_BYTES),
     ("grpc.max_send_message_length", -1),  # bounded by max_request_size, and by the broker
     ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
-    # A connection of its own for each client: a slow consumer must not hold up a producer beside it.
+    # A separate connection per client: a slow consumer must not block a producer in the same process.
     ("grpc.use_local_subchannel_pool", 1),
-    # Retrying is ours: only we know what may be sent twice.
+    # No retries by gRPC: only the client knows which requests may be sent twice.
     ("grpc.enable_retries", 0),
-    # grpc's own 1 to 120 seconds would keep a client away long after its broker has come back.
+    # With gRPC's default backoff of 1 to 120 s, clients would reconnect long after their broker is back.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # Despite its name, how long one attempt to connect may take.
+    # Despite its name: the timeout of one connection attempt.
     ("grpc.min_reconnect_backoff_ms", 5000),
-    # A broker may come back with another IP under its name; gRPC would look that up again after 30 s.
+    # A restarted broker may have another IP address; gRPC would resolve its name again only after 30 s.
     ("grpc.dns_min_time_between_resolutions_ms", 1000),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -56,7 +56,7 @@ class Broker:
         self.groups: Any = groups_pb2_grpc.GroupsStub(self.channel)  # type: ignore[no-untyped-call]
 
     def method(self, name: str) -> Any:
-        """The unary call of that name, whichever service has it."""
+        """The unary method of this name, from any of the services."""
         return next(
             getattr(stub, name) for stub in (self.admin, self.log, self.groups) if hasattr(stub, name)
         )
@@ -75,7 +75,7 @@ class Connections:
         return found
 
     async def keep_only(self, addresses: Sequence[str]) -> None:
-        """Close channels to brokers that are gone, so that a long life with many pods leaks none."""
+        """Close channels to removed brokers, so that a long-lived client does not leak them."""
         for address in [known for known in self._brokers if known not in addresses]:
             await self._brokers.pop(address).channel.close()
 
@@ -84,7 +84,7 @@ class Connections:
 
 
 def addresses_of(bootstrap: str | Sequence[str]) -> list[str]:
-    """`"a:1,b:2"` or a sequence of those; a sentence if it is none."""
+    """Addresses from `"a:1,b:2"` or a sequence of such texts; ValueError if one is not valid."""
     parts = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
     addresses = [part.strip() for part in parts if part.strip()]
     for address in addresses:
@@ -101,7 +101,7 @@ def address_of(info: pb.BrokerInfo) -> str:
 
 
 def translated(error: Any, address: str) -> RequestError | ClientError:
-    """What a failed call means, in our own words."""
+    """The client's error for a failed gRPC call."""
     for key, value in error.trailing_metadata() or ():
         if key == _ERROR_TRAILER:
             return told(pb.Error.FromString(value))
@@ -111,7 +111,9 @@ def translated(error: Any, address: str) -> RequestError | ClientError:
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
         return CannotConnect(f"{address}: {details}")
     if code == grpc.StatusCode.UNIMPLEMENTED:
-        return CannotConnect(f"{address} speaks gRPC but is no Ottla broker, or an older one ({details}).")
+        return CannotConnect(
+            f"{address} speaks gRPC, but is not an Ottla broker or is an older version ({details})."
+        )
     return RequestError(f"{address} refused the call: {details}")
 
 

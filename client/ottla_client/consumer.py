@@ -1,7 +1,7 @@
 """The consumer: reads records from partitions, alone or as a member of a group. [S]
 
-The public face. Where the consumer is and what it needs next is `consumer_machine`'s, fetching is `fetcher`'s,
-and what has to do with a group `group_reader`'s: it calls `assign` on the machine as the user would.
+The public API. `consumer_machine` keeps positions and decides what to fetch, `fetcher` fetches, and
+`group_reader` handles the group: it calls `assign` on the machine as a user would.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ottla_core.ids import TopicPartition
 log = logging.getLogger(__name__)
 
 _ITERATION_POLL_MS = 1000
-#: For the last commit, a listener and the word to the coordinator; as Java's `close`.
+#: For the last commit, the listener and leaving the group; as Java's `close`.
 _LEAVE_TIMEOUT_S = 30.0
 _ISOLATION = {"read_uncommitted": False, "read_committed": True}
 
@@ -41,7 +41,7 @@ class Consumer(Connected):
 
     >>> async with Consumer("127.0.0.1:9192", group_id="greeters") as consumer:
     ...     consumer.subscribe(["greetings"])
-    ...     async for record in consumer:          # all records, as they come
+    ...     async for record in consumer:          # all records, as they arrive
     ...         print(record.offset, record.value)
 
     >>> async with Consumer("127.0.0.1:9192", auto_offset_reset="earliest") as consumer:
@@ -51,26 +51,27 @@ class Consumer(Connected):
 
     Arguments, with Kafka's names and meanings:
 
-    * `auto_offset_reset`: where to start in a partition without a position (or whose position is gone):
-      "latest", "earliest", or "none" to be told by an exception.
+    * `auto_offset_reset`: where to start in a partition without a position (or with one that is out of range):
+      "latest", "earliest", or "none" to raise an exception.
     * `key_deserializer`, `value_deserializer`: "bytes", "str", "int", "json", or a callable from bytes.
-    * `max_poll_records`: the most that `poll` gives at once.
-    * `fetch_min_bytes`, `fetch_max_wait_ms`: a broker answers when it has so many bytes, or after that time.
-    * `max_partition_fetch_bytes`, `fetch_max_bytes`: the most of one partition, and of all, in one answer.
-    * `prefetch_max_bytes`: what may wait here, fetched and not polled.
-    * `isolation_level`: "read_uncommitted", or "read_committed" to see no open or aborted transactions.
+    * `max_poll_records`: the most records that one `poll` returns.
+    * `fetch_min_bytes`, `fetch_max_wait_ms`: a broker answers when it has this many bytes, or after this time.
+    * `max_partition_fetch_bytes`, `fetch_max_bytes`: the most bytes of one partition, and of all, in one response.
+    * `prefetch_max_bytes`: the most bytes that are fetched ahead and not polled yet.
+    * `isolation_level`: "read_uncommitted", or "read_committed" to skip open and aborted transactions.
     * `check_crcs`: verify each batch as it is read.
 
     As a member of a group:
 
-    * `group_id`: members of a group share the partitions of what they subscribe to, and commit where they are.
+    * `group_id`: members of a group share the partitions of the subscribed topics, and commit their offsets.
     * `group_instance_id`: a static member; it may restart within `session_timeout_ms` without a rebalance.
-    * `session_timeout_ms`, `heartbeat_interval_ms`: who is silent for so long is out; how often to be heard.
-    * `max_poll_interval_ms`: who does not poll for so long leaves the group.
-    * `partition_assignment_strategy`: "cooperative-sticky", "range", "roundrobin", "sticky", or an assignor of
-      your own; all that this member can do, best first. If all of them are cooperative, members go on reading
+    * `session_timeout_ms`, `heartbeat_interval_ms`: a member without a heartbeat for so long is
+      removed; the time between heartbeats.
+    * `max_poll_interval_ms`: a member that does not poll for so long leaves the group.
+    * `partition_assignment_strategy`: "cooperative-sticky", "range", "roundrobin", "sticky", or an assignor
+      object; in order of preference. If all of them are cooperative, members keep reading
       while the group rebalances.
-    * `enable_auto_commit`, `auto_commit_interval_ms`: commit what earlier polls gave, so often, during `poll`.
+    * `enable_auto_commit`, `auto_commit_interval_ms`: commit the records of earlier polls, at this interval.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class Consumer(Connected):
         if group_id is not None:
             if not heartbeat_interval_ms < session_timeout_ms:
                 raise ValueError(
-                    "heartbeat_interval_ms must be below session_timeout_ms, best a third of it."
+                    "heartbeat_interval_ms must be below session_timeout_ms, ideally a third of it."
                 )
             settings = GroupSettings(
                 group_id,
@@ -170,7 +171,7 @@ class Consumer(Connected):
                 auto_commit_interval_ms / 1000 if enable_auto_commit else None,
             )
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ start and stop
 
     async def start(self) -> None:
         self._fetcher.listen()
@@ -178,13 +179,15 @@ class Consumer(Connected):
         self._fetcher.start()
 
     async def stop(self) -> None:
-        """Commit (unless that is yours to do), leave the group, disconnect. Takes half a minute at the most."""
+        """Commit (with auto commit), leave the group, disconnect. Takes at most half a minute."""
         try:
             if self._fetcher.running and self._group is not None:
                 async with asyncio.timeout(_LEAVE_TIMEOUT_S):
                     await self._group.close()
         except TimeoutError:
-            log.warning("The group was not left in time; it goes on when the session of this member ends.")
+            log.warning(
+                "The group was not left in time; it rebalances when the session of this member expires."
+            )
         finally:
             self._fetcher.stop()
             await super().stop()
@@ -194,9 +197,9 @@ class Consumer(Connected):
     def subscribe(
         self, topics: str | re.Pattern[str] | Iterable[str], listener: RebalanceListener | None = None
     ) -> None:
-        """Share these topics with the other members of the group; a compiled pattern takes all that match it.
+        """Share these topics with the other members of the group; a compiled pattern takes all matching topics.
 
-        Partitions come with one of the next polls. Replaces an earlier subscription.
+        Partitions are assigned during one of the next polls. Replaces an earlier subscription.
         """
         self._check_running()
         group = self._in_group("subscribe")
@@ -211,7 +214,7 @@ class Consumer(Connected):
         group.subscribe(names, listener)
 
     def subscription(self) -> list[str]:
-        """The topics that are subscribed to; of a pattern, those that matched so far."""
+        """The subscribed topics; for a pattern, those that matched so far."""
         return [] if self._group is None else list(self._group.session.subscription)
 
     async def unsubscribe(self) -> None:
@@ -223,9 +226,9 @@ class Consumer(Connected):
             self.assign([])
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Read exactly these partitions from now on. Those that stay keep their position.
+        """Read exactly these partitions from now on. Partitions that stay assigned keep their position.
 
-        With a `group_id`, new ones start where the group has committed; nobody else is asked or told.
+        With a `group_id`, new ones start at the committed offsets; the group itself is not joined.
         """
         if self._group is not None and self._group.session.is_subscribed:
             raise ClientError("This consumer has subscribed, so its group assigns; unsubscribe() first.")
@@ -233,20 +236,20 @@ class Consumer(Connected):
         self._fetcher.schedule()
 
     def assignment(self) -> list[TopicPartition]:
-        """What is read now, by hand or by the group."""
+        """The current assignment, manual or by the group."""
         return self._machine.assignment()
 
     def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
-        """The next record polled from the partition is the one at this offset."""
+        """Continue at this offset with the next poll of the partition."""
         self._machine.seek(TopicPartition(*partition), offset)
         self._fetcher.schedule()
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """To the oldest record of these partitions, or of all assigned ones."""
+        """Seek to the oldest record of these partitions, or of all assigned ones."""
         await self._seek_all(partitions, EARLIEST)
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Behind the newest record of these partitions, or of all assigned ones."""
+        """Seek past the newest record of these partitions, or of all assigned ones."""
         await self._seek_all(partitions, LATEST)
 
     async def _seek_all(self, partitions: Sequence[TopicPartition], timestamp_ms: int) -> None:
@@ -256,7 +259,7 @@ class Consumer(Connected):
         self._fetcher.schedule()
 
     async def position(self, partition: TopicPartition | tuple[str, int]) -> int:
-        """The offset of the next record that `poll` will give; looked up if there is none yet."""
+        """The offset of the next record that `poll` will return; looked up if it is not known yet."""
         tp = TopicPartition(*partition)
         left_over = self._ahead.first_offsets()
         if tp in left_over:
@@ -271,29 +274,29 @@ class Consumer(Connected):
         return position
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Give nothing of these partitions until `resume`. What was fetched is kept."""
+        """Return no records of these partitions until `resume`. Fetched records are kept."""
         for tp in partitions:
             self._machine.pause(tp)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Go on with these partitions, where they were paused."""
+        """Continue with paused partitions."""
         for tp in partitions:
             self._machine.resume(tp)
         self._fetcher.changed.set()
         self._fetcher.schedule()
 
     def paused(self) -> list[TopicPartition]:
-        """Those of the assignment that wait for `resume`."""
+        """The assigned partitions that are paused."""
         return self._machine.paused()
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The high watermark when the partition was last fetched: how far there is to go."""
+        """The high watermark of the partition at its last fetch."""
         return self._machine.state(partition).high_watermark
 
-    # ------------------------------------------------------------------ looking around
+    # ------------------------------------------------------------------ metadata and offsets
 
     async def partitions_for_topic(self, topic: str) -> list[int]:
-        """The partitions of a topic; UnknownTopicOrPartition if there is none of that name."""
+        """The partitions of a topic; UnknownTopicOrPartition if it does not exist."""
         layout = await self._cluster.layout(topic, auto_create=False, timeout_s=self._request_timeout_s)
         return list(layout.partitions)
 
@@ -310,7 +313,7 @@ class Consumer(Connected):
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record of each partition at or after its time in ms; None where all are older."""
+        """The first record of each partition at or after its time in ms; None if all are older."""
         for timestamp_ms in timestamps.values():
             if timestamp_ms < 0:
                 raise ValueError(f"{timestamp_ms} is not a time in milliseconds since 1970.")
@@ -324,11 +327,11 @@ class Consumer(Connected):
     # ------------------------------------------------------------------ reading
 
     async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord]:
-        """Records that are there; waits up to `timeout_ms` for the first. An empty list if none came.
+        """Available records; waits up to `timeout_ms` for the first one. An empty list if none arrived.
 
-        Within a partition records come in offset order. Raises what stands in the way of going on: a
-        missing topic, a lost position with `auto_offset_reset="none"`, a record that cannot be read, a group
-        that does not take us. Polling also says that the records of the poll before are done with.
+        Within a partition records are in offset order. Raises errors that stop the consumer: a missing
+        topic, a position out of range with `auto_offset_reset="none"`, a record that cannot be read, a group
+        that cannot be joined. A poll also marks the records of the previous poll as processed.
         """
         limit = self._max_poll_records if max_records is None else max_records
         try:
@@ -343,7 +346,7 @@ class Consumer(Connected):
             self._fetcher.changed.clear()
             if self._group is not None:
                 await self._group.poll_began()
-            # What an iteration has left over has passed the interceptors already.
+            # Records left over from an iteration have passed the interceptors already.
             if left_over := self._ahead.take(limit):
                 return left_over
             records = self._machine.take(limit)
@@ -352,7 +355,7 @@ class Consumer(Connected):
                 return self._intercepted(records) if self._interceptors else records
             left_s = deadline - self._clock.monotonic()
             if left_s <= 0:
-                # The pump has to run even for those who never wait.
+                # The pump must run even if the caller never waits.
                 await self._clock.sleep(0)
                 return []
             try:
@@ -367,9 +370,9 @@ class Consumer(Connected):
                 return record
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
-        """All records, as they come, until the consumer is stopped. A seek takes effect with the next record.
+        """All records, as they arrive, until the consumer is stopped. A seek takes effect with the next record.
 
-        A record counts as consumed when it is given out; what an iteration leaves over is not.
+        A record counts as consumed when it is yielded; records that an iteration leaves over do not.
         """
         while self._fetcher.running:
             while (record := self._ahead.pop()) is not None:
@@ -379,15 +382,15 @@ class Consumer(Connected):
             except ClientClosed:
                 if self._fetcher.running:
                     raise
-                return  # stopped by another task, which is how this ends
+                return  # stopped by another task: the normal end
             self._ahead.put(records)
 
     # ------------------------------------------------------------------ committing
 
     async def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
-        """Commit these offsets, or where the consumer is in all its partitions. Returns when that is safe.
+        """Commit these offsets, or the positions in all assigned partitions. Returns when they are committed.
 
-        An offset is that of the next record to read. CommitFailed if the group has gone on without us.
+        An offset is that of the next record to read. CommitFailed if this member is no longer in the group.
         """
         self._check_running()
         await self._in_group("commit").commit(offsets)
@@ -397,15 +400,15 @@ class Consumer(Connected):
         callback: OnCommit | None = None,
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
     ) -> None:
-        """The same in the background; `callback(offsets, error)` hears of the outcome, `error` being None if all
-        is well. Commits keep their order."""
+        """Commit in the background; `callback(offsets, error)` gets the outcome, with `error` None on success.
+        Commits keep their order."""
         self._check_running()
         self._in_group("commit").commit_nowait(callback, offsets)
 
     async def committed(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed for each partition; None where that is nothing."""
+        """The committed offset of each partition; None if there is none."""
         self._check_running()
         return await self._in_group("committed").committed(partitions)
 
@@ -419,9 +422,7 @@ class Consumer(Connected):
             try:
                 records = interceptor.on_consume(records)
             except Exception:
-                log.exception(
-                    "%s failed in on_consume; the records go on without it", type(interceptor).__name__
-                )
+                log.exception("%s failed in on_consume; its result is ignored", type(interceptor).__name__)
         return records
 
     def _check_running(self) -> None:

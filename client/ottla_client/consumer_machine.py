@@ -1,19 +1,20 @@
-"""Where the consumer is in each partition, what to fetch next, and what to hand out. [P]
+"""Positions of the consumer, what to fetch next, and which records to return. [P]
 
-Theory of operation. Each assigned partition has a `position`, the offset of the next record to hand out. It
-may be missing: then a *reset* is due, and the shell looks an offset up. What was fetched waits in chunks
-behind it, and the next fetch goes on where the chunks end, so fetching runs ahead of handing out, within
-bounds. Every seek, reset and assignment raises the partition's generation; an answer that carries an older
-one is dropped.
+Theory of operation. Each assigned partition has a `position`, the offset of the next record to return. If it
+is missing, a *reset* is due, and the shell looks an offset up. Fetched data waits in chunks,
+and the next fetch continues where the chunks end, so fetching runs ahead of polling, within
+bounds. Every seek, reset and assignment raises the partition's generation; a response with an older
+generation is dropped.
 
 Invariants:
-C1. Records are handed out in offset order, from `position` on, each once, until a seek.
+C1. Records are returned in offset order, starting at `position`, each once, until a seek.
 C2. At most one fetch per partition is on the wire.
 C3. A partition is fetched only while less than `partition_bytes` of it, and less than `buffer_bytes` of
-all, wait. C4. What is paused is neither fetched nor handed out; what was fetched before is kept.
+all partitions, are buffered.
+C4. Paused partitions are neither fetched nor returned; data that was fetched before is kept.
 
-A group membership sits above: it calls `assign` with what the coordinator gave, and `positions` is what gets
-committed. New partitions of a group start with a lookup of what it has committed; if that is nothing, the
+A group membership uses this from above: it calls `assign` with the coordinator's assignment, and commits
+`positions`. New partitions of a group start with a lookup of the committed offset; if there is none, the
 reset policy decides.
 """
 
@@ -32,7 +33,7 @@ from ottla_core.ids import NO_BROKER, TopicPartition
 
 EARLIEST = -2
 LATEST = -1
-#: Not a time: what the group has committed.
+#: Pseudo-timestamp: look up the committed offset of the group.
 COMMITTED = -1000
 _RESETS = {"earliest": EARLIEST, "latest": LATEST, "none": None}
 
@@ -60,9 +61,9 @@ class ConsumerPolicy:
     buffer_bytes: int = 64 << 20
     backoff_s: float = 0.1
     backoff_max_s: float = 1.0
-    #: How long a topic may be unknown before the user is told: it may just have been created.
+    #: How long a topic may be unknown before the user gets an error: it may just have been created.
     unknown_topic_s: float = 3.0
-    #: Fetches on the wire per broker: the second tells the broker not to wait any longer with the first.
+    #: Fetches on the wire per broker: the second makes the broker answer a waiting first one.
     fetches_per_broker: int = 2
 
 
@@ -90,9 +91,9 @@ class PartitionState:
 
     def __init__(self, tp: TopicPartition, generation: int) -> None:
         self.tp = tp
-        #: Next offset to hand out; None until a reset is done.
+        #: Next offset to return; None until a reset is done.
         self.position: int | None = None
-        #: Next offset to fetch: behind what is buffered.
+        #: Next offset to fetch, after the buffered data.
         self.fetch_offset = 0
         #: EARLIEST, LATEST or COMMITTED if the position has to be looked up.
         self.reset: int | None = None
@@ -106,7 +107,7 @@ class PartitionState:
         self.leader: int = NO_BROKER
         self.not_before = 0.0
         self.backoffs = 0
-        #: To be raised by the next poll.
+        #: The next poll raises it.
         self.error: Exception | None = None
         self.unknown_since: float | None = None
 
@@ -126,12 +127,12 @@ class ConsumerMachine:
         self._buffered_bytes = 0
         self.stale_topics: dict[str, None] = {}
 
-    # ------------------------------------------------------------------ what the user says
+    # ------------------------------------------------------------------ calls of the user
 
     def assign(self, partitions: Iterable[TopicPartition], *, committed: bool = False) -> None:
-        """Exactly these from now on. Those that stay keep position, pauses and what was fetched.
+        """Replace the assignment. Partitions that stay keep their position, pause and fetched data.
 
-        `committed`: new ones start where the group has committed.
+        `committed`: new partitions start at the committed offsets of the group.
         """
         wanted = list(dict.fromkeys(partitions))
         kept = {tp: self._states[tp] for tp in wanted if tp in self._states}
@@ -146,7 +147,7 @@ class ConsumerMachine:
         if committed:
             state.reset = COMMITTED
         else:
-            self._want_reset(state, "It was never read before")
+            self._want_reset(state, "it has not been read before")
         self.stale_topics[tp.topic] = None
         return state
 
@@ -154,7 +155,7 @@ class ConsumerMachine:
         return list(self._states)
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The next offset to hand out, of all partitions where that is known."""
+        """The next offset to return, of all partitions where it is known."""
         return {tp: state.position for tp, state in self._states.items() if state.position is not None}
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
@@ -188,7 +189,7 @@ class ConsumerMachine:
         return -1 if state is None else state.generation
 
     def _start_over(self, state: PartitionState) -> None:
-        """Forget where the partition was."""
+        """Drop the position and the fetched data."""
         self._drop_chunks(state)
         self._generation += 1
         state.generation = self._generation
@@ -211,16 +212,16 @@ class ConsumerMachine:
         else:
             state.reset = self._reset
 
-    # ------------------------------------------------------------------ what the shell asks
+    # ------------------------------------------------------------------ decisions for the shell
 
     def lookups(self, now: float) -> list[Lookup]:
-        """Offsets to look up now; each counts as being looked up."""
+        """Offsets to look up now; they are marked as in progress."""
         found: list[Lookup] = []
         for tp, state in self._states.items():
             if state.reset is None or state.looking_up or state.not_before > now:
                 continue
             if state.leader == NO_BROKER and state.reset != COMMITTED:
-                # Nobody could say; and those that others lead are not to wait for it.
+                # Without a known leader, refresh; lookups at other leaders must not wait for it.
                 self.stale_topics[tp.topic] = None
                 continue
             state.looking_up = True
@@ -228,7 +229,7 @@ class ConsumerMachine:
         return found
 
     def plan(self, now: float, outstanding: Callable[[int], int]) -> dict[int, list[Want]]:
-        """What to fetch from which broker now; it counts as being fetched."""
+        """Partitions to fetch now, by broker; they are marked as in flight."""
         plan: dict[int, list[Want]] = {}
         room = self._buffered_bytes < self._policy.buffer_bytes
         for tp, state in self._states.items():
@@ -255,10 +256,10 @@ class ConsumerMachine:
         return plan
 
     def wakes_at(self, now: float) -> float | None:
-        """When a backoff ends."""
+        """When the next backoff ends."""
         return min((s.not_before for s in self._states.values() if s.not_before > now), default=None)
 
-    # ------------------------------------------------------------------ what the shell learns
+    # ------------------------------------------------------------------ events from the shell
 
     def leaders_changed(self, topic: str, leaders: Sequence[int]) -> None:
         for tp, state in self._states.items():
@@ -271,7 +272,7 @@ class ConsumerMachine:
                     )
 
     def topic_unknown(self, topic: str, error: RequestError, now: float) -> None:
-        """No broker knows the topic. The user is told after a while, and again whenever it is polled."""
+        """No broker knows the topic. After `unknown_topic_s`, every poll raises the error."""
         for tp, state in self._states.items():
             if tp.topic == topic:
                 state.leader = NO_BROKER
@@ -294,7 +295,7 @@ class ConsumerMachine:
         if state is not None:
             state.looking_up = False
             state.reset = None
-            self._want_reset(state, "Its group has committed nothing")
+            self._want_reset(state, "its group has no committed offset")
 
     def lookup_failed(self, lookup: Lookup, error: Exception, now: float) -> None:
         state = self._current(lookup.tp, lookup.generation)
@@ -334,7 +335,7 @@ class ConsumerMachine:
         if chunk.is_empty:
             state.error = RequestError(
                 f"The batch at offset {want.offset} of {want.tp} is larger than the {len(data)} bytes "
-                "that were fetched; raise max_partition_fetch_bytes."
+                "of the fetch; raise max_partition_fetch_bytes."
             )
             return
         state.chunks.append(chunk)
@@ -343,7 +344,7 @@ class ConsumerMachine:
         state.fetch_offset = chunk.next_offset
 
     def lost(self, want: Want, now: float) -> None:
-        """The fetch was not answered, and will not be."""
+        """The fetch got no response, and will not get one."""
         state = self._current(want.tp, want.generation)
         if state is not None:
             state.fetching = False
@@ -355,14 +356,14 @@ class ConsumerMachine:
         return state if state is not None and state.generation == generation else None
 
     def _out_of_range(self, state: PartitionState, error: RequestError, now: float) -> None:
-        """The log was cut at either end. What is buffered is still good, so it is handed out first."""
+        """The log was cut at either end. Buffered records are still valid, so return them first."""
         if state.chunks:
-            # The user may take long with it, and the broker would refuse as often as it is asked.
+            # The user may need long for the buffered records; do not fetch in a tight loop meanwhile.
             self._back_off(state, now)
             return
         asked = state.fetch_offset
         self._start_over(state)
-        self._want_reset(state, f"Offset {asked} is not there ({error.message})")
+        self._want_reset(state, f"offset {asked} is out of range ({error.message})")
 
     def _troubled(self, state: PartitionState, error: Exception, now: float) -> None:
         retriable = not isinstance(error, RequestError) or error.retriable
@@ -376,10 +377,10 @@ class ConsumerMachine:
         state.backoffs += 1
         state.not_before = now + base * (0.8 + 0.4 * self._jitter())
 
-    # ------------------------------------------------------------------ handing out
+    # ------------------------------------------------------------------ returning records
 
     def take(self, limit: int) -> list[ConsumerRecord]:
-        """Up to `limit` records. Raises a partition's error when its turn comes, before there is any to give."""
+        """Up to `limit` records. Raises a partition's error at its turn, if no records were taken before."""
         taken: list[ConsumerRecord] = []
         for tp in list(self._states):
             if len(taken) >= limit:
@@ -396,14 +397,14 @@ class ConsumerMachine:
                     break
             except Exception:
                 if taken:
-                    break  # what was taken goes first; the next call meets the error again
+                    break  # return what was taken; the next call raises the error
                 self._to_the_end(tp)
                 raise
             self._to_the_end(tp)
         return taken
 
     def _to_the_end(self, tp: TopicPartition) -> None:
-        """Of the line: neither a busy partition nor a troubled one must starve the others."""
+        """Move it to the end of the order: neither a busy nor a failing partition may starve the others."""
         self._states[tp] = self._states.pop(tp)
 
     def _take_from(self, state: PartitionState, taken: list[ConsumerRecord], limit: int) -> None:
@@ -422,6 +423,6 @@ class ConsumerMachine:
         error = state.error
         if error is None:
             return
-        if not isinstance(error, NoOffset):  # that stays true until somebody seeks
+        if not isinstance(error, NoOffset):  # NoOffset stays until a seek
             state.error = None
         raise error

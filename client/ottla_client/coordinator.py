@@ -1,7 +1,7 @@
-"""The broker that coordinates one group: found, remembered until it says otherwise, called. [S]
+"""Finds, caches and calls the coordinator of one group. [S]
 
-Used by the membership, by commits and by the admin; each call is one attempt, and the caller decides what to do
-about an error. A coordinator that does not answer is looked up anew by the next call.
+Used by the membership, by commits and by the admin; each call is one attempt, and the caller handles
+errors. After NOT_COORDINATOR or a timeout, the next call looks the coordinator up again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Coordinator:
         self._clock = clock
         self.group = group
         self._broker: Broker | None = None
-        #: The last one that was none any more, or did not answer.
+        #: Last broker that answered NOT_COORDINATOR or timed out.
         self._left: Broker | None = None
 
     async def call(
@@ -42,7 +42,7 @@ class Coordinator:
         timeout_s: float,
         error_of: Callable[[Any], RequestError | None] | None = None,
     ) -> Any:
-        """One attempt. Raises if nobody answered; a refusal inside the answer is the caller's to read."""
+        """One attempt. Raises if no broker answered; the caller checks the error in the response."""
         deadline = self._clock.monotonic() + timeout_s
         broker = self._broker
         if broker is None:
@@ -65,7 +65,7 @@ class Coordinator:
         timeout_s: float,
         error_of: Callable[[Any], RequestError | None] | None = None,
     ) -> Any:
-        """Until it is answered without a refusal that passes by itself, or the time is up."""
+        """Retry until success, an error that a retry does not fix, or the timeout."""
         deadline = self._clock.monotonic() + timeout_s
         pause_s = _PAUSE_S
         while True:
@@ -85,7 +85,7 @@ class Coordinator:
         request = pb.FindCoordinatorRequest(groups=[self.group])
         found = self._named(await self._cluster.call("FindCoordinator", request, timeout_s=timeout_s))
         if found is self._left:
-            # Who says so may be cut off from the cluster, and tell what was.
+            # The broker may be partitioned from the cluster and return a stale coordinator: ask another one.
             answer = await self._cluster.second_opinion("FindCoordinator", request)
             if answer is not None:
                 found = self._named(answer)
@@ -105,19 +105,19 @@ class Coordinator:
 
 
 def refusal(answer: Any) -> RequestError | None:
-    """The error of the answer as a whole, if it has one."""
+    """The top-level error of the response, if any."""
     if "error" in answer.DESCRIPTOR.fields_by_name and answer.HasField("error"):
         return told(answer.error)
     return None
 
 
 def first_refusal(answer: Any) -> RequestError | None:
-    """For answers with an error per group, when there is one group."""
+    """The error of the only group, for responses with one error per group."""
     return next((told(each.error) for each in answer.groups if each.HasField("error")), None)
 
 
 def passes(error: RequestError | ClientError) -> bool:
-    """Whether the same call may succeed a little later."""
+    """Whether the same call may succeed later."""
     if isinstance(error, RequestError):
         return error.retriable or isinstance(error, CoordinatorLoadInProgress)
     return isinstance(error, CannotConnect)

@@ -1,7 +1,7 @@
-"""The promise for one record: await it, or ask it later. [S]
+"""The future of one sent record. [S]
 
-Deliveries share their batch's fate, so a record costs one small object and no future of its own until
-somebody awaits it.
+Deliveries share the outcome of their batch, so a record costs one small object, and an asyncio future only
+if it is awaited.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _TOO_EARLY = "The record is not acknowledged yet; await it, or flush the produce
 
 
 class Delivery:
-    """What `send` gives back. Awaiting it gives `RecordMetadata`, or raises what went wrong.
+    """What `send` returns. Awaiting it returns `RecordMetadata` or raises the error.
 
-    Like an `asyncio.Future` in what one does with it (`done`, `result`, `exception`, `add_done_callback`,
-    `await`, `asyncio.gather`), except that it cannot be cancelled: the record is on its way.
+    Like an `asyncio.Future` (`done`, `result`, `exception`, `add_done_callback`,
+    `await`, `asyncio.gather`), except that it cannot be cancelled: the record may be in flight.
     """
 
     __slots__ = ("_batch", "_index", "_timestamp_ms")
@@ -35,18 +35,18 @@ class Delivery:
 
     @property
     def lane(self) -> Lane:
-        """The partition's way out that the record took."""
+        """The lane (partition) of the record."""
         return self._batch.lane
 
     def done(self) -> bool:
         return self._batch.outcome is not None
 
     def exception(self) -> Exception | None:
-        """Why the record failed, or None if it was acknowledged. InvalidStateError while that is open."""
+        """The error, or None if the record was acknowledged. InvalidStateError before the outcome."""
         return self._fate()[0].error
 
     def result(self) -> RecordMetadata:
-        """Where the record is. Raises what went wrong, or InvalidStateError while that is open."""
+        """Partition and offset of the record. Raises its error, or InvalidStateError before the outcome."""
         outcome, index = self._fate()
         if outcome.error is not None:
             raise outcome.error
@@ -56,7 +56,7 @@ class Delivery:
         return RecordMetadata(tp.topic, tp.partition, offset, stamped)
 
     def _fate(self) -> tuple[Outcome, int]:
-        """What became of the batch that carried the record in the end, and where in it the record was."""
+        """The outcome of the batch that finally carried the record, and the record's index in it."""
         outcome, index = self._batch.outcome, self._index
         if outcome is None:
             raise asyncio.InvalidStateError(_TOO_EARLY)
@@ -70,7 +70,7 @@ class Delivery:
     def add_done_callback(self, callback: Callable[[Delivery], Any]) -> None:
         """Call `callback(self)` from the event loop when the record is acknowledged or has failed.
 
-        What the callback raises is logged: others wait for the same batch.
+        Exceptions of the callback are logged: other records wait for the same batch.
         """
 
         def call(_batch: Batch) -> None:

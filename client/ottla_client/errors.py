@@ -1,7 +1,7 @@
-"""What can go wrong on the client's own side. [P]
+"""Errors that the client itself raises. [P]
 
-What a broker refuses arrives as a subclass of `ottla_core.errors.RequestError`, with Kafka's code and name.
-These here never crossed the wire. All of them, and the broker's, end in a sentence that says what to do.
+Errors of a broker arrive as subclasses of `ottla_core.errors.RequestError`, with Kafka's code and name.
+The errors here never crossed the wire. All messages are sentences that say what to do.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ class SerializationFailed(ClientError):
 
 
 class NotAssigned(ClientError):
-    """The partition is not among those that the consumer was assigned."""
+    """The partition is not assigned to the consumer."""
 
 
 class NoOffset(ClientError):
-    """The consumer has no valid position, and `auto_offset_reset="none"` forbids to pick one."""
+    """The consumer has no valid position, and `auto_offset_reset="none"` forbids a reset."""
 
 
 class GroupTrouble(ClientError):
-    """This consumer cannot be a member of its group; the sentence says what stands in the way."""
+    """This consumer cannot be a member of its group; the sentence says why."""
 
 
 class CommitFailed(ClientError):
-    """Offsets were not committed: the group has given the partitions to others in the meantime."""
+    """Offsets were not committed: the partitions have been reassigned to other members."""

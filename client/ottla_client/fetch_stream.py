@@ -1,4 +1,4 @@
-"""The Fetch stream to one leader: lists of partitions out, their batches in. [S]"""
+"""The Fetch stream to one leader: sends lists of partitions, receives their batches. [S]"""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class FetchStream(RequestStream[list[Want]]):
     def answered(self, item: list[Want], answer: pb.FetchResponse) -> bool:
         whole = told(answer.error) if answer.HasField("error") else None
         if whole is None and len(answer.partitions) != len(item):
-            log.error("%s answered for other partitions than asked; connecting anew", self.broker.address)
+            log.error("%s answered for other partitions than requested; reconnecting", self.broker.address)
             return False
         if whole is not None:
             nothing = pb.FetchedPartition()

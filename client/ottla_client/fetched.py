@@ -1,9 +1,9 @@
-"""What one fetch brought for one partition, turned into records piece by piece. [P]
+"""The fetched data of one partition, decoded into records batch by batch. [P]
 
-Bytes stay bytes until `take` asks for records, and then one batch at a time is decoded: what is prefetched
+Data stays encoded until `take` needs records; then one batch at a time is decoded. So prefetched data
 costs its size on the wire, not that of a hundred thousand Python objects.
 
-Called by `consumer_machine`. Knows nothing of the network.
+Called by `consumer_machine`. Does no network I/O.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ottla_core.ids import TopicPartition
 from ottla_core.records.batch import BatchHeader, complete_batches, verify
 from ottla_core.records.codec import records_of
 
-#: What one batch may become in memory. Brokers take batches of a few MiB; this is for the odd one out.
+#: Limit for the decompressed size of one batch. Brokers accept batches of a few MiB; this allows for exceptions.
 DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
 
-#: Like `ConsumerRecord._make`, without a Python frame per record: its fields are those of a record in the
-#: middle.
+#: Like `ConsumerRecord._make`, without a Python frame per record. The fields of `Record` are the middle of a
+#: ConsumerRecord.
 _consumer_record: Callable[[tuple[object, ...]], ConsumerRecord] = partial(tuple.__new__, ConsumerRecord)
 
 
 class Decoding:
-    """How records are made of bytes; the same for all partitions of a consumer."""
+    """Decoding settings, the same for all partitions of a consumer."""
 
     __slots__ = ("check_crcs", "key_deserializer", "read_committed", "value_deserializer")
 
@@ -49,7 +49,7 @@ class Decoding:
 
 
 class Chunk:
-    """Batches of one partition, in order, from `position` on."""
+    """Batches of one partition, in order, starting at `position`."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class Chunk:
     ) -> None:
         self.tp = tp
         self.size_bytes = len(data)
-        #: The offset after the last record taken, or after what need not be looked at.
+        #: The offset after the last record that was taken or skipped.
         self.position = position
-        #: The offset after the last whole batch: where the next fetch goes on.
+        #: The offset after the last complete batch, where the next fetch continues.
         self.next_offset = position
         self._data = data
         self._decoding = decoding
@@ -75,7 +75,7 @@ class Chunk:
         self._ready_at = 0
         self._after_ready = position
         self.exhausted = False
-        #: (first offset, producer id) of transactions that were aborted, smallest offset first.
+        #: (first offset, producer id) of aborted transactions, smallest offset first.
         self._aborted = [(first_offset, producer_id) for producer_id, first_offset in aborted]
         heapq.heapify(self._aborted)
         self._aborting: set[int] = set()
@@ -94,7 +94,7 @@ class Chunk:
                     more = self._decode_next()
                 except Exception:
                     if taken:
-                        break  # what was taken is handed out; the next call meets the error again
+                        break  # return what was taken; the next call raises the error
                     raise
                 if not more:
                     self.exhausted = True
@@ -108,7 +108,7 @@ class Chunk:
         return taken
 
     def _decode_next(self) -> bool:
-        """Decode the next batch that has something for us; False if there is none."""
+        """Decode the next batch with records to return; False if there is none."""
         for at, header in self._upcoming:
             if header.next_offset <= self.position or self._is_hidden(at, header):
                 self.position = max(self.position, header.next_offset)
@@ -128,19 +128,19 @@ class Chunk:
         return False
 
     def _stay_at(self, header: BatchHeader) -> None:
-        """The same batch again for the next call: the position has not moved past it."""
+        """Keep the batch for the next call: the position has not moved past it."""
         self._upcoming = iter(
             [batch for batch in self._batches if batch[1].base_offset >= header.base_offset]
         )
 
     def _is_hidden(self, at: int, header: BatchHeader) -> bool:
-        """Control batches, and those of aborted transactions when only committed ones are wanted."""
+        """True for control batches, and with read_committed for batches of aborted transactions."""
         if not self._decoding.read_committed or not header.is_transactional:
             return header.is_control
         while self._aborted and self._aborted[0][0] <= header.last_offset:
             self._aborting.add(heapq.heappop(self._aborted)[1])
         if header.is_control:
-            # A marker of either kind ends the transaction; only an abort finds its producer here.
+            # Commit and abort markers both end the transaction; only for an abort is the producer in the set.
             self._aborting.discard(header.producer_id)
             return True
         return header.producer_id in self._aborting
@@ -159,7 +159,7 @@ class Chunk:
         return [_consumer_record(before + record + after) for record in records]
 
     def _deserialized(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """Those up to one that cannot be read: they are handed out before the next call meets it."""
+        """Records up to the first that cannot be deserialized; the next call raises its error."""
         decoding = self._decoding
         if decoding.key_deserializer is None and decoding.value_deserializer is None:
             return records
@@ -192,5 +192,5 @@ class Chunk:
 
 
 def aborted_pairs(aborted: Sequence[Any]) -> list[tuple[int, int]]:
-    """(producer id, first offset) of the messages of an answer."""
+    """(producer id, first offset) of the aborted transactions in a response."""
     return [(each.producer_id, each.first_offset) for each in aborted]

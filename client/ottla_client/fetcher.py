@@ -1,7 +1,7 @@
-"""Fetching for a consumer: streams to leaders, offset lookups, one pump that moves everything. [S]
+"""Fetching for a consumer: streams to leaders, offset lookups, and the pump that drives both. [S]
 
-What to fetch and what was fetched is `consumer_machine`'s; how bytes become records is `fetched`'s. The consumer
-assigns, seeks and takes on the machine, and calls `schedule` when that may have given the pump something to do.
+`consumer_machine` decides what to fetch and keeps the results; `fetched` decodes them. The consumer
+assigns, seeks and takes on the machine, and calls `schedule` when the pump may have work.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 _REFRESH_PAUSE_S = 0.05
 
-#: What the group has committed; None where that is nothing.
+#: Committed offsets of the group; None for partitions without one.
 FindCommitted = Callable[
     [Iterable[TopicPartition]], Awaitable[dict[TopicPartition, OffsetAndMetadata | None]]
 ]
@@ -49,14 +49,14 @@ class Fetcher:
         self._machine = machine
         self._limits = limits
         self._request_timeout_s = request_timeout_s
-        #: Set by whoever knows a group.
+        #: Set by `GroupReader` if the consumer has a group.
         self.find_committed: FindCommitted | None = None
-        # A broker may keep a fetch for as long as it is told to, before its time to answer begins.
+        # A broker may hold a fetch for max_wait_ms; the request timeout starts after that.
         self._streams = Streams(cluster, self._new_stream, request_timeout_s + limits.max_wait_ms / 1000)
         self._pump = Pump(clock, self._do_all)
-        #: Ask for the pump: something may have changed.
+        #: Schedule the pump: something may have changed.
         self.schedule = self._pump.schedule
-        #: Set when there may be something to take.
+        #: Set when records may be available.
         self.changed = asyncio.Event()
         self._refreshing = False
 
@@ -65,7 +65,7 @@ class Fetcher:
         return self._pump.running
 
     def start(self) -> None:
-        """Once the cluster answers."""
+        """Called once the cluster answers."""
         self._pump.start()
 
     def stop(self) -> None:
@@ -91,7 +91,7 @@ class Fetcher:
             async with asyncio.timeout(left_s):
                 await self.changed.wait()
         except TimeoutError:
-            raise TimeoutError(f"Waited in vain for {what}.") from None
+            raise TimeoutError(f"Timed out while waiting for {what}.") from None
         self.changed.clear()
 
     # ------------------------------------------------------------------ the pump
@@ -107,7 +107,7 @@ class Fetcher:
                     self._machine.lost(want, now)
             else:
                 stream.send(wants)
-        # Last: a partition without a leader is found out above.
+        # Last: the steps above find partitions without a leader.
         if self._machine.stale_topics and not self._refreshing:
             self._refreshing = True
             self._cluster.background.spawn(self._refresh_stale(), "metadata")
@@ -147,7 +147,7 @@ class Fetcher:
         self.schedule()
 
     def _by_whom_to_ask(self, lookups: Iterable[Lookup]) -> Iterable[list[Lookup]]:
-        """One question to the coordinator, and one to each leader: who is slow or gone holds up only its own."""
+        """One request to the coordinator, and one per leader: a slow broker delays only its own partitions."""
         asked: dict[int | None, list[Lookup]] = {}
         for lookup in lookups:
             whom = None if lookup.timestamp_ms == COMMITTED else self._cluster.leader(lookup.tp)
@@ -188,7 +188,7 @@ class Fetcher:
                 self._machine.topic_unknown(topic, error, now)
         except (ClientError, RequestError) as error:
             log.warning("metadata: %s; trying again", error)
-        # After the answer, so that a leader that is still unknown asks again, and not too often.
+        # Pause after the response, so that an unknown leader is not requested in a tight loop.
         await self._clock.sleep(_REFRESH_PAUSE_S)
         for topic in topics:
             self._machine.stale_topics.pop(topic, None)

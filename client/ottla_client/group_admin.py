@@ -1,4 +1,4 @@
-"""Groups from outside: which there are, who is in them, how far they are, and moving them. [S]
+"""Administration of consumer groups: list, describe, lag, reset and delete offsets, delete groups. [S]
 
 Used by `Admin`, which has the same methods.
 """
@@ -23,7 +23,7 @@ from ottla_core.ports.clock import Clock
 
 _PAUSE_S = 0.1
 _LATEST = -1
-#: What an election takes, and some more.
+#: The time of an election, with some margin.
 _ELECTION_S = 1.0
 
 
@@ -43,23 +43,23 @@ class MemberDescription:
     group_instance_id: str | None
     client_id: str
     client_host: str
-    #: What it reads, and what it wants to read; empty unless the group is stable and its members are consumers.
+    #: Assigned partitions and subscribed topics; empty unless the group is stable and its members are consumers.
     partitions: tuple[TopicPartition, ...]
     topics: tuple[str, ...]
-    #: In force: the group's setting, else what the member asked for.
+    #: Effective value: the group's setting, else what the member asked for.
     session_timeout_ms: int
     rebalance_timeout_ms: int
-    #: Assignors that it knows, best first; empty while its coordinator has not heard.
+    #: Supported assignors in order of preference; empty while the coordinator does not know them.
     protocols: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
     group: str
-    #: As in a listing; "Dead" if there is no such group.
+    #: As in a listing; "Dead" if the group does not exist.
     state: str
     protocol_type: str
-    #: The assignor that was voted for.
+    #: The elected assignor.
     protocol: str
     generation: int
     leader_id: str
@@ -69,11 +69,11 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    #: None: nothing is committed.
+    #: None if nothing is committed.
     committed: int | None
-    #: None: the partition is gone, or has no leader to ask.
+    #: None if the partition does not exist or has no leader.
     end: int | None
-    #: Who reads it now, by member id.
+    #: The member that reads it now.
     member_id: str | None
 
     @property
@@ -93,7 +93,7 @@ class GroupAdmin:
         return Coordinator(self._cluster, self._clock, group)
 
     async def list_groups(self, states: Sequence[str]) -> list[GroupListing]:
-        """From all brokers: each knows those that it coordinates."""
+        """Groups of all brokers: each broker lists those that it coordinates."""
         deadline = self._clock.monotonic() + self._timeout_s
         while True:
             try:
@@ -138,7 +138,7 @@ class GroupAdmin:
         return await fetch_committed(self._coordinator(group), wanted, self._timeout_s)
 
     async def lag(self, group: str) -> dict[TopicPartition, PartitionLag]:
-        """Of all partitions that the group has committed offsets of, or that members read."""
+        """Lag in all partitions with a committed offset of the group or an assigned member."""
         (described,) = await self.describe_groups([group])
         readers = {tp: member.member_id for member in described.members for tp in member.partitions}
         committed = await self.offsets(group, None)
@@ -150,8 +150,8 @@ class GroupAdmin:
         }
 
     async def _ends(self, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Ends of those that exist and are led: offsets may be of topics that are gone, and one without a leader
-        should not hide how far the others are."""
+        """End offsets of partitions that exist and have a leader. The others (deleted topics, offline partitions)
+        are omitted, so that they do not hide the lag of the rest."""
         topics = sorted({tp.topic for tp in wanted})
         if not topics:
             return {}
@@ -198,7 +198,7 @@ class GroupAdmin:
             answer = await self._coordinator(group).ask("CommitOffsets", request, self._timeout_s)
         except UnknownMemberId:
             raise NonEmptyGroup(
-                f"Group {group!r} has members, and only they commit while they are there. Stop them first."
+                f"Group {group!r} has members; only they may commit its offsets. Stop them first."
             ) from None
         _raise_first(answer.partitions)
 
@@ -250,7 +250,7 @@ def _member(member: pb.DescribedMember, protocol_type: str) -> MemberDescription
             partitions = tuple(sorted(decode_assignment(member.assignment)))
             topics = decode_subscription(member.metadata).topics if member.metadata else ()
         except Undecodable:
-            partitions = ()  # a client with a format of its own; the rest is still worth seeing
+            partitions = ()  # unknown format of the client; still show the other fields
     return MemberDescription(
         member.member_id,
         member.group_instance_id or None,

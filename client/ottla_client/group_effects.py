@@ -1,7 +1,7 @@
-"""What a group membership may ask of its shell, in the order in which it is to be done. [P]
+"""Effects of the group state machine, which the shell executes in order. [P]
 
-Calls carry the number of the attempt that they belong to; their answers bring it back, and one that is not the
-current one is dropped.
+Calls carry an attempt number, and their responses return it; responses of an older attempt are
+dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Partitions: TypeAlias = tuple[TopicPartition, ...]
 
 
 class Identity(NamedTuple):
-    """Who a member is in which generation: what its commits and heartbeats are signed with."""
+    """Member id and generation, sent with commits and heartbeats."""
 
     member_id: str = ""
     generation: int = NO_GENERATION
@@ -27,14 +27,14 @@ class Identity(NamedTuple):
 class SendJoin:
     attempt: int
     member_id: str
-    #: Name of the assignor and our subscription for it, best first.
+    #: Assignor name and our subscription for it, in order of preference.
     protocols: tuple[tuple[str, bytes], ...]
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class LearnTopics:
-    """We lead: how many partitions do these topics have?"""
+    """As group leader: look up the partition counts of these topics."""
 
     attempt: int
     topics: tuple[str, ...]
@@ -45,7 +45,7 @@ class SendSync:
     attempt: int
     identity: Identity
     protocol: str
-    #: By member id; empty unless we lead.
+    #: By member id; empty unless we are the group leader.
     assignments: Mapping[str, bytes]
 
 
@@ -62,7 +62,7 @@ class SendLeave:
 
 @dataclass(frozen=True, slots=True)
 class TakeTurn:
-    """The user is due: `begin_turn` says for what, as soon as somebody polls."""
+    """A turn is due: the next poll calls `begin_turn`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +75,13 @@ Effect: TypeAlias = SendJoin | LearnTopics | SendSync | SendHeartbeat | SendLeav
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the user has to be told, in this order: lost, revoked, assigned; then the assignment is another."""
+    """Listener calls in this order: lost, revoked, assigned; then the new assignment takes effect."""
 
     assignment: Partitions
-    #: They are somebody else's already.
+    #: Other members may own these already.
     lost: Partitions = ()
     revoked: Partitions = ()
-    #: None: not the end of a rebalance, so nothing is said of assigned ones.
+    #: None: not the end of a rebalance, so on_assigned is not called.
     added: Partitions | None = None
 
 
@@ -90,6 +90,6 @@ class JoinAnswer(NamedTuple):
     generation: int
     leader_id: str
     protocol: str
-    #: (member id, instance id or None, metadata); only for the leader.
+    #: (member id, instance id or None, metadata); only for the group leader.
     members: tuple[tuple[str, str | None, bytes], ...]
     skip_assignment: bool = False

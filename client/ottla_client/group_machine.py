@@ -1,4 +1,4 @@
-"""A member of a consumer group: join, sync, heartbeat, rebalance, as steps without a network or a clock. [P]
+"""State machine of a consumer group member: join, sync, heartbeat, rebalance. [P]
 
 Theory of operation.
 
@@ -6,21 +6,21 @@ Theory of operation.
                           ^                                                                                │
                           └───────── the coordinator rebalances, we were fenced, the topics changed ───────┘
 
-Two things go on at once. The *membership* above moves by answers and deadlines, in the background. The *user* may
-hold partitions, and learns of changes only in a *turn*, taken inside a poll: there what it works on is known to be
-done, so its offsets can be committed. Every change of what the user holds is a turn, and no join is sent while one is
-due, because the join says what we hold.
+Two things run in parallel. The *membership* above changes by responses and deadlines, in the background. The *user*
+may hold partitions, and gets changes only in a *turn*, inside a poll: there the records of the previous poll are
+processed, so their offsets can be committed. Every change of the held partitions is a turn, and no join is sent while
+a turn is due, because the join lists the held partitions.
 
-Eager assignors: all is revoked in a turn before the join. Cooperative ones: the join goes out at once, with what is
-held; after the sync a turn revokes what goes, and if something went, we join again so that it can be handed on.
+Eager assignors: a turn revokes all partitions before the join. Cooperative ones: the join is sent at once, with the
+held partitions; after the sync a turn revokes what moves, and then we join again so that it can be reassigned.
 
 Invariants:
-G1. At most one join, sync or lookup of topics is under way, and answers to older ones change nothing.
-G2. What the user holds changes in turns only, and a partition is never handed to the user before the sync of the
-    generation that gave it.
-G3. After we were told that we are no member any more, held partitions are *lost*, never revoked: commits would be
-    refused, and others may read them.
-G4. Whoever does not poll for `max_poll_interval_s` leaves; who polls again joins again.
+G1. At most one join, sync or topic lookup is in flight, and responses to older ones change nothing.
+G2. Held partitions change in turns only, and the user never gets a partition before the sync of the generation that
+    assigned it.
+G3. After the coordinator has removed us, held partitions are *lost*, never revoked: commits would be refused, and
+    other members may read them.
+G4. A member that does not poll for `max_poll_interval_s` leaves; with the next poll it joins again.
 
 Called by `group_session`, which executes the effects in order. `now` is monotonic seconds.
 """
@@ -67,7 +67,7 @@ from ottla_core.errors import (
     UnknownMemberId,
 )
 
-#: Refusals of a member as such, and not of what it asked.
+#: Errors that concern the membership, not the single request.
 _OURS_TO_OBEY = (UnknownMemberId, IllegalGeneration, FencedInstanceId, GroupAuthorizationFailed)
 
 
@@ -91,7 +91,7 @@ class GroupPolicy:
 
     @property
     def cooperative(self) -> bool:
-        """Only if all assignors are: the vote is not known before the join, and giving up comes before it."""
+        """Only if all assignors are cooperative: eager revocation precedes the join, and the vote follows it."""
         return all(assignor.cooperative for assignor in self.assignors)
 
 
@@ -100,17 +100,17 @@ class GroupMachine:
         self._policy = policy
         self.phase = Phase.OUT
         self.identity = Identity()
-        #: Why the membership has ended for good; every poll says so until the next subscription.
+        #: The fatal error of the membership; every poll raises it until the next subscription.
         self.failure: Exception | None = None
-        #: What the user holds (G2).
+        #: Partitions that the user holds (G2).
         self.held: Partitions = ()
         self._topics: tuple[str, ...] = ()
-        #: What was held last and when, for sticky assignors that give up all before they join.
+        #: Partitions and generation before the last revocation, for the eager sticky assignor.
         self._previous: tuple[Partitions, int] = ((), NO_GENERATION)
         self._attempt = 0
         self._turn: Turn | None = None
         self._in_turn = False
-        #: Set while the user is in a turn that has become void in the meantime.
+        #: Set if the membership was lost during the user's turn.
         self._lost_in_turn = False
         self._polling = False
         self._polled_at: float | None = None
@@ -119,14 +119,14 @@ class GroupMachine:
         self._beat_at = 0.0
         self._not_before = 0.0
         self._failures = 0
-        #: As leader: the members that are to be assigned to, and the assignor that was voted for.
+        #: As group leader: the members, and the elected assignor.
         self._joined: JoinAnswer | None = None
         self._members: list[GroupMember] = []
-        #: As leader: what was assigned. Another number calls for another assignment.
+        #: As group leader: the partition counts of the last assignment. If they change, we rejoin.
         self._counts: dict[str, int] | None = None
         self._out: list[Effect] = []
 
-    # ------------------------------------------------------------------ what the user does
+    # ------------------------------------------------------------------ calls of the user
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ class GroupMachine:
 
     @property
     def watched_topics(self) -> tuple[str, ...]:
-        """Ours, and if we lead those of all members."""
+        """Our topics; as group leader, those of all members."""
         return tuple(dict.fromkeys((*self._topics, *(self._counts or ()))))
 
     def subscribe(self, topics: Sequence[str], now: float) -> list[Effect]:
@@ -156,7 +156,7 @@ class GroupMachine:
         self._polling, self._polled_at = False, now
 
     def begin_turn(self) -> Turn | None:
-        """What the user is to be told now. To be followed by `turn_done`, sooner or later."""
+        """The listener calls that are due. The caller must call `turn_done` afterwards."""
         self._in_turn = self._turn is not None
         return self._turn
 
@@ -175,7 +175,7 @@ class GroupMachine:
         return self._moved(now)
 
     def leave(self, now: float, reason: str) -> list[Effect]:
-        """The end of the subscription. What is held was given up before; a static member is not signed off."""
+        """End the subscription. Held partitions were revoked before; a static member sends no leave request."""
         if self.identity.member_id and not self._policy.is_static:
             self._out.append(SendLeave(self.identity.member_id, reason))
         self._attempt += 1
@@ -184,7 +184,7 @@ class GroupMachine:
         self._rejoin, self._counts, self._beating = None, None, False
         return self._taken()
 
-    # ------------------------------------------------------------------ what the shell learns
+    # ------------------------------------------------------------------ events from the shell
 
     def joined(self, attempt: int, answer: JoinAnswer, now: float) -> list[Effect]:
         if attempt != self._attempt or self.phase is not Phase.JOINING:
@@ -204,7 +204,7 @@ class GroupMachine:
             return []
         self.phase = Phase.WANTS
         if isinstance(error, MemberIdRequired):
-            # Ours from now on, and the same join again with it.
+            # Keep the member id, and repeat the join with it.
             self.identity = Identity(member_id, NO_GENERATION)
         elif isinstance(error, UnknownMemberId | IllegalGeneration):
             self._expelled(error)
@@ -212,9 +212,9 @@ class GroupMachine:
             names = ", ".join(assignor.name for assignor in self._policy.assignors)
             self._fail(
                 GroupTrouble(
-                    f"The other members of the group know none of our assignors ({names}), or are no "
-                    "consumers. Set partition_assignment_strategy to one of theirs; stock Kafka clients start "
-                    "with range."
+                    f"The other members of the group support none of our assignors ({names}), or are not "
+                    "consumers. Set partition_assignment_strategy to one of theirs; stock Kafka clients use "
+                    "range by default."
                 )
             )
         else:
@@ -222,21 +222,25 @@ class GroupMachine:
         return self._moved(now)
 
     def topics_learnt(self, attempt: int, counts: Mapping[str, int], now: float) -> list[Effect]:
-        """As leader: assign."""
+        """As group leader: assign partitions."""
         answer = self._joined
         if attempt != self._attempt or self.phase is not Phase.ASSIGNING or answer is None:
             return []
         assignor = next((each for each in self._policy.assignors if each.name == answer.protocol), None)
         if assignor is None:
-            self._fail(GroupTrouble(f"The group has voted for {answer.protocol!r}, which we do not know."))
+            self._fail(
+                GroupTrouble(
+                    f"The group elected the assignor {answer.protocol!r}, which this consumer lacks."
+                )
+            )
             return self._moved(now)
         wanted = {topic for member in self._members for topic in member.subscription.topics}
         self._counts = {topic: counts.get(topic, 0) for topic in sorted(wanted)}
         try:
             made = {} if answer.skip_assignment else assignor.assign(counts, self._members)
         except Exception as error:
-            # A user's own assignor may do anything; the group must not wait for us then.
-            self._fail(GroupTrouble(f"The assignor {assignor.name!r} has failed: {error!r}."))
+            # A custom assignor may raise anything; the group must not wait for us then.
+            self._fail(GroupTrouble(f"The assignor {assignor.name!r} failed: {error!r}."))
             return self._moved(now)
         self._sync({member_id: encode_assignment(partitions) for member_id, partitions in made.items()})
         return self._moved(now)
@@ -250,12 +254,10 @@ class GroupMachine:
         try:
             given = tuple(decode_assignment(assignment))
         except Undecodable as error:
-            self._fail(
-                GroupTrouble(f"The leader of the group sent something that is no assignment: {error}.")
-            )
+            self._fail(GroupTrouble(f"The leader of the group sent an invalid assignment: {error}."))
             return self._moved(now)
         if any(tp.topic not in self._topics for tp in given):
-            # The leader knew an older subscription of ours.
+            # The leader used an older subscription of ours.
             self._want("the assignment has topics that are not subscribed to")
             return self._moved(now)
         held = frozenset(self.held)
@@ -269,11 +271,11 @@ class GroupMachine:
         return self._moved(now)
 
     def sync_refused(self, attempt: int, error: Exception, now: float) -> list[Effect]:
-        """Also if the topics could not be looked up."""
+        """The sync failed, or the topic lookup before it."""
         if attempt != self._attempt or self.phase not in (Phase.SYNCING, Phase.ASSIGNING):
             return []
         self.phase = Phase.WANTS
-        self._rejoin = self._rejoin or "the rebalance began anew"
+        self._rejoin = self._rejoin or "the rebalance started again"
         if isinstance(error, UnknownMemberId | IllegalGeneration):
             self._expelled(error)
         elif not isinstance(error, RebalanceInProgress):
@@ -291,18 +293,18 @@ class GroupMachine:
         elif isinstance(error, _OURS_TO_OBEY):
             self._disowned(error)
         elif error is not None:
-            # Nobody there, or not the coordinator any more: sooner again than a whole interval later.
+            # No answer, or not the coordinator any more: retry before a whole interval has passed.
             self._beat_at = now + min(self._policy.backoff_max_s, self._policy.heartbeat_interval_s)
         return self._moved(now)
 
     def commit_refused(self, identity: Identity, error: Exception, now: float) -> list[Effect]:
-        """A commit can be the first to learn that we are not who we think we are."""
+        """A refused commit may be the first sign that we are no longer a member."""
         if identity == self.identity and isinstance(error, _OURS_TO_OBEY):
             self._disowned(error)
         return self._moved(now)
 
     def partitions_changed(self, counts: Mapping[str, int], now: float) -> list[Effect]:
-        """Some topics were looked at. If we lead, what we assigned may not be all there is."""
+        """Partition counts arrived. As group leader, rejoin if they differ from the assigned ones."""
         if self._counts is not None and self.phase is Phase.MEMBER:
             changed = [topic for topic, count in self._counts.items() if counts.get(topic, count) != count]
             if changed:
@@ -313,7 +315,7 @@ class GroupMachine:
         return self._moved(now)
 
     def wakes_at(self) -> float | None:
-        """When `tick` has something to do."""
+        """When `tick` must be called next."""
         times: list[float] = []
         if self.phase is Phase.WANTS and self._turn is None:
             times.append(self._not_before)
@@ -327,7 +329,7 @@ class GroupMachine:
 
     @property
     def _is_known(self) -> bool:
-        """Whether the coordinator counts on our heartbeats; while a join or a sync waits there, it does not."""
+        """Whether the coordinator expects heartbeats; not while a join or a sync waits there."""
         return self.identity.generation != NO_GENERATION and self.phase in (
             Phase.MEMBER,
             Phase.WANTS,
@@ -339,7 +341,7 @@ class GroupMachine:
         return out
 
     def _moved(self, now: float) -> list[Effect]:
-        """Do what can be done now."""
+        """The effects that are possible now."""
         self._check_polls(now)
         if self._is_known and not self._beating and self._beat_at <= now:
             self._beating = True
@@ -360,25 +362,23 @@ class GroupMachine:
             return
         self._out.append(
             Warn(
-                f"Nothing was polled for {self._policy.max_poll_interval_s:g} s, so this consumer leaves its "
+                f"The consumer did not poll for {self._policy.max_poll_interval_s:g} s, so it leaves its "
                 "group. Poll more often, take fewer records at once (max_poll_records), or raise "
                 "max_poll_interval_ms."
             )
         )
         if self.identity.member_id and not self._policy.is_static:
-            self._out.append(
-                SendLeave(self.identity.member_id, "nothing was polled for max_poll_interval_ms")
-            )
+            self._out.append(SendLeave(self.identity.member_id, "no poll for max_poll_interval_ms"))
         self.identity = Identity()
         self._polled_at = None
         self._lose()
-        self.phase = Phase.OUT  # the next poll begins anew
+        self.phase = Phase.OUT  # the next poll joins again
 
     def _want(self, reason: str) -> None:
-        """Join again as soon as nothing stands in the way."""
+        """Join again as soon as possible."""
         self._rejoin = self._rejoin or reason
         if self._turn is not None and not self._in_turn and not self._policy.cooperative and not self.held:
-            # What was just given has not reached the user, and is all to be given up again.
+            # The new assignment has not reached the user, and is revoked again.
             self._turn = None
 
     def _due(self, turn: Turn) -> None:
@@ -405,7 +405,7 @@ class GroupMachine:
             try:
                 said = decode_subscription(metadata)
             except Undecodable as error:
-                self._out.append(Warn(f"Member {member_id} has a subscription that cannot be read: {error}."))
+                self._out.append(Warn(f"The subscription of member {member_id} cannot be decoded: {error}."))
                 said = Subscription(())
             self._members.append(GroupMember(member_id, said, instance_id))
         topics = {topic for member in self._members for topic in member.subscription.topics}
@@ -419,14 +419,14 @@ class GroupMachine:
 
     def _disowned(self, error: Exception) -> None:
         if self.phase not in (Phase.MEMBER, Phase.WANTS):
-            return  # the join or sync under way hears it, too
+            return  # the join or sync in flight gets the same error
         if isinstance(error, UnknownMemberId | IllegalGeneration):
             self._expelled(error)
         else:
             self._fail(error)
 
     def _expelled(self, error: Exception) -> None:
-        """The group goes on without us (G3)."""
+        """The coordinator has removed us from the group (G3)."""
         keeps_id = isinstance(error, IllegalGeneration)
         self.identity = Identity(self.identity.member_id if keeps_id else "", NO_GENERATION)
         self.phase = Phase.WANTS
@@ -446,7 +446,7 @@ class GroupMachine:
         if isinstance(error, FencedInstanceId):
             error = GroupTrouble(
                 "Another process has joined with the same group_instance_id and has taken over. Give each "
-                "member one of its own."
+                "member its own."
             )
         self.failure = error
         self.identity = Identity()
@@ -454,10 +454,10 @@ class GroupMachine:
         self.phase = Phase.OUT
         self._rejoin = None
         if self._turn is None:
-            self._out.append(TakeTurn())  # so that a waiting poll looks, and raises
+            self._out.append(TakeTurn())  # so that a waiting poll wakes up and raises
 
     def _troubled(self, error: Exception, now: float) -> None:
-        """Try again later if that can help."""
+        """Retry later if the error is retriable."""
         if (
             isinstance(error, RequestError)
             and not error.retriable

@@ -1,8 +1,8 @@
-"""What the members of a consumer group tell each other: subscriptions and assignments, in Kafka's bytes. [P]
+"""Kafka's encoding of the subscriptions and assignments of consumer group members. [P]
 
-Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment. We write version 3 of the first and version 1 of
+ConsumerProtocolSubscription and ConsumerProtocolAssignment. We write version 3 of the first and version 1 of
 the second, as Kafka's own clients do, and read any version: fields were only ever added at the end. The bytes come
-from other members, so reading trusts nothing: what makes no sense is `Undecodable`.
+from other members and are not trusted: invalid ones raise `Undecodable`.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ NO_GENERATION = -1
 
 
 class Undecodable(ValueError):
-    """These bytes are no subscription, or no assignment."""
+    """The bytes are not a valid subscription or assignment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What one member wants, and what it has."""
+    """The subscribed topics and owned partitions of a member."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
     #: Partitions that the member reads while it joins (cooperative rebalancing, KIP-429).
     owned: tuple[TopicPartition, ...] = ()
-    #: Of when they were given to it: an older claim loses.
+    #: The generation that assigned them: an older claim loses.
     generation: int = NO_GENERATION
     rack: str | None = None
 
@@ -61,7 +61,7 @@ def encode_assignment(partitions: Iterable[TopicPartition], user_data: bytes | N
 
 
 def encode_sticky_data(previous: Iterable[TopicPartition], generation: int) -> bytes:
-    """User data of the eager sticky assignor: what the member had, since it gives all up before it joins."""
+    """User data of the eager sticky assignor: the partitions that the member revoked before the join."""
     return _partitions(previous) + _INT.pack(generation)
 
 
@@ -104,18 +104,18 @@ def decode_subscription(data: bytes) -> Subscription:
 
 
 def decode_assignment(data: bytes) -> list[TopicPartition]:
-    """No bytes at all: a leader that had nothing for this member."""
+    """Empty bytes mean an empty assignment."""
     if not data:
         return []
     reader = _Reader(data)
     reader.version()
     partitions = reader.partitions()
-    reader.blob()  # user data, which none of our assignors sends
+    reader.blob()  # user data; our assignors send none
     return partitions
 
 
 def decode_sticky_data(data: bytes | None) -> tuple[list[TopicPartition], int]:
-    """What a member of the eager sticky assignor had, and in which generation. Nothing if it cannot be read."""
+    """Previous partitions and generation of an eager sticky member. Empty if it cannot be decoded."""
     if not data:
         return [], NO_GENERATION
     try:
@@ -192,6 +192,6 @@ class _Reader:
 
     def _take(self, size: int) -> bytes:
         if not 0 <= size <= self.left:
-            raise Undecodable(f"{size} bytes are wanted where {self.left} are left")
+            raise Undecodable(f"{size} bytes are needed, {self.left} are left")
         self._at += size
         return self._data[self._at - size : self._at]

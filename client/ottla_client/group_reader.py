@@ -1,7 +1,7 @@
-"""Everything of a consumer that has to do with its group: membership, commits, auto commit. [S]
+"""The group part of a consumer: membership, commits, auto commit. [S]
 
-Made by a `Consumer` that has a `group_id`. Positions are the machine's, minus what an iteration has taken and not
-given out yet.
+Created by a `Consumer` with a `group_id`. Positions are the machine's, minus records that an iteration has taken and
+not yielded yet.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ottla_core.ports.clock import Clock
 
 log = logging.getLogger(__name__)
 
-#: The last commit before partitions go. The others wait for us meanwhile.
+#: Timeout of the last commit before a revocation; the rebalance waits for it.
 _LAST_COMMIT_TIMEOUT_S = 5.0
 
 
@@ -67,7 +67,7 @@ class GroupReader:
         gone = [tp for tp in self._machine.assignment() if tp not in partitions]
         self._machine.assign(partitions, committed=True)
         for tp in gone:
-            # Others will commit there.
+            # Other members will commit there.
             self._committer.known.pop(tp, None)
         self._fetcher.changed.set()
         self._fetcher.schedule()
@@ -78,7 +78,7 @@ class GroupReader:
         try:
             await self._committer.commit(self._moved(), _LAST_COMMIT_TIMEOUT_S)
         except (ClientError, RequestError) as error:
-            log.warning("Offsets were not committed before partitions were given up: %s", error)
+            log.warning("Offsets were not committed before partitions were revoked: %s", error)
 
     def wake(self) -> None:
         self._fetcher.changed.set()
@@ -89,7 +89,7 @@ class GroupReader:
         self.session.subscribe(topics, listener)
 
     async def poll_began(self) -> None:
-        """What was polled before is done: auto commit covers it, and partitions may come and go."""
+        """Records of earlier polls are processed: auto commit covers them, and the assignment may change."""
         if self.session.is_subscribed:
             await self.session.poll_began()
         if self._interval_s is not None:
@@ -140,7 +140,7 @@ class GroupReader:
         await self.session.leave("the consumer has unsubscribed")
 
     async def close(self) -> None:
-        """The last commits, and a word to the coordinator."""
+        """Send the last commits and leave the group."""
         await self._committer.settled(_LAST_COMMIT_TIMEOUT_S)
         if self.session.is_subscribed:
             await self.session.close()

@@ -1,7 +1,7 @@
 """A consumer's membership of its group: the shell around `group_machine`. [S]
 
 Executes the machine's effects: calls to the coordinator in the background, and the user's turns inside `poll`.
-Owned by one `Consumer`, which says what to do with an assignment (`Holder`).
+Owned by one `Consumer`, which applies assignments (`Holder`).
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from ottla_core.ports.clock import Clock
 
 log = logging.getLogger(__name__)
 
-#: A join is answered when all others have come, or their time is up; then this much is for the way.
+#: A join is answered when all members have joined or timed out; this is the margin after that.
 _JOIN_SLACK_S = 10.0
 _LEAVE_TIMEOUT_S = 5.0
-#: Topics that are subscribed to and do not exist are looked for this often.
+#: How often missing subscribed topics are looked up.
 _MISSING_TOPICS_S = 1.0
 
 
@@ -74,16 +74,16 @@ class GroupSettings:
 
 
 class Holder(Protocol):
-    """Who reads the partitions."""
+    """The reader of the assigned partitions."""
 
     def adopt(self, partitions: Sequence[TopicPartition]) -> None:
-        """Read these from now on, new ones from where the group is."""
+        """Replace the assignment; new partitions start at the committed offsets."""
 
     async def before_revocation(self) -> None:
-        """Commit what has to be committed while it still can be."""
+        """Commit offsets while the partitions are still assigned."""
 
     def wake(self) -> None:
-        """Something has changed: a poll that waits should look."""
+        """Wake a waiting poll: something has changed."""
 
 
 class GroupSession:
@@ -107,7 +107,7 @@ class GroupSession:
         self._watching: asyncio.Task[None] | None = None
         self._look_now = asyncio.Event()
         self._turns = asyncio.Lock()
-        #: How far the turn under way has come, should a poll be cancelled in the middle of it.
+        #: Steps of the current turn that are done, in case a poll is cancelled in the middle of it.
         self._told = 0
         self._closed = False
         cluster.listen(self._learnt)
@@ -139,14 +139,14 @@ class GroupSession:
         self._look_now.set()
 
     async def poll_began(self) -> None:
-        """The user's turn, if one is due. Raises what a listener raises, and why we cannot be a member."""
+        """Run the user's turn, if one is due. Raises errors of listeners and the fatal error of the membership."""
         self._do(self._machine.poll_began(self._now()))
         async with self._turns:
             while (turn := self._machine.begin_turn()) is not None:
                 try:
                     await self._take(turn)
                 except asyncio.CancelledError:
-                    raise  # the next poll goes on where this one was
+                    raise  # the next poll continues here
                 except BaseException:
                     self._turn_done(turn)
                     raise
@@ -162,7 +162,7 @@ class GroupSession:
         self._do(self._machine.commit_refused(identity, error, self._now()))
 
     async def leave(self, reason: str) -> None:
-        """Give all up and sign off. Listeners are called as in a rebalance."""
+        """Revoke all partitions and leave the group. Listeners are called as in a rebalance."""
         async with self._turns:
             held = self._machine.held
             try:
@@ -209,7 +209,7 @@ class GroupSession:
 
     def _turn_done(self, turn: Turn) -> None:
         if self._told < 3:
-            # A listener has failed; what it was told happens all the same.
+            # Apply the assignment even if a listener failed.
             self._holder.adopt(turn.assignment)
         self._told = 0
         self._do(self._machine.turn_done(self._now()))
@@ -334,7 +334,7 @@ class GroupSession:
             member_id=effect.identity.member_id,
             group_instance_id=self._settings.group_instance_id,
         )
-        # Soon enough to find another coordinator before the session ends.
+        # Short enough to find another coordinator before the session expires.
         timeout_s = min(self._settings.request_timeout_s, self._settings.session_timeout_ms / 3000)
         failed: Exception | None
         try:
@@ -349,13 +349,13 @@ class GroupSession:
         try:
             await self._coordinator.call("Leave", request, _LEAVE_TIMEOUT_S)
         except (ClientError, RequestError) as error:
-            # The session ends by itself, later.
-            log.info("could not leave group %s: %s", self._settings.group_id, error)
+            # The session will expire.
+            log.info("Group %s was not left: %s", self._settings.group_id, error)
 
-    # ------------------------------------------------------------------ topics that come and grow
+    # ------------------------------------------------------------------ new topics and partitions
 
     async def _watch_topics(self) -> None:
-        """New topics of a pattern, topics that come into being, partitions that are added."""
+        """Watch for new topics that match a pattern, missing topics, and new partitions."""
         while True:
             self._look_now.clear()
             missing = True
@@ -370,7 +370,7 @@ class GroupSession:
                 continue
 
     async def _look_at_topics(self) -> bool:
-        """Whether some that are wanted are missing."""
+        """Refresh the topics; True if subscribed ones are missing."""
         timeout_s = self._settings.request_timeout_s
         if self._pattern is not None:
             answer = await self._cluster.call("Metadata", broker_pb2.MetadataRequest(), timeout_s=timeout_s)
@@ -389,6 +389,6 @@ class GroupSession:
         return any(topic in refused for topic in self._machine.topics)
 
     def _learnt(self, layout: TopicLayout) -> None:
-        """Whoever asked for it."""
+        """A layout arrived, for any reason."""
         if not self._closed and layout.name in self._machine.watched_topics:
             self._do(self._machine.partitions_changed({layout.name: len(layout.partitions)}, self._now()))

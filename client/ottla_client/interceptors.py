@@ -1,8 +1,8 @@
-"""Hooks around every record, for tracing, auditing and the like. [P]
+"""Hooks around every record, for example for tracing or auditing. [P]
 
-Subclass and override what you need. Interceptors run in the order given, inside the client's event loop,
-for every record: they must be quick and must not block. One that raises is logged and skipped; it never
-loses a record.
+Subclass and override what you need. Interceptors run in the given order, inside the client's event loop,
+for every record: they must be fast and must not block. An exception is logged and the interceptor is
+skipped; no record is lost.
 """
 
 from __future__ import annotations
@@ -21,5 +21,5 @@ class ProducerInterceptor:
 
 class ConsumerInterceptor:
     def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """Before `poll` returns. Return the records to hand out, the same or others."""
+        """Before `poll` returns. Return the records for the user, the same or others."""
         return records

@@ -1,7 +1,7 @@
-"""Questions that only the leaders of partitions can answer: asked of each, and again of who leads next. [S]
+"""Requests that only partition leaders can answer, sent to each leader and retried after elections. [S]
 
-Used by consumer and admin. During an election there is no leader, or one that is gone already: what passes by itself is
-retried until the time is up, for the partitions that still lack an answer.
+Used by consumer and admin. During an election a partition has no leader, or a stale one: retriable errors are
+retried until the timeout, for the partitions that still lack an answer.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ottla_core.ports.clock import Clock
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
-#: What one leader answers about some of its partitions: an answer or a refusal for each.
+#: The response of one leader: an answer or an error per partition.
 Answers = Iterable[tuple[TopicPartition, Answer | RequestError]]
 
 _PAUSE_S = 0.05
-#: Partitions per request: far below the broker's limit, and its loop answers others in between.
+#: Partitions per request: far below the broker's limit, and short enough for its event loop.
 _PARTITIONS_PER_CALL = 1000
 
 
@@ -36,7 +36,7 @@ async def list_offsets(
     timeout_s: float,
     read_committed: bool = False,
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
-    """The offset for each timestamp (-1 latest, -2 earliest, -3 newest record); -1 where no record is that young."""
+    """The offset for each timestamp (-1 latest, -2 earliest, -3 newest record); -1 if no record is that new."""
 
     async def ask(
         broker: Broker, some: Mapping[TopicPartition, int], left_s: float
@@ -53,7 +53,7 @@ async def list_offsets(
 async def delete_records(
     cluster: Cluster, clock: Clock, before: Mapping[TopicPartition, int], *, timeout_s: float
 ) -> dict[TopicPartition, int]:
-    """Delete what is before these offsets (-1: all there is). The new first offset of each partition."""
+    """Delete records before these offsets (-1: all). Returns the new first offset of each partition."""
 
     async def ask(broker: Broker, some: Mapping[TopicPartition, int], left_s: float) -> Answers[int]:
         request = pb.DeleteRecordsRequest(timeout_ms=int(left_s * 1000))
@@ -80,7 +80,7 @@ async def _ask_leaders(
     ask: Callable[[Broker, Mapping[TopicPartition, Question], float], Awaitable[Answers[Answer]]],
     timeout_s: float,
 ) -> dict[TopicPartition, Answer]:
-    """An answer for each, or the first error that stays."""
+    """An answer for each partition, or the first error that retries did not fix."""
     deadline = clock.monotonic() + timeout_s
     found: dict[TopicPartition, Answer] = {}
     await _learn(cluster, [tp for tp in wanted if tp.topic not in cluster.topics], timeout_s)
@@ -105,21 +105,21 @@ async def _ask_leaders(
             if isinstance(lasting, RequestError) and not lasting.retriable:
                 raise lasting
         if clock.monotonic() + _PAUSE_S > deadline:
-            # No error and no answer: a broker that answers for others than asked.
-            nobody = LeaderNotAvailable(f"Nobody answered for {next(iter(missing))}.")
+            # No error and no answer: the broker answered for other partitions.
+            nobody = LeaderNotAvailable(f"No broker answered for {next(iter(missing))}.")
             raise next(iter(errors.values()), nobody)
         await clock.sleep(_PAUSE_S)
         try:
             await _learn(cluster, missing, max(0.001, deadline - clock.monotonic()))
         except (CannotConnect, RequestTimedOut):
-            # What was left of the time may just have been too short: what was wrong before says more.
+            # The last attempt may just have had too little time left: the earlier error says more.
             for before in errors.values():
                 raise before from None
             raise
 
 
 async def _learn(cluster: Cluster, partitions: Iterable[TopicPartition], timeout_s: float) -> None:
-    """Who leads them now. UnknownTopicOrPartition if there is no such partition."""
+    """Refresh their leaders. UnknownTopicOrPartition if a partition does not exist."""
     topics = list(dict.fromkeys(tp.topic for tp in partitions))
     if not topics:
         return
@@ -137,7 +137,7 @@ async def _learn(cluster: Cluster, partitions: Iterable[TopicPartition], timeout
 def _by_leader(
     cluster: Cluster, wanted: Mapping[TopicPartition, Question], errors: dict[TopicPartition, Exception]
 ) -> Iterable[tuple[Broker, dict[TopicPartition, Question]]]:
-    """Each leader with what to ask of it in one call."""
+    """Each leader with the partitions for one call to it."""
     grouped: dict[int, list[tuple[TopicPartition, Question]]] = {}
     for tp, question in wanted.items():
         grouped.setdefault(cluster.leader(tp), []).append((tp, question))

@@ -1,4 +1,4 @@
-"""What a user hears of rebalances. [P]"""
+"""Callbacks of the user for rebalances. [P]"""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ OnPartitions: TypeAlias = Callable[[Sequence[TopicPartition]], Awaitable[None] |
 
 @dataclass(frozen=True, slots=True)
 class RebalanceListener:
-    """Called during `poll`, in the task that polls, so never while you work on what the last poll gave.
+    """Called during `poll`, in the task that polls, so never while you process the records of the last poll.
 
-    * `on_assigned`: partitions that came. Positions are looked up after it, so it may `seek`.
-    * `on_revoked`: partitions that go, still ours: the last chance to commit.
-    * `on_lost`: partitions that went without us being asked (we were silent for too long, say): others may read
-      them already, and commits are refused. `on_revoked` is called instead if this one is not given.
+    * `on_assigned`: new partitions. Positions are looked up after it, so it may `seek`.
+    * `on_revoked`: partitions that will be removed but are still ours: the last chance to commit.
+    * `on_lost`: partitions that were removed without a revocation (for example after a session timeout): other
+      members may read them already, and commits are refused. Defaults to `on_revoked`.
     """
 
     on_assigned: OnPartitions | None = None

@@ -1,7 +1,7 @@
-"""An event loop in a thread of its own, and a client that lives there: the base of the blocking faces. [A]
+"""An event loop in its own thread, and a client that runs there: the base of the blocking clients. [A]
 
-Closing has a bound even if a callback of the user's blocks the loop: then the thread, a daemon, is left behind and
-said so.
+Closing has a deadline even if a user callback blocks the loop: then the daemon thread is left running, with a log
+message.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Inner = TypeVar("Inner")
 
-#: grpc's own tasks end within a turn or two of the loop; and again after they were cancelled.
+#: gRPC's own tasks end within one or two iterations of the loop, also after a cancellation.
 _SETTLE_TIMEOUT_S = 1.0
-#: For a loop that is not blocked, all of it takes milliseconds.
+#: If the loop is not blocked, closing takes milliseconds.
 _CLOSE_TIMEOUT_S = 5.0
 
 
 class LoopThread:
-    """`run` brings a coroutine to the loop and its result back."""
+    """`run` executes a coroutine in the loop and returns its result."""
 
     def __init__(self, name: str) -> None:
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
@@ -36,12 +36,12 @@ class LoopThread:
         self._thread.start()
 
     def _live(self) -> None:
-        """The loop is closed by its own thread, for that may be long after `close` has given up waiting for it."""
+        """Thread body. It closes the loop itself, because it may end long after `close` stopped waiting."""
         with self._runner:
             self.loop.run_forever()
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """What it waits for has bounds of its own; `timeout_s` is the caller's."""
+        """Run `work` in the loop. Its waits have their own timeouts; `timeout_s` is the caller's."""
         if not self._thread.is_alive():
             work.close()
             raise ClientClosed("The client is closed.")
@@ -58,14 +58,14 @@ class LoopThread:
         try:
             self.run(self._settle(), _CLOSE_TIMEOUT_S)
         except TimeoutError:
-            log.warning("%s: its event loop is busy, perhaps with a callback", self._thread.name)
+            log.warning("%s: the event loop is busy, perhaps with a callback", self._thread.name)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(_CLOSE_TIMEOUT_S)
         if self._thread.is_alive():
-            log.error("%s did not end and is left behind: a callback must not block", self._thread.name)
+            log.error("%s did not end and is left running: a callback must not block", self._thread.name)
 
     async def _settle(self) -> None:
-        """grpc keeps tasks of its own that end just after their calls; none should be left when the loop stops."""
+        """Wait for gRPC's own tasks, which end just after their calls, before the loop stops."""
         others = asyncio.all_tasks() - {asyncio.current_task()}
         if others:
             _, stuck = await asyncio.wait(others, timeout=_SETTLE_TIMEOUT_S)
@@ -76,12 +76,12 @@ class LoopThread:
 
 
 class Blocking(Generic[Inner]):
-    """Makes, starts and stops an async client (`kind`) in a loop's thread; subclasses add its methods."""
+    """Creates, starts and stops an async client (`kind`) in a loop thread; subclasses add its methods."""
 
     kind: ClassVar[Callable[..., Any]]
 
     def __init_subclass__(cls, **extra: Any) -> None:
-        """`help()` says of the blocking face what it says of the async one, wherever the two do the same."""
+        """Copy signatures and docstrings from the async client, for `help()`."""
         super().__init_subclass__(**extra)
         cls.__signature__ = inspect.signature(cls.kind)  # type: ignore[attr-defined]
         for name, method in inspect.getmembers(cls, inspect.isfunction):
@@ -91,7 +91,7 @@ class Blocking(Generic[Inner]):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         self._arguments = (arguments, settings)
         self._parts: tuple[LoopThread, Inner] | None = None
-        #: From the start to the beginning of the stop.
+        #: True from the start until a stop begins.
         self._open = False
 
     def start(self) -> None:
@@ -105,7 +105,7 @@ class Blocking(Generic[Inner]):
         self._open = True
 
     async def _started(self) -> Inner:
-        """Made and started in the loop's thread, where all of it will live."""
+        """Create and start the client in the loop thread, which runs all of it."""
         made = self.kind(*self._arguments[0], **self._arguments[1])
         try:
             await made.start()
@@ -115,7 +115,7 @@ class Blocking(Generic[Inner]):
         return made  # type: ignore[no-any-return]
 
     def stop(self) -> None:
-        """As the async client's. May be called again, and without a start."""
+        """Like the async client's `stop`. May be called repeatedly, and without a start."""
         if not self._open:
             return
         self._open = False
@@ -152,7 +152,7 @@ class Blocking(Generic[Inner]):
         return self._parts
 
     def _call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """A method of the async client that does not wait."""
+        """Call a non-async method of the async client."""
 
         async def call() -> T:
             return function(*arguments)

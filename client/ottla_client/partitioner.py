@@ -1,15 +1,15 @@
 """Which partition a record goes to. [P]
 
-The choice for a record, in this order: the partition given with it; the partitioner's. The built-in ones:
+A partition given with the record wins; else the partitioner decides. The built-in ones:
 
-* `default`: records with a key go by the key's murmur2 hash, exactly as Java's (so producers in both
-  languages agree where a key lives); records without stick to one partition until its batch is full, then
-  move on (KIP-480): full batches are what makes small records cheap.
+* `default`: records with a key use the key's murmur2 hash, exactly as Java's (so producers in both
+  languages choose the same partition); records without a key stay with one partition until its batch is full,
+  then switch (KIP-480): full batches make small records cheap.
 * `round_robin`: every record to the next partition, whatever its key.
-* `sticky`: like the default without a key, for every record.
+* `sticky`: for every record, like `default` without a key.
 
-A callable of your own gets `(key, all_partitions, available_partitions)`, as in kafka-python and aiokafka,
-and returns a partition. `available` are those with a leader right now; it is never empty.
+A custom callable gets `(key, all_partitions, available_partitions)`, as in kafka-python and aiokafka,
+and returns a partition. `available` are those with a leader; it is never empty.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PartitionCallable: TypeAlias = Callable[[bytes | None, Sequence[int], Sequence[i
 _MASK = 0xFFFFFFFF
 _M = 0x5BD1E995
 _SEED = 0x9747B28C
-#: Unpackers for the first 64 key lengths in words; longer keys make theirs on the way.
+#: Unpackers for keys of up to 63 words; longer keys create one per call.
 _WORDS = [struct.Struct(f"<{count}I") for count in range(64)]
 
 
@@ -56,26 +56,26 @@ class Partitioner(Protocol):
     def choose(
         self, topic: str, key: bytes | None, all_partitions: Sequence[int], available: Sequence[int]
     ) -> int:
-        """The partition for a record. `available` may be empty: then any of all."""
+        """The partition for a record. If `available` is empty, any partition."""
 
     def batch_closed(self, topic: str, partition: int) -> None:
-        """A batch of that partition is complete: a good time to move on."""
+        """A batch of this partition was closed: the partitioner may switch."""
 
 
 class StickyPartitioner:
-    """One partition at a time, a random other one after each full batch."""
+    """One partition at a time; after each full batch another random one."""
 
     def __init__(self, chance: Chance) -> None:
         self._chance = chance
         self._current: dict[str, int] = {}
-        #: The one before: a batch still on its way should not be followed by the next to the same place.
+        #: The previous partition: do not choose it again while its batch is in flight.
         self._left: dict[str, int] = {}
 
     def choose(
         self, topic: str, key: bytes | None, all_partitions: Sequence[int], available: Sequence[int]
     ) -> int:
         current = self._current.get(topic)
-        # A topic that was made anew may have fewer partitions than before.
+        # A recreated topic may have fewer partitions.
         if current is None or current not in all_partitions:
             among = available or all_partitions
             turn = self._chance.below(len(among))
@@ -85,13 +85,13 @@ class StickyPartitioner:
         return current
 
     def batch_closed(self, topic: str, partition: int) -> None:
-        # Only the batch of the current partition: one closed by a keyed record's partition says nothing here.
+        # Ignore batches of other partitions, which keyed records fill.
         if self._current.get(topic) == partition:
             self._left[topic] = self._current.pop(topic)
 
 
 class DefaultPartitioner(StickyPartitioner):
-    """By key if there is one, else sticky."""
+    """By key hash; sticky for records without a key."""
 
     def choose(
         self, topic: str, key: bytes | None, all_partitions: Sequence[int], available: Sequence[int]
@@ -114,7 +114,7 @@ class RoundRobinPartitioner:
         among = available or all_partitions
         turn = self._turns.get(topic)
         if turn is None:
-            # Many producers that all start at partition 0 would meet there.
+            # A random start, so that many producers do not all start at partition 0.
             turn = self._chance.below(len(among))
         self._turns[topic] = turn + 1
         return among[turn % len(among)]
@@ -124,7 +124,7 @@ class RoundRobinPartitioner:
 
 
 class CallablePartitioner:
-    """A function of the user's."""
+    """A partitioner function of the user."""
 
     def __init__(self, function: PartitionCallable) -> None:
         self._function = function

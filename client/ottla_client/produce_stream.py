@@ -1,4 +1,4 @@
-"""The Produce stream to one leader: lists of batches out, outcomes in. [S]"""
+"""The Produce stream to one leader: sends lists of batches, receives their outcomes. [S]"""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ class ProduceStream(RequestStream[list[Batch]]):
                 self._on_answer(batch, refusal)
             return True
         if len(answer.partitions) != len(item):
-            log.error("%s answered for other partitions than asked; connecting anew", self.broker.address)
+            log.error("%s answered for other partitions than requested; reconnecting", self.broker.address)
             return False
         for batch, outcome in zip(item, answer.partitions, strict=True):
             self._on_answer(batch, outcome)
         return True
 
     def unasked(self, answer: pb.ProduceResponse) -> None:
-        """With acks=0 nobody waits for an answer, but a refusal should not be nowhere."""
+        """acks=0 has no waiter, so log the refusal."""
         for outcome in answer.partitions:
             if outcome.HasField("error"):
                 refusal = told(outcome.error)

@@ -1,7 +1,7 @@
-"""The producer: `send` puts a record into a batch, and batches go out by themselves. [S]
+"""The producer: `send` puts a record into a batch, and batches are sent in the background. [S]
 
-The public face: settings, serializing, partitioning, promises. How records gather is `accumulator`'s, how they leave is
-`sender`'s. `send` is the hot path of the client: everything in `_put` is paid per record.
+The public API: settings, serialization, partitioning, deliveries. `accumulator` collects records into batches,
+`sender` sends them. `send` is the hot path of the client: everything in `_put` costs time per record.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ log = logging.getLogger(__name__)
 
 OnDelivery = Callable[[RecordMetadata | None, Exception | None], None]
 
-#: A tight loop of sends gives way after so many, so that batches leave and timers run meanwhile.
+#: A tight loop of sends yields to the event loop after so many, so that batches are sent and timers run.
 _SENDS_PER_TURN = 512
 _ACKS: dict[str | int, int] = {"all": -1, "-1": -1, "1": 1, "0": 0, -1: -1, 1: 1, 0: 0}
-#: How many batches per partition the broker can tell from repeats.
+#: The broker recognises duplicates among this many batches per partition.
 _IDEMPOTENT_IN_FLIGHT_MAX = 5
 
 
@@ -48,14 +48,14 @@ class Producer(Connected):
     ...     print((await delivery).offset)                          # waits for the acknowledgement
     ...     await producer.send_and_wait("greetings", b"bye")       # both in one
 
-    Leaving the block waits until all is acknowledged. By default nothing is lost or doubled by retries:
+    Leaving the block waits until all records are acknowledged. By default, retries neither lose nor duplicate records:
     `acks="all"` and `enable_idempotence=True`.
 
     Arguments, with Kafka's names and meanings:
 
-    * `acks`: "all" waits for all in-sync replicas, 1 for the leader, 0 for nobody.
-    * `linger_ms`: how long a batch may wait for more records. `batch_size`: bytes at which it goes at once;
-      memory is used as it fills. Larger than Kafka's 16 KiB, because a gRPC message has a price of its own.
+    * `acks`: "all" waits for all in-sync replicas, 1 for the leader, 0 for none.
+    * `linger_ms`: how long a batch may wait for more records. `batch_size`: bytes at which it is sent at once;
+      memory grows as it fills. The default is larger than Kafka's 16 KiB, because each gRPC message has a fixed cost.
     * `buffer_memory`: bytes of records not yet acknowledged; when it is used up, `send` waits up to
       `max_block_ms`.
     * `compression`: "none", "gzip", "snappy", "lz4" or "zstd", per batch.
@@ -64,8 +64,8 @@ class Producer(Connected):
       callable `(key, all_partitions, available_partitions) -> partition`.
     * `delivery_timeout_ms`: a record not acknowledged by then fails. Within it, failures are retried
       (`retries` times, pausing `retry_backoff_ms`, doubled up to `retry_backoff_max_ms`).
-    * `request_timeout_ms`: a broker that does not answer a request within it is given up, and connected anew.
-    * `max_in_flight`: unanswered batches per partition. Without idempotence, more than 1 can reorder on
+    * `request_timeout_ms`: if a broker does not answer a request in time, the client reconnects.
+    * `max_in_flight`: unanswered batches per partition. Without idempotence, more than 1 can reorder records on
       retries.
     * `max_request_size`: the largest request, hence the largest record.
     """
@@ -138,7 +138,7 @@ class Producer(Connected):
         self._value_serializer = serializer_for(value_serializer)
         self._interceptors = tuple(interceptors)
         self._delivery_timeout_s = delivery_timeout_ms / 1000
-        #: By then every record has been acknowledged or has failed, whatever happens.
+        #: By then every record has been acknowledged or has failed.
         self.stop_timeout_s = self._delivery_timeout_s + self._request_timeout_s
         self._max_block_s = max_block_ms / 1000
         self._sender = Sender(
@@ -150,13 +150,13 @@ class Producer(Connected):
             request_timeout_s=self._request_timeout_s,
         )
         self._sends = 0
-        # Looked up once, used per record.
+        # Cached for the hot path.
         self._topics = self._sender.topics
         self._append = self._accumulator.append
         self._choose = self._partitioner.choose
         self._wall_ms = self._clock.wall_ms
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ start and stop
 
     async def start(self) -> None:
         self._sender.listen()
@@ -164,7 +164,7 @@ class Producer(Connected):
         self._sender.start()
 
     async def stop(self) -> None:
-        """Wait until all is acknowledged or has failed, then disconnect. Ends within `stop_timeout_s`, and a little."""
+        """Wait until all records are acknowledged or have failed, then disconnect. Bounded by `stop_timeout_s`."""
         try:
             await self._sender.stop(self.stop_timeout_s)
         finally:
@@ -183,10 +183,10 @@ class Producer(Connected):
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Put a record into a batch. Waits only for room in the buffer, or to learn about a new topic.
+        """Put a record into a batch. Waits only for room in the buffer, or for the metadata of a new topic.
 
-        Await what it returns to know that the record was written; or pass `on_delivery(metadata, error)`,
-        which is called from the event loop with one of the two. Failures nobody looks at are logged.
+        Await the returned delivery to know that the record was written; or pass `on_delivery(metadata, error)`,
+        which is called from the event loop with one of the two. Unhandled failures are logged.
         """
         if self._interceptors:
             topic, value, key, headers, partition, timestamp_ms = self._intercepted(
@@ -219,7 +219,7 @@ class Producer(Connected):
     ) -> RecordMetadata:
         """Send a record and wait for its acknowledgement.
 
-        Does not linger: a caller that waits brings no further records. Those of other tasks still share the
+        Does not linger: a waiting caller sends no further records. Records of other tasks still share the
         batch.
         """
         delivery = await self.send(
@@ -261,7 +261,7 @@ class Producer(Connected):
         *,
         partition: int | None = None,
     ) -> list[Delivery]:
-        """Send many records, in order; the quickest way for bulk. Await `flush()`, or the last few, afterwards."""
+        """Send many records, in order; the fastest way for bulk. Then await `flush()`, or the last deliveries."""
         deliveries: list[Delivery] = []
         pairs = ((value, None) for value in values) if keys is None else zip(values, keys, strict=True)
         if self._interceptors:
@@ -280,7 +280,7 @@ class Producer(Connected):
         return deliveries
 
     async def flush(self) -> None:
-        """Send all that waits now, and return when it is acknowledged or has failed. Later records are not awaited."""
+        """Send all buffered records; return when they are acknowledged or have failed. Does not wait for later ones."""
         self._check_running()
         await self._sender.flush()
 
@@ -290,7 +290,7 @@ class Producer(Connected):
         layout = await self._cluster.layout(topic, auto_create=True, timeout_s=self._max_block_s)
         return list(layout.partitions)
 
-    # ------------------------------------------------------------------ into the accumulator
+    # ------------------------------------------------------------------ appending
 
     def _put(
         self,
@@ -302,7 +302,7 @@ class Producer(Connected):
         timestamp_ms: int | None,
         on_delivery: OnDelivery | None,
     ) -> Delivery | None:
-        """The way of every record. None if it has to wait: for the topic's layout, or for room."""
+        """Append one record. None if it must wait for the topic's layout or for room."""
         known = self._topics.get(topic)
         if known is None:
             self._check_running()
@@ -331,13 +331,13 @@ class Producer(Connected):
         return delivery
 
     async def _look_for(self, topic: str, partition: int | None) -> None:
-        """A partition that is not known may have been added since its topic was last looked at."""
+        """Refresh the topic: an unknown partition may have been added since the last refresh."""
         known = self._topics.get(topic)
         if known is not None and partition is not None and partition >= len(known.lanes):
             await self._cluster.refresh([topic], timeout_s=self._max_block_s)
 
     async def _put_when_possible(self, topic: str, *record: Any) -> Delivery:
-        """As `_put`, waiting for what it lacks, up to `max_block_ms`."""
+        """Like `_put`, but waits for metadata or room, up to `max_block_ms`."""
         deadline = self._clock.monotonic() + self._max_block_s
         while True:
             left_s = deadline - self._clock.monotonic()
@@ -363,13 +363,11 @@ class Producer(Connected):
             try:
                 record = interceptor.on_send(record)
             except Exception:
-                log.exception(
-                    "%s failed in on_send; the record goes on without it", type(interceptor).__name__
-                )
+                log.exception("%s failed in on_send; its result is ignored", type(interceptor).__name__)
         return record.topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms
 
     def _promise(self, delivery: Delivery, on_delivery: OnDelivery | None) -> None:
-        """Tell callback and interceptors when the record is settled."""
+        """Call the callback and the interceptors when the record is settled."""
         told_to: list[OnDelivery] = [interceptor.on_acknowledgement for interceptor in self._interceptors]
         if on_delivery is not None:
             told_to.append(on_delivery)
@@ -408,7 +406,7 @@ def _serialized(serializer: Serializer | None, data: Any, what: str, topic: str)
 
 
 def _check_idempotence(wanted: bool | None, acks: int, max_in_flight: int, retries: int) -> bool:
-    """On unless other settings exclude it; asked for together with those, a sentence."""
+    """On unless other settings exclude it; ValueError if it was requested together with those."""
     obstacles = [
         text
         for holds, text in (

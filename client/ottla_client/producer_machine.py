@@ -1,24 +1,24 @@
-"""What to send where, and what an answer means: order, retries, sequence numbers, timeouts. [P]
+"""State machine of the producer: order, retries, sequence numbers, timeouts. [P]
 
 Theory of operation. The shell appends records to the accumulator and calls `drain`; it writes what `drain`
-returns and reports what came of it with `acknowledged`, `refused` or `lost`. The machine keeps the lanes in
-order.
+returns and reports the outcome with `acknowledged`, `refused` or `lost`. The machine keeps the order within each
+lane.
 
-Retries. A lane with a failure stops, waits until all its batches on the wire are answered, waits its
-backoff, and then sends one batch at a time until all retried ones are through.
+Retries. After a failure a lane stops, waits until all its batches on the wire are answered, waits its
+backoff, and then sends one batch at a time until all retried ones have succeeded.
 
 Idempotence. Each lane numbers its batches under (producer id, epoch); the broker refuses gaps and recognises
-repeats. So a batch whose answer was lost may be sent again under its old number, and only under that: it
-may have been written. When a batch is given up, the broker will answer OUT_OF_ORDER_SEQUENCE_NUMBER to the
-next one, if the lost one was not written. The oldest batch of a lane being out of order hence means: start
-anew. The lane's epoch goes up by one, the numbers start at 0, and a straggler of the old epoch is fenced by
-the broker. Epochs are per lane, because the broker keeps producer state per partition.
+repeats. So a batch without a response may be retried with its old number only: it may have been written. When a batch
+is given up and was not written, the broker answers OUT_OF_ORDER_SEQUENCE_NUMBER to the
+next one. So if the oldest batch of a lane is out of order, the lane restarts its
+numbering: its epoch rises by one, the numbers start at 0, and the broker fences late batches of the old
+epoch. Epochs are per lane, because the broker keeps producer state per partition.
 
 Splitting. A batch of several records that is refused as too large is halved, and its halves take its place and its
-numbers: the same records under the same sequence numbers, in two requests. Only if it is surely not written (P2).
+numbers: the same records under the same sequence numbers, in two requests. Only if it is certainly not written (P2).
 
 Invariants:
-P1. At most `max_in_flight` batches of a lane are on the wire, and they went out in order.
+P1. At most `max_in_flight` batches of a lane are on the wire, and they were sent in order.
 P2. A batch that may have been written is never renumbered.
 P3. Every batch is settled once: acknowledged, refused for good, or timed out at its deadline.
 P4. With idempotence, sequence numbers of a lane within one epoch have no gap among the batches sent.
@@ -56,14 +56,14 @@ from ottla_core.records.batch import reseal
 
 _EPOCH_MAX = 32767
 _SEQUENCE_MODULUS = 1 << 31
-#: Producer id, producer epoch and base sequence stand side by side in a batch header.
+#: Producer id, producer epoch and base sequence are adjacent in the batch header.
 _IDENTITY = struct.Struct(">qhi")
 _IDENTITY_AT = 43
 
-#: What a request has around a batch at the most: the name of its topic (249 bytes), numbers and lengths.
+#: Maximum overhead of a request per batch: the topic name (249 bytes), numbers and lengths.
 _AROUND_BYTES = 300
 
-#: These say that our picture of the cluster is old.
+#: Errors that mean stale metadata.
 _STALE_METADATA = (
     NotLeaderOrFollower,
     LeaderNotAvailable,
@@ -71,11 +71,11 @@ _STALE_METADATA = (
     FencedLeaderEpoch,
     UnknownLeaderEpoch,
     KafkaStorageError,
-    RequestTimedOut,  # a leader whose followers follow another one by now can only wait
+    RequestTimedOut,  # a deposed leader without followers can only time out
 )
-#: What the broker refuses before it appends, whatever else it may say later.
+#: Errors that the broker raises before it appends.
 _NOT_WRITTEN = (NotEnoughReplicas, OutOfOrderSequenceNumber)
-#: These say that the broker and we disagree about the lane's numbers.
+#: Errors that mean a disagreement about the lane's sequence numbers.
 _LOST_COUNT = (OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch)
 
 
@@ -100,29 +100,29 @@ class ProducerMachine:
     def __init__(self, accumulator: Accumulator, policy: Policy, jitter: Callable[[], float]) -> None:
         self._accumulator = accumulator
         self._policy = policy
-        #: A number in [0, 1) from the injected source of chance.
+        #: A random number in [0, 1), injected.
         self._jitter = jitter
         self._producer_id = -1
         self._epoch = -1
-        #: Lanes that wait for their backoff to pass.
+        #: Lanes in backoff.
         self._backing_off: dict[Lane, None] = {}
-        #: What we put into one request, and what brokers take in one, as far as they have said.
+        #: The configured request size, and the limit that brokers have announced.
         self._request_bytes = policy.request_bytes
         self._taken_bytes: int | None = None
         #: A producer id is needed before anything can be sent.
         self.wants_identity = policy.idempotent
-        #: Topics whose leaders are unknown or in doubt; the shell refreshes and clears.
+        #: Topics whose leaders are unknown or stale; the shell refreshes and clears them.
         self.stale_topics: dict[str, None] = {}
 
-    # ------------------------------------------------------------------ what the shell learns
+    # ------------------------------------------------------------------ events from the shell
 
     def identified(self, producer_id: int, epoch: int) -> None:
-        """A producer id has arrived; lanes take it when they start (again)."""
+        """A producer id has arrived; lanes use it when they start or restart."""
         self._producer_id, self._epoch = producer_id, epoch
         self.wants_identity = False
 
     def limit_requests(self, bytes_max: int) -> None:
-        """What brokers take in one request, if they have said so."""
+        """The request limit that brokers have announced; 0 if unknown."""
         self._taken_bytes = bytes_max or None
         self._request_bytes = min(self._policy.request_bytes, bytes_max or self._policy.request_bytes)
 
@@ -141,7 +141,7 @@ class ProducerMachine:
     # ------------------------------------------------------------------ sending
 
     def drain(self, now: float) -> list[Send]:
-        """All that may go out now. What is returned counts as on the wire."""
+        """All requests that may be sent now. Returned batches count as on the wire."""
         self._accumulator.end_linger(now)
         self._end_backoff(now)
         if self.wants_identity:
@@ -153,7 +153,7 @@ class ProducerMachine:
             for lane in list(ready.values()):
                 batch = self._next_of(lane)
                 if batch is None:
-                    # It comes back with an answer, a leader, the end of its backoff, or a new record.
+                    # A response, a leader, the end of its backoff, or a new record makes it ready again.
                     del ready[lane.tp]
                     continue
                 size = len(batch.payload) + _AROUND_BYTES
@@ -170,7 +170,7 @@ class ProducerMachine:
         return sends
 
     def _next_of(self, lane: Lane) -> Batch | None:
-        """Take the lane's next batch if it may go now."""
+        """Take the lane's next batch if it may be sent now."""
         in_flight = lane.in_flight
         if len(in_flight) >= (1 if lane.recovering else self._policy.max_in_flight):
             return None
@@ -188,7 +188,7 @@ class ProducerMachine:
         return batch
 
     def _prepare(self, lane: Lane, batch: Batch) -> None:
-        """Make the bytes of the batch, and number it if it has no number yet."""
+        """Encode the batch, and number it if it has no number yet."""
         if self._policy.idempotent and batch.sequence < 0:
             if lane.producer_id < 0:
                 lane.producer_id, lane.epoch, lane.next_sequence = self._producer_id, self._epoch, 0
@@ -214,18 +214,18 @@ class ProducerMachine:
         self._accumulator.settle(batch, Outcome(base_offset, log_append_time_ms))
 
     def refused(self, batch: Batch, error: RequestError, now: float) -> None:
-        """The broker said no. Some of those mean "not now", and some "perhaps": it may be written all the same."""
+        """The broker returned an error. Some are retriable, and with some the batch may still have been written."""
         if not self._landed(batch):
             return
         lane = batch.lane
         if isinstance(error, DuplicateSequenceNumber):
-            # Written by an earlier attempt, so long ago that the broker has forgotten where.
+            # An earlier attempt was written, so long ago that the broker no longer knows the offset.
             self._accumulator.settle(batch, Outcome())
             return
         if isinstance(error, _STALE_METADATA):
             self.stale_topics[lane.tp.topic] = None
         if self._policy.idempotent and isinstance(error, _LOST_COUNT):
-            # A sequence of -1: the lane has started anew since this was sent, and this was to be expected.
+            # With a sequence of -1 the lane has restarted since this was sent: the error is expected.
             if batch.sequence >= 0 and self._is_oldest(batch):
                 self._start_anew(lane, batch, fenced=isinstance(error, InvalidProducerEpoch))
             batch.doubtful |= not isinstance(error, _NOT_WRITTEN)
@@ -236,13 +236,13 @@ class ProducerMachine:
         elif isinstance(error, MessageTooLarge) and self._may_be_split(batch):
             self._split(batch)
         else:
-            # A plain no. (Timeouts are retriable; -1 says nothing.)
+            # A definite refusal. (Timeouts are retriable; code -1 is inconclusive.)
             if not error.retriable and not batch.doubtful and error.code != RequestError.code:
                 self._take_back_number(batch)
             self._accumulator.settle(batch, Outcome(error=error))
 
     def lost(self, batch: Batch, now: float) -> None:
-        """No answer, and none will come: the batch may or may not have been written."""
+        """No response will come: the batch may or may not have been written."""
         if not self._landed(batch):
             return
         self.stale_topics[batch.lane.tp.topic] = None
@@ -250,11 +250,11 @@ class ProducerMachine:
         if batch.attempts <= self._policy.retries:
             self._retry(batch, now)
         else:
-            sentence = f"The connection broke {batch.attempts} times with {batch.count} records on their way."
+            sentence = f"The connection broke {batch.attempts} times with {batch.count} records in flight."
             self._accumulator.settle(batch, Outcome(error=DeliveryTimedOut(sentence)))
 
     def _landed(self, batch: Batch) -> bool:
-        """Take the batch off the wire; False if it was settled while it was there."""
+        """Take the batch off the wire; False if it was settled meanwhile."""
         lane = batch.lane
         lane.in_flight.pop(batch.id, None)
         if lane.has_work:
@@ -269,7 +269,7 @@ class ProducerMachine:
         return not older_flying and not (lane.pending and lane.pending[0].id < batch.id)
 
     def _take_back_number(self, batch: Batch) -> None:
-        """If nothing was numbered after a batch that is surely not written, its number is free again: no gap."""
+        """Reuse the number of a batch that is certainly not written, if no later batch is numbered: no gap."""
         lane = batch.lane
         after = (batch.sequence + batch.count) % _SEQUENCE_MODULUS
         same_count = (batch.producer_id, batch.epoch) == (lane.producer_id, lane.epoch)
@@ -277,7 +277,7 @@ class ProducerMachine:
             lane.next_sequence = batch.sequence
 
     def _start_anew(self, lane: Lane, oldest: Batch, *, fenced: bool) -> None:
-        """New numbers for the lane. P2 holds: the oldest was not written, so nothing numbered after it was."""
+        """Restart the lane's numbering. P2 holds: the oldest batch was not written, so no later one was."""
         if fenced or lane.epoch >= _EPOCH_MAX:
             lane.producer_id = -1
             if self._producer_id == oldest.producer_id:
@@ -286,14 +286,14 @@ class ProducerMachine:
             lane.epoch += 1
         lane.next_sequence = 0
         for batch in (oldest, *lane.pending, *lane.in_flight.values()):
-            # Those on the wire carry old numbers and will be refused; they get new ones when they come back.
+            # Batches on the wire have old numbers and will be refused; they are renumbered for the retry.
             batch.sequence = -1
 
     def _may_be_split(self, batch: Batch) -> bool:
         return batch.count > 1 and not (self._policy.idempotent and batch.doubtful)
 
     def _split(self, batch: Batch) -> None:
-        """No backoff: the broker is well, and the halves are news to it."""
+        """Split and resend without backoff: the broker is healthy, and the halves are new to it."""
         sequence = batch.sequence
         for half in self._accumulator.split(batch):
             if sequence >= 0:
@@ -309,7 +309,7 @@ class ProducerMachine:
             self._backing_off[lane] = None
 
     def _put_back(self, batch: Batch) -> None:
-        """To its place: retried batches are older than all that were never sent."""
+        """Put it back in order: retried batches are older than all that were never sent."""
         lane = batch.lane
         place = 0
         while place < len(lane.pending) and lane.pending[place].id < batch.id:
@@ -322,16 +322,16 @@ class ProducerMachine:
     def _backoff(self, lane: Lane) -> float:
         base = min(self._policy.backoff_s * 2.0 ** min(lane.backoffs, 16), self._policy.backoff_max_s)
         lane.backoffs += 1
-        # From 80 to 120 percent: a thousand producers that lost the same broker must not return together.
+        # 80 to 120 percent, so that a thousand producers do not reconnect to a broker at once.
         return base * (0.8 + 0.4 * self._jitter())
 
     # ------------------------------------------------------------------ time
 
     def expire(self, now: float) -> None:
-        """Settle what is past its deadline, wherever it is."""
+        """Fail batches past their deadline, pending or on the wire."""
         for batch in self._accumulator.expired(now):
             lane = batch.lane
-            # One on the wire stays there until it is answered or its stream breaks: it still counts for P1.
+            # A batch on the wire still counts for P1 until its response, or until its stream breaks.
             if batch in lane.pending:
                 lane.pending.remove(batch)
             waited_s = now - batch.created
@@ -341,7 +341,7 @@ class ProducerMachine:
                 Outcome(
                     error=DeliveryTimedOut(
                         f"A batch of {batch.count} records for {lane.tp} {why} within {waited_s:.1f} s "
-                        "(delivery_timeout_ms). Is the partition's leader up?"
+                        "(delivery_timeout_ms). Check that the partition has a leader."
                     )
                 ),
             )
@@ -349,7 +349,7 @@ class ProducerMachine:
                 self._accumulator.ready[lane.tp] = lane
 
     def wakes_at(self) -> float | None:
-        """When there is something to do, if nothing happens before."""
+        """When the next timer fires."""
         times = [lane.not_before for lane in self._backing_off]
         others = (self._accumulator.linger_ends(), self._accumulator.first_deadline())
         times.extend(when for when in others if when is not None)
@@ -364,6 +364,6 @@ class ProducerMachine:
 
 def _too_large(size: int, taken: int) -> MessageTooLarge:
     return MessageTooLarge(
-        f"A request of {size} bytes is more than the {taken} that the brokers take (grpc.message.max.bytes). "
+        f"A request of {size} bytes is larger than the {taken} that the brokers accept (grpc.message.max.bytes). "
         "Send smaller records, or raise that setting."
     )

@@ -1,7 +1,7 @@
-"""One function that does all there is to do now, run soon after anything has changed, and when time is up. [S]
+"""Runs one work function soon after a change, and when a timer fires. [S]
 
-Sender and fetcher each have one. However often it is asked for, it runs once per turn of the loop, and never inside
-the caller.
+Sender and fetcher each have one. However often it is scheduled, it runs once per iteration of the loop, and never
+inside the caller.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 
 from ottla_core.ports.clock import Clock
 
-#: The finest grain worth waking for.
+#: Timer resolution.
 _GRAIN_S = 0.001
 
 
 class Pump:
     def __init__(self, clock: Clock, work: Callable[[float], Iterable[float | None]]) -> None:
-        """`work(now)` returns the times at which there is something to do, if nothing happens before."""
+        """`work(now)` returns the times of the next timers."""
         self._clock = clock
         self._work = work
         self._scheduled = False

@@ -1,8 +1,8 @@
-"""Records that a poll took and an iteration has not given out yet. [P]
+"""Records that a poll took and an iteration has not yielded yet. [P]
 
-`async for` takes many records at once and gives them out one by one. Those still here are not consumed: their
-offsets are not committed, and whoever polls next gets them first. A record whose partition was sought elsewhere or
-revoked since is dropped: its partition's generation is another. One whose partition is paused stays until it is not.
+`async for` takes many records at once and yields them one by one. The remaining ones are not consumed: their
+offsets are not committed, and the next poll returns them first. After a seek or a revocation they are dropped,
+because the generation of their partition has changed. Records of a paused partition stay until it is resumed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ReadAhead:
         self._generations: dict[tuple[str, int], int] = {}
 
     def put(self, records: Iterable[ConsumerRecord]) -> None:
-        """What was taken just now."""
+        """Add records that were just taken."""
         self._records = deque((*filter(self._is_current, self._records), *records))
         partitions = {TopicPartition(record.topic, record.partition) for record in self._records}
         self._generations = {tp: self._generation_of(tp) for tp in partitions}
@@ -50,7 +50,7 @@ class ReadAhead:
         return taken
 
     def first_offsets(self) -> dict[TopicPartition, int]:
-        """Where each partition really is, as far as its reader knows."""
+        """The first record of each partition that has not been yielded."""
         return {
             TopicPartition(record.topic, record.partition): record.offset
             for record in reversed(self._records)

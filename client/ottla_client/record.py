@@ -1,4 +1,4 @@
-"""What users of the client hold in their hands: records to send, records read, and where they ended up. [P]"""
+"""Record types of the public API: records to send, records read, and their metadata. [P]"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 
 class RecordMetadata(NamedTuple):
-    """Where an acknowledged record is. The offset is -1 with `acks=0`, because nobody said it."""
+    """Partition and offset of an acknowledged record. The offset is -1 with `acks=0`: it is unknown."""
 
     topic: str
     partition: int
@@ -47,7 +47,7 @@ class ConsumerRecord(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """An offset to commit, or committed: the next record to read, and anything that is to be kept beside it."""
+    """An offset to commit, or committed: the next record to read, with user metadata."""
 
     offset: int
     metadata: str = ""
@@ -60,7 +60,7 @@ class CommittedOffset(NamedTuple):
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
-    #: When it was committed, by the coordinator's clock; -1: not told.
+    #: When it was committed, by the coordinator's clock; -1 if unknown.
     commit_timestamp_ms: int = -1
 
 
@@ -71,7 +71,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProducerRecord:
-    """One record on its way out, before serialization: what producer interceptors see and may replace."""
+    """A record before serialization, as producer interceptors see it; they may replace it."""
 
     topic: str
     value: Any = None

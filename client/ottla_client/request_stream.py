@@ -1,8 +1,8 @@
-"""One stream to one broker: requests out in order, answers in, and what was lost when it breaks. [S]
+"""One stream to one broker: sends requests in order, receives responses, reports requests lost on a break. [S]
 
 Lives from the first request until the stream ends for any reason; its owner then opens another.
-Back-pressure is HTTP/2's: `write` waits when the broker reads no more. How much may wait here is the
-owner's to bound.
+Back-pressure is HTTP/2's: `write` waits while the broker does not read. The owner bounds
+the queue.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from ottla_client.background import Background
 from ottla_client.connection import Broker
 from ottla_core.ports.clock import Clock
 
-#: What is sent and answered as one: a list of batches, a list of partitions to fetch.
+#: Content of one request: a list of batches, or of partitions to fetch.
 Item = TypeVar("Item")
 
-#: A broker that is alive ends a finished stream as soon as it has read it.
+#: A healthy broker ends a finished stream as soon as it has read it.
 _FINISH_TIMEOUT_S = 5.0
-#: What grpc raises on a stream that is over, whoever ended it.
+#: What gRPC raises on a stream that has ended, on either side.
 _STREAM_OVER = (aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError)
 
 
 class RequestStream(Generic[Item]):
-    """Subclasses say which method it is, what a request looks like, and what an answer means."""
+    """Subclasses define the method, the requests, and the handling of responses."""
 
     method = ""
 
@@ -45,7 +45,7 @@ class RequestStream(Generic[Item]):
         self._on_lost = on_lost
         self._queue: deque[Item] = deque()
         self._wake = asyncio.Event()
-        #: By correlation, oldest first: the item of a request, and when it was written.
+        #: By correlation id, oldest first: the item of a request, and when it was written.
         self._unanswered: dict[int, tuple[Item, float]] = {}
         self._correlation = 0
         self._broken = False
@@ -59,15 +59,15 @@ class RequestStream(Generic[Item]):
         raise NotImplementedError
 
     def answered(self, item: Item, answer: Any) -> bool:
-        """Take the answer; False if it makes no sense, which breaks the stream and loses the item."""
+        """Handle the response; False if it is not valid, which breaks the stream and loses the item."""
         raise NotImplementedError
 
     def written(self, item: Item) -> bool:
-        """Called after the write; True if no answer will come."""
+        """Called after the write; True if no response is expected."""
         return False
 
     def unasked(self, answer: Any) -> None:
-        """An answer to a request that awaits none."""
+        """A response to a request that expects none."""
 
     # ------------------------------------------------------------------ for the owner
 
@@ -85,14 +85,14 @@ class RequestStream(Generic[Item]):
         return None
 
     def break_off(self) -> None:
-        """Give up on the stream; everything unanswered counts as lost."""
+        """Break the stream; all unanswered requests count as lost."""
         self._broken = True
         self._wake.set()
         if self._call is not None:
             self._call.cancel()
 
     async def finish(self, timeout_s: float) -> None:
-        """Say that nothing more comes, and wait until the broker has read it all and ended the stream."""
+        """Half-close the stream, and wait until the broker has read everything and ended it."""
         self._finishing = True
         self._wake.set()
         await asyncio.wait((self._task,), timeout=timeout_s)
@@ -113,7 +113,7 @@ class RequestStream(Generic[Item]):
                 writing.cancel()
                 reading.cancel()
         except aio.UsageError:
-            pass  # the channel was closed under us, because the broker is gone
+            pass  # the channel was closed because the broker was removed
         finally:
             self._broken = True
             lost = [item for item, _sent_at in self._unanswered.values()]
@@ -134,7 +134,7 @@ class RequestStream(Generic[Item]):
             item = self._queue.popleft()
             self._correlation += 1
             correlation = self._correlation
-            # Entered before the write: the answer can be there before `write` returns.
+            # Registered before the write: the response may arrive before `write` returns.
             self._unanswered[correlation] = (item, self._clock.monotonic())
             try:
                 await self._call.write(self.request(correlation, item))
@@ -147,7 +147,7 @@ class RequestStream(Generic[Item]):
         try:
             await self._call.done_writing()
         except _STREAM_OVER:
-            return  # the broker was quicker
+            return  # the broker has ended the stream first
 
     async def _read(self) -> None:
         while True:

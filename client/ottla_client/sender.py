@@ -1,7 +1,7 @@
-"""Batches from the accumulator to the brokers, and what comes back. [S]
+"""Sends batches from the accumulator to the brokers, and handles responses. [S]
 
-The lower half of the producer: it owns the streams, the timers and the waiting for room; what to send and what an
-answer means is `producer_machine`'s. One pump, scheduled whenever something has changed, moves everything, so that it
+The lower half of the producer: it owns the streams, the timers and the wait for room; `producer_machine` decides
+what to send and what a response means. One pump, scheduled after every change, does the work, so that it
 never runs inside a caller's `send`.
 """
 
@@ -29,12 +29,12 @@ from ottla_core.ports.clock import Clock
 log = logging.getLogger(__name__)
 
 _FINISH_TIMEOUT_S = 5.0
-#: After an errand that failed, or brought no leader: not at once again.
+#: Pause after an errand that failed or found no leader.
 _ERRAND_PAUSE_S = 0.1
 
 
 class Topic:
-    """A topic whose layout is known: its lanes by partition, and what a partitioner wants to know."""
+    """A topic with a known layout: its lanes by partition, and the input of partitioners."""
 
     __slots__ = ("available", "lanes", "partitions")
 
@@ -61,17 +61,17 @@ class Sender:
         self._clock = clock
         self._acks = acks
         self._request_timeout_s = request_timeout_s
-        #: Empty unless running, so that one look tells a caller both.
+        #: Empty unless running, so that one lookup checks both.
         self.topics: dict[str, Topic] = {}
         self._streams = Streams(cluster, self._new_stream, request_timeout_s)
         self._pump = Pump(clock, self._do_all)
-        #: Ask for the pump: something may have changed.
+        #: Schedule the pump: something may have changed.
         self.schedule = self._pump.schedule
-        #: Who waits for room in the buffer, first come first served.
+        #: Callers that wait for room in the buffer, first come first served.
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._errands: set[str] = set()
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ start and stop
 
     @property
     def running(self) -> bool:
@@ -81,19 +81,19 @@ class Sender:
         self._cluster.listen(self._learnt)
 
     def start(self) -> None:
-        """Once the cluster answers."""
+        """Called once the cluster answers."""
         self._pump.start()
 
     async def stop(self, timeout_s: float) -> None:
-        """Send and wait for all. What is not settled by then fails with ClientClosed."""
+        """Send all records and wait for them. Records that are unsettled after the timeout fail with ClientClosed."""
         try:
             if self.running:
                 async with asyncio.timeout(timeout_s):
                     await self.flush()
-                # With acks=0 nobody has said yet that it arrived.
+                # With acks=0 there is no acknowledgement, so wait until the broker has read the streams.
                 await asyncio.gather(*(stream.finish(_FINISH_TIMEOUT_S) for stream in self._streams))
         except TimeoutError:
-            log.error("The producer was closed after %g s; not all was acknowledged", timeout_s)
+            log.error("The producer was closed after %g s; not all records were acknowledged", timeout_s)
         finally:
             self._pump.stop()
             self.topics.clear()
@@ -103,7 +103,7 @@ class Sender:
             self._wake_waiters()
 
     async def flush(self) -> None:
-        """Send all that waits now; return when it is settled."""
+        """Send all buffered records; return when they are settled."""
         self._accumulator.flush()
         self.schedule()
         waiting = list(self._accumulator.unsettled.values())
@@ -123,15 +123,15 @@ class Sender:
         await done
 
     def hasten(self, lane: Lane) -> None:
-        """Do not linger with what is open in the lane."""
+        """Send the lane's open batch without linger."""
         self._accumulator.make_due(lane)
         self.schedule()
 
     async def room(self, left_s: float) -> None:
-        """Wait until some batch is settled. BufferExhausted if none is in time."""
+        """Wait until a batch is settled. BufferExhausted if none is in time."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
-        # What lingers must go: nothing else would ever make room.
+        # Send lingering batches: nothing else would make room.
         self._accumulator.flush()
         self.schedule()
         try:
@@ -139,7 +139,8 @@ class Sender:
                 await waiter
         except TimeoutError:
             raise BufferExhausted(
-                "buffer_memory is used up and no batch was acknowledged within max_block_ms. Are the brokers up?"
+                "buffer_memory is used up and no batch was acknowledged within max_block_ms. "
+                "Check that the brokers are up."
             ) from None
         finally:
             if waiter in self._waiters:
@@ -201,10 +202,10 @@ class Sender:
                 self._machine.lost(batch, now)
         self.schedule()
 
-    # ------------------------------------------------------------------ what the machine asks for
+    # ------------------------------------------------------------------ requests of the machine
 
     def _run_errand(self, name: str, errand: Callable[[], Any]) -> None:
-        """In the background, one of each kind at a time."""
+        """Run it in the background, one of each kind at a time."""
         if name in self._errands:
             return
 
@@ -232,12 +233,12 @@ class Sender:
         await self._cluster.refresh(topics, timeout_s=self._request_timeout_s, doubtful=True)
         for topic in topics:
             self._machine.stale_topics.pop(topic, None)
-        # A leader that is still unknown is asked for again, but not at once.
+        # If a leader is still unknown, ask again after a pause.
         await self._clock.sleep(_ERRAND_PAUSE_S)
 
     def _learnt(self, layout: TopicLayout) -> None:
         topic = self.topics.setdefault(layout.name, Topic())
-        # Made anew with fewer partitions, a topic loses lanes; what still waits in those has nobody to go to.
+        # A topic recreated with fewer partitions loses lanes; their pending batches have no leader.
         gone = max(0, len(topic.lanes) - len(layout.leaders))
         topic.lanes = [
             self._accumulator.lane(TopicPartition(layout.name, partition)) for partition in layout.partitions

@@ -1,7 +1,7 @@
 """Objects to bytes and back. [P]
 
 A serializer is any callable from an object to `bytes` (or None, which Kafka calls a tombstone); a
-deserializer the other way round. Pass a callable of your own, or one of the names below: `"bytes"`,
+deserializer is the reverse. Pass a callable, or one of these names: `"bytes"`,
 `"str"`, `"int"`, `"json"`.
 
 None never reaches a serializer: an absent key or value stays absent.
@@ -23,7 +23,7 @@ _LONG = struct.Struct(">q")
 
 
 def bytes_serializer(value: Any) -> bytes:
-    """Bytes as they are; says so if it gets anything else, because guessing an encoding loses data."""
+    """Bytes unchanged; TypeError for other types, because guessing an encoding loses data."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, bytearray | memoryview):
@@ -81,7 +81,7 @@ _DESERIALIZERS: dict[str, Deserializer | None] = {
 
 
 def serializer_for(given: Serializer | str | None) -> Serializer | None:
-    """The callable for a name or a callable; None (the fast path) when bytes pass through as they are."""
+    """The callable for a name or a callable; None (the fast path) if bytes pass unchanged."""
     if isinstance(given, str):
         return _named(given, _SERIALIZERS, "serializer")
     return given

@@ -1,7 +1,7 @@
-"""A batch that its broker finds too large becomes two: the same records in the same order, numbered as they were. [P]
+"""Splits a batch that a broker refused as too large: same records, same order, same sequence numbers. [P]
 
-The records are read back from the bytes that were sent, because a batch keeps nothing else of them. Called by the
-accumulator, which gives the halves the place of the whole.
+The records are decoded from the bytes that were sent, because a batch keeps no other copy. Called by the
+accumulator, which puts the halves in the place of the batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def builders_of_halves(batch: Batch, compression: int) -> tuple[BatchBuilder, Ba
 
 
 def _middle(sizes: Sequence[int]) -> int:
-    """Where to cut, so that the larger half is as small as can be or nearly so."""
+    """The cut that makes the larger half about as small as possible."""
     total, before = sum(sizes), 0
     for index, size in enumerate(sizes):
         if before + size / 2 >= total / 2:

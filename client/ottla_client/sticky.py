@@ -1,15 +1,15 @@
 """A balanced assignment that moves as little as possible. [P]
 
-Theory of operation. Every member keeps what it claims (the newest generation wins a dispute, and a tie loses it for
-both); what nobody has goes to whoever has least; then partitions are moved from those with more to those with less.
-If all members read the same topics, that is a matter of counting: with P partitions and M members each has P // M or
-one more, and whoever has more to start with is among those that keep one more. If they do not, partitions are moved
+Theory of operation. Every member keeps what it claims (of conflicting claims the newest generation wins; in a tie
+both lose); unowned partitions go to the members with the fewest; then partitions move from members with more to
+members with fewer. If all members read the same topics, this is counting: with P partitions and M members each gets
+P // M or one more, and the members with the most claims get one more. Otherwise partitions move
 one by one while a move makes two members more equal. Called by the sticky assignors.
 
 Invariants:
-S1. Each partition has exactly one member, one that reads its topic.
-S2. No single move makes it better: if a member could take a partition of another, that one has at most one more.
-S3. If all read the same topics, as many partitions stay as any assignment that keeps S2 can leave.
+S1. Each partition has exactly one member, which subscribes to its topic.
+S2. No single move improves the balance: if a member could take a partition of another, that one has at most one more.
+S3. If all members read the same topics, no assignment that satisfies S2 moves fewer partitions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ottla_core.ids import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one member reads, and what it says to have."""
+    """The subscription of one member, and the partitions it claims to own."""
 
     topics: frozenset[str]
     owned: tuple[TopicPartition, ...] = ()
@@ -31,7 +31,7 @@ class Claim:
 
 
 def sticky(counts: Mapping[str, int], claims: Mapping[str, Claim]) -> dict[str, list[TopicPartition]]:
-    """Partitions by member; the order of `claims` decides where nothing else does."""
+    """Partitions by member; the order of `claims` breaks ties."""
     kept, loose = _settle(counts, claims)
     if len({frozenset(topic for topic in c.topics if counts.get(topic)) for c in claims.values()}) <= 1:
         _deal_equally(kept, loose)
@@ -43,7 +43,7 @@ def sticky(counts: Mapping[str, int], claims: Mapping[str, Claim]) -> dict[str, 
 def _settle(
     counts: Mapping[str, int], claims: Mapping[str, Claim]
 ) -> tuple[dict[str, list[TopicPartition]], deque[TopicPartition]]:
-    """Undisputed claims to partitions that exist and are still wanted; and what is left."""
+    """Undisputed claims to existing, subscribed partitions; and the partitions without an owner."""
     owner: dict[TopicPartition, tuple[int, str | None]] = {}
     for member, claim in claims.items():
         for tp in dict.fromkeys(claim.owned):
@@ -69,12 +69,12 @@ def _settle(
 
 
 def _deal_equally(kept: dict[str, list[TopicPartition]], loose: deque[TopicPartition]) -> None:
-    """All read the same: cut everybody down to a quota, then fill up."""
+    """All members read the same topics: cut each member to its quota, then fill up."""
     if not kept:
         return
     total = len(loose) + sum(map(len, kept.values()))
     quota, with_one_more = divmod(total, len(kept))
-    # Those who have most keep one more; sorting is stable, so the order of the members decides ties.
+    # Members with the most claims keep one more; sorting is stable, so the member order breaks ties.
     ranked = sorted(kept, key=lambda member: -len(kept[member]))
     quotas = {member: quota + (number < with_one_more) for number, member in enumerate(ranked)}
     for member, partitions in kept.items():
@@ -93,17 +93,17 @@ def _deal_equally(kept: dict[str, list[TopicPartition]], loose: deque[TopicParti
 def _deal_by_subscription(
     kept: dict[str, list[TopicPartition]], loose: deque[TopicPartition], claims: Mapping[str, Claim]
 ) -> None:
-    """Members read different topics: give to who has least, then move one by one while that evens out."""
+    """Members read different topics: give to the member with the fewest, then move while that balances."""
     readers: dict[str, list[str]] = {}
     for member, claim in claims.items():
         for topic in claim.topics:
             readers.setdefault(topic, []).append(member)
-    # What few can read goes first: the others can make up for it.
+    # Partitions with few possible readers first: the others can balance later.
     for tp in sorted(loose, key=lambda tp: (len(readers[tp.topic]), tp)):
         kept[min(readers[tp.topic], key=lambda member: len(kept[member]))].append(tp)
     moved = True
     while moved:
-        # Ends: each move lowers the sum of squares of the sizes.
+        # Terminates: each move lowers the sum of squares of the sizes.
         moved = False
         for giver in sorted(kept, key=lambda member: -len(kept[member])):
             for tp in list(kept[giver]):

@@ -1,4 +1,4 @@
-"""The streams of one client, one to each leader: opened when needed, given up when overdue, forgotten when lost. [S]"""
+"""The streams of one client, one per leader: opened on demand, broken when overdue, removed when lost. [S]"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Streams(Generic[Stream]):
         return iter(list(self._by_leader.values()))
 
     def to(self, leader: int) -> Stream | None:
-        """None if nobody knows where that broker is."""
+        """The stream to a leader; None if its address is unknown."""
         stream = self._by_leader.get(leader)
         if stream is None:
             broker = self._cluster.broker(leader)
@@ -47,11 +47,11 @@ class Streams(Generic[Stream]):
             sent_at = stream.oldest_sent_at()
             if sent_at is not None and sent_at + self._answer_within_s <= now:
                 address = stream.broker.address
-                log.warning("%s did not answer within request_timeout_ms; connecting anew", address)
+                log.warning("%s did not answer within request_timeout_ms; reconnecting", address)
                 stream.break_off()
 
     def overdue_at(self) -> Iterator[float]:
-        """When each that waits for an answer will be overdue."""
+        """When each stream with unanswered requests becomes overdue."""
         for stream in self:
             sent_at = stream.oldest_sent_at()
             if sent_at is not None:

@@ -1,10 +1,10 @@
-"""The same client for code that blocks: scripts, notebooks, Spark executors. [A]
+"""The blocking client, for scripts, notebooks and Spark executors. [A]
 
-Each object runs the async one on an event loop in a thread of its own, so it works from any thread and needs
-no loop of the caller's. `send` costs no trip to that thread: records queue up here and are moved over in
+Each object runs the async client on an event loop in its own thread, so it works from any thread and the caller
+needs no loop. `send` does not switch threads: records are queued and moved to that thread in
 bulk.
 
-Must not be carried across a fork: gRPC in the child would hang. Make a new one there, or start children by
+Do not use it across a fork: gRPC in the child would hang. Create a new client there, or start children by
 "spawn".
 """
 
@@ -38,20 +38,20 @@ from ottla_client.record import (
 
 log = logging.getLogger(__name__)
 
-#: Records that wait to be moved over, and what they hold, beside those in `buffer_memory`; then `send` waits.
+#: Limits of the queue, in records and bytes, beside `buffer_memory`; when it is full, `send` waits.
 _QUEUED_MAX = 10_000
 _QUEUED_BYTES_MAX = 8 * 1024 * 1024
 _CLOSED_BEFORE_SENT = "The producer was closed before the record could be sent."
 
 
 class Delivery:
-    """The promise for one record: `result(timeout_s)` waits for it."""
+    """The future of one sent record: `result(timeout_s)` waits for it."""
 
     __slots__ = ("_error", "_inner", "_owner")
 
     def __init__(self, owner: Producer) -> None:
         self._owner = owner
-        #: Set by the loop's thread when the record is in its batch, or could not get there.
+        #: Set by the loop thread when the record is in a batch, or has failed before that.
         self._inner: AsyncDelivery | None = None
         self._error: Exception | None = None
 
@@ -59,7 +59,7 @@ class Delivery:
         return self._error is not None or (self._inner is not None and self._inner.done())
 
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
-        """Where the record is; raises what went wrong, or TimeoutError."""
+        """Partition and offset of the record; raises its error, or TimeoutError."""
         if not self.done():
             self._owner._thread.run(self._wait(), timeout_s)
         if self._error is not None:
@@ -77,11 +77,11 @@ class Delivery:
 
 
 def _size_of(data: Any) -> int:
-    """Of what is not serialized yet nobody knows it; the number of records bounds those."""
+    """Size of serialized data; 0 for other objects, which the record limit bounds."""
     return len(data) if isinstance(data, bytes | str | bytearray) else 0
 
 
-#: A promise, the record, and what goes with it.
+#: A delivery, the record, and its options.
 _Queued: TypeAlias = tuple[Delivery, tuple[Any, ...], dict[str, Any]]
 
 
@@ -107,7 +107,7 @@ class Producer(Blocking[producer.Producer]):
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        #: Records on their way to the loop's thread, and those the mover has taken and not put into batches yet.
+        #: Records queued for the loop thread, and those that the mover has taken but not appended yet.
         self._queue: deque[_Queued] = deque()
         self._taken: deque[_Queued] = deque()
         self._queued_bytes = 0
@@ -116,12 +116,12 @@ class Producer(Blocking[producer.Producer]):
         self._room = threading.Condition(self._lock)
 
     async def _stopped(self) -> None:
-        """Wait until all is acknowledged or has failed, then disconnect."""
+        """Wait until all records are acknowledged or have failed, then disconnect."""
         try:
             async with asyncio.timeout(self._inner.stop_timeout_s):
                 await self._drained()
         except TimeoutError:
-            log.error("Not all records got into batches before the producer was closed.")
+            log.error("The producer was closed before all records were in batches.")
         finally:
             await super()._stopped()
             with self._lock:
@@ -143,7 +143,7 @@ class Producer(Blocking[producer.Producer]):
         timestamp_ms: int | None = None,
         on_delivery: producer.OnDelivery | None = None,
     ) -> Delivery:
-        """Queue a record. What it returns knows its fate; `on_delivery` is called from the client's thread."""
+        """Queue a record. The returned delivery has the outcome; `on_delivery` is called from the client's thread."""
         delivery = Delivery(self)
         extra = {
             "headers": headers,
@@ -172,7 +172,7 @@ class Producer(Blocking[producer.Producer]):
         *,
         partition: int | None = None,
     ) -> list[Delivery]:
-        """Queue many records, in order. Call `flush()`, or look at the last few, afterwards."""
+        """Queue many records, in order. Then call `flush()`, or check the last deliveries."""
         pairs = ((value, None) for value in values) if keys is None else zip(values, keys, strict=True)
         return [self.send(topic, value, key, partition=partition) for value, key in pairs]
 
@@ -181,11 +181,11 @@ class Producer(Blocking[producer.Producer]):
         return self._thread.run(self._send_and_wait(topic, value, key, extra))
 
     async def _send_and_wait(self, topic: str, value: Any, key: Any, extra: dict[str, Any]) -> RecordMetadata:
-        await self._drained()  # in order with what was sent before
+        await self._drained()  # in order with earlier records
         return await self._inner.send_and_wait(topic, value, key, **extra)
 
     def flush(self) -> None:
-        """Return when all that was sent is acknowledged or has failed."""
+        """Return when all records so far are acknowledged or have failed."""
         self._thread.run(self._flush())
 
     async def _flush(self) -> None:
@@ -195,13 +195,13 @@ class Producer(Blocking[producer.Producer]):
     def partitions_for(self, topic: str) -> list[int]:
         return self._thread.run(self._inner.partitions_for(topic))
 
-    # ------------------------------------------------------------------ in the loop's thread
+    # ------------------------------------------------------------------ in the loop thread
 
     def _start_moving(self) -> None:
-        self._mover = self._inner._cluster.background.spawn(self._move(), "moving records over")
+        self._mover = self._inner._cluster.background.spawn(self._move(), "record mover")
 
     async def _move(self) -> None:
-        """Put queued records into batches until none are left; waits as the async `send` does."""
+        """Append queued records to batches until the queue is empty; waits like the async `send`."""
         while True:
             with self._lock:
                 taken, self._queue, self._queued_bytes = self._queue, deque(), 0
@@ -222,7 +222,7 @@ class Producer(Blocking[producer.Producer]):
                 taken.popleft()
 
     def _fail_line(self, taken: deque[_Queued], error: Exception) -> None:
-        """The first has waited in vain. So would all of its topic behind it, each for as long, one after the other."""
+        """Fail the first record and all queued ones of its topic: each would wait as long, one after the other."""
         _, (topic, *_), _ = first = taken.popleft()
         line = [queued for queued in taken if queued[1][0] == topic]
         others = [queued for queued in taken if queued[1][0] != topic]
@@ -232,11 +232,11 @@ class Producer(Blocking[producer.Producer]):
             _fail(queued, error)
 
     async def _drained(self) -> None:
-        """Wait until everything queued so far is in a batch."""
+        """Wait until all records queued so far are in batches."""
         while self._moving:
             mover = getattr(self, "_mover", None)
             if mover is None or mover.done():
-                await self._inner._clock.sleep(0)  # it is about to start
+                await self._inner._clock.sleep(0)  # the mover is about to start
             else:
                 await asyncio.wait((mover,))
 
@@ -317,7 +317,7 @@ class Consumer(Blocking[consumer.Consumer]):
         callback: OnCommit | None = None,
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
     ) -> None:
-        """`commit` in the background, in order with others. `callback(offsets, error)` hears of the outcome; it is
+        """`commit` in the background, in order with others. `callback(offsets, error)` gets the outcome; it is
         called from the client's thread, and must not call the client."""
         self._call(self._inner.commit_nowait, callback, offsets)
 
@@ -333,18 +333,18 @@ class Consumer(Blocking[consumer.Consumer]):
         return self._thread.run(self._inner.getone())
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """All records, as they come, until the consumer is stopped. What is left over is polled first next time."""
+        """All records, as they arrive, until the consumer is stopped. The next poll returns left-over records first."""
         while self._open:
             try:
                 records = self.poll(timeout_ms=1000)
             except ClientClosed:
                 if self._open:
                     raise
-                return  # stopped by another thread, which is how this ends
+                return  # stopped by another thread: the normal end
             yield from self._drained_one_by_one(records)
 
     def _drained_one_by_one(self, records: list[ConsumerRecord]) -> Iterator[ConsumerRecord]:
-        """Only what was given out counts as consumed: the rest goes back if the loop is left, and before a commit."""
+        """Yielded records count as consumed; the rest goes back if the loop is left, and before a commit."""
         ahead = self._inner._ahead
         self._call(ahead.put, records)
         while (record := ahead.pop()) is not None:
@@ -423,7 +423,7 @@ class Admin(Blocking[admin.Admin]):
 
 
 def _in_threads(listener: RebalanceListener) -> RebalanceListener:
-    """The same, called beside the loop: in it, a callback that calls the consumer would wait for itself."""
+    """The listener, called in a thread: inside the loop, a callback that calls the consumer would deadlock."""
 
     def moved(callback: OnPartitions | None) -> OnPartitions | None:
         if callback is None:

@@ -1,7 +1,7 @@
-"""Why nobody answers at an address: nothing listens there, or it listens and speaks another protocol. [A]
+"""Diagnoses a failed connection: nothing listens at the address, or it speaks another protocol. [A]
 
-Called once, when a first connection has failed, to turn "UNAVAILABLE: Socket closed" into a sentence that
-helps. `ottla up` puts the protocols of a broker at fixed distances, so the right port can be guessed from
+Called once, after a first connection has failed, to turn "UNAVAILABLE: Socket closed" into a helpful
+sentence. `ottla up` has fixed distances between the ports of a broker, so the right port can be guessed from
 the wrong one.
 """
 
@@ -31,7 +31,7 @@ async def explain(address: str, fallback: str) -> str:
     except ConnectionRefusedError:
         return f"Nothing listens at {address}. Is the broker running? (`ottla up` starts a local one.)"
     except OSError as error:
-        why = str(error) or "no answer in time"  # a TimeoutError has no words of its own
+        why = str(error) or "no answer in time"  # a TimeoutError has no text
         return f"{address} cannot be reached ({why}). Check the host name and the network."
     if answer[4:8] == struct.pack(">i", _CORRELATION):
         return (
@@ -48,7 +48,8 @@ async def explain(address: str, fallback: str) -> str:
             f"{host}:{port + _HTTP_TO_GRPC}."
         )
     return (
-        f"{address} does not answer as an Ottla broker ({fallback.rstrip('.')}). Is it one, and is it well?"
+        f"{address} does not answer as an Ottla broker ({fallback.rstrip('.')}). "
+        "Check the address and the broker's health."
     )
 
 

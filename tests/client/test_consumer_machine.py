@@ -182,7 +182,7 @@ def test_without_a_policy_the_user_is_told_until_there_is_a_seek() -> None:
     bench.machine.seek(A, 3)
     (want,) = bench.plan()
     bench.answer(want, error=OffsetOutOfRange("It has 10 to 20."))
-    with pytest.raises(NoOffset, match="Offset 3 is not there"):
+    with pytest.raises(NoOffset, match="offset 3 is out of range"):
         bench.taken()
 
 

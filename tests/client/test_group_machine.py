@@ -178,7 +178,7 @@ def test_trouble_is_tried_again_with_growing_pauses() -> None:
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [
-        (InconsistentGroupProtocol(), "know none of our assignors"),
+        (InconsistentGroupProtocol(), "support none of our assignors"),
         (GroupMaxSizeReached(), "as many members"),
         (FencedInstanceId(), "group_instance_id"),
     ],

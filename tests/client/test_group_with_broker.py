@@ -207,7 +207,7 @@ async def test_a_member_that_does_not_poll_is_out_and_may_return(
         await slow.halt()
         async with place.member() as other:
             await eventually(lambda: len(other.has) == PARTITIONS)
-            assert "Nothing was polled for 1 s" in caplog.text
+            assert "The consumer did not poll for 1 s" in caplog.text
             await slow.consumer.poll(0)
             assert slow.told[-1] == ("lost", list(range(PARTITIONS)))
             with pytest.raises(ValueError, match="Offsets start at 0"):
@@ -233,7 +233,7 @@ async def test_commits_are_kept_and_a_restart_goes_on(place: Place) -> None:
         assert (await consumer.committed([first]))[first] == OffsetAndMetadata(4, "so far")
         consumer.assign([first, place.partitions[2]])
         assert await consumer.position(first) == 4
-        with pytest.raises(NoOffset, match="committed nothing"):
+        with pytest.raises(NoOffset, match="no committed offset"):
             await consumer.position(place.partitions[2])
 
 
@@ -313,7 +313,7 @@ async def test_a_refused_commit_says_why(place: Place) -> None:
         await eventually(lambda: len(one.has) == PARTITIONS)
         async with Consumer(place.address, group_id=place.group, **QUICK) as outsider:
             outsider.assign(place.partitions[:1])
-            with pytest.raises(CommitFailed, match="goes on without this member"):
+            with pytest.raises(CommitFailed, match="no longer a member of the group"):
                 await outsider.commit({place.partitions[0]: 0})
 
 
@@ -322,7 +322,7 @@ async def test_members_with_no_assignor_in_common(place: Place) -> None:
         await eventually(lambda: len(one.has) == PARTITIONS)
         async with place.member(partition_assignment_strategy="range") as other:
             await eventually(lambda: other.failed is not None)
-            assert "know none of our assignors (range)" in str(other.failed)
+            assert "support none of our assignors (range)" in str(other.failed)
 
 
 async def test_a_coordinator_that_restarts_keeps_members_and_commits(

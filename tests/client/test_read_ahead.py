@@ -83,4 +83,4 @@ def test_nothing_committed_and_no_reset_is_told() -> None:
     for lookup in made.lookups(0.0):
         made.nothing_committed(lookup)
     error = made.state(A).error
-    assert isinstance(error, NoOffset) and "committed nothing" in str(error)
+    assert isinstance(error, NoOffset) and "no committed offset" in str(error)
