@@ -1,7 +1,7 @@
 """`ottla consume`: write the records of a topic to standard output. [A]
 
 Follows by default, as kcat and rpk do: at the end it waits for more records, until Ctrl-C or until it has read
-`--max` records. `--no-follow` stops at the end offsets of the start. Records of one partition keep their order;
+`--max` records. `--no-follow` stops at the offsets that were the end when it started. Records of one partition keep their order;
 there is no order between partitions.
 """
 
@@ -107,8 +107,8 @@ def consume(
     partition), a time (2026-03-31T14:00Z, or ms since 1970) or an age (-1h).
 
     By default it follows: at the end it waits for more records, also with
-    --max, until Ctrl-C. With --no-follow (-e) it stops at the end offsets
-    of the start.
+    --max, until Ctrl-C. With --no-follow (-e) it stops at the offsets
+    that were the end when it started.
 
     With --group it shares the partitions with the other members, commits the
     offsets of the records that it has written, and continues there when it is

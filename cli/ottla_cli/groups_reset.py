@@ -44,7 +44,7 @@ def parse_target(text: str, now_ms: int) -> Position:
 
 def reset_offsets(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The group.")],
-    to: Annotated[str, typer.Option("--to", metavar="PLACE", help="The new offsets; see above.")],
+    to: Annotated[str, typer.Option("--to", metavar="TARGET", help="The new offsets; see above.")],
     topic: Annotated[
         list[str] | None, typer.Option("--topic", "-t", help="A topic; may be repeated.")
     ] = None,
@@ -71,7 +71,7 @@ def reset_offsets(
     $ ottla groups reset-offsets billing --topic orders -p 2 --to 1000 --execute
     $ ottla groups reset-offsets billing --all-topics --to -100 --execute
 
-    A PLACE is earliest, latest, an offset, +N or -N (relative to the
+    A TARGET is earliest, latest, an offset, +N or -N (relative to the
     committed offset), a time (2026-03-31T14:00Z, or ms since 1970) or an age
     (-1h). The result is clamped to the range of the partition.
     """
