@@ -1,8 +1,8 @@
 """`ottla consume`: write the records of a topic to standard output. [A]
 
 Follows by default, as kcat and rpk do: at the end it waits for more records, until Ctrl-C or until it has read
-`--max` records. `--no-follow` stops at the offsets that were the end when it started. Records of one partition keep their order;
-there is no order between partitions.
+`--max` records. `--no-follow` stops at the offsets that were the end when it started. Records of one partition
+keep their order; there is no order between partitions.
 """
 
 from __future__ import annotations

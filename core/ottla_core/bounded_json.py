@@ -1,8 +1,8 @@
-"""JSON from somebody else: parsed only to a depth that every reader and writer of ours can walk. [P]
+"""Parses JSON from other processes, with bounded depth. [P]
 
-`json` walks nested values by recursion. A value that it has just managed to read may be too deep for the code that
-walks it next, on a stack that is deeper already. So depth has a bound here, far below the interpreter's, and
-everything that is wrong with the bytes is a ValueError.
+`json` uses recursion for nested values. A value that it can just read may be too deep for the code that
+processes it next, with a deeper stack. So the depth is bounded, far below the interpreter's limit, and
+every error in the bytes is a ValueError.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-#: Values of ours have four levels at most.
+#: Ottla's own values have at most four levels.
 DEPTH_MAX = 32
 
 _decode = json.JSONDecoder().decode
@@ -22,9 +22,9 @@ def parse_json(data: bytes, *, depth_max: int = DEPTH_MAX) -> Any:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        # Its own text would repeat the bytes, however many they are.
+        # The text of UnicodeDecodeError would contain all the bytes.
         raise ValueError(f"the text is not UTF-8 at byte {error.start}") from None
-    # Most values have fewer brackets than levels are allowed: those need no second look.
+    # Most values have fewer brackets than allowed levels and need no further check.
     is_flat = text.count("[") + text.count("{") <= depth_max
     try:
         value = _decode(text)

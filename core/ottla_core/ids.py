@@ -1,4 +1,4 @@
-"""Names for the things that are counted: one spelling for both edges, the log and the client. [P]"""
+"""Identifier types, shared by both edges, the log and the client. [P]"""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Epoch: TypeAlias = int
 #: "No leader", as Kafka spells it.
 NO_BROKER = BrokerId(-1)
 NO_EPOCH: Epoch = -1
-#: Kafka's way of saying "this topic has no id": the all-zero UUID.
+#: The all-zero UUID: Kafka's value for "no topic id".
 NO_TOPIC_ID: TopicId = UUID(int=0)
 
 
 class TopicPartition(NamedTuple):
-    """One partition by its topic's name: what clients say. The cluster itself goes by topic id."""
+    """A partition by topic name, as clients use it. The cluster itself uses topic ids."""
 
     topic: str
     partition: int

@@ -67,18 +67,18 @@ class LogServicer:
     """
 
     def Produce(self, request_iterator, context):
-        """Each request is answered by one response, in the order of the requests of this stream (acks 0: none, unless
-        refused). The broker works on a bounded number of requests of a stream at once and then stops reading, so a
-        client may send ahead without waiting. When the broker stops, it answers what it has taken and ends the stream.
+        """Each request gets one response, in the order of the requests of this stream (acks 0: none, unless
+        refused). The broker processes a bounded number of requests per stream and then stops reading, so a
+        client may send ahead without waiting. When the broker stops, it answers the requests it has read and ends the stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Fetch(self, request_iterator, context):
-        """Each request is answered by one response, in order. A request waits on the broker until `min_bytes` are there
-        or `max_wait_ms` have passed; a further request on the same stream ends the waiting of the ones before it, so
-        a consumer that seeks or resumes need not wait for its own long poll.
+        """Each request gets one response, in order. A request waits on the broker until `min_bytes` are available
+        or `max_wait_ms` have passed. A further request on the same stream ends the wait of earlier ones, so
+        a consumer that seeks or resumes does not wait for its own long poll.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -279,7 +279,7 @@ class Log:
 
 
 class AdminStub:
-    """Looking at and changing what exists.
+    """Administration: metadata, topics, settings, offsets.
     """
 
     def __init__(self, channel):
@@ -321,7 +321,7 @@ class AdminStub:
 
 
 class AdminServicer:
-    """Looking at and changing what exists.
+    """Administration: metadata, topics, settings, offsets.
     """
 
     def Metadata(self, request, context):
@@ -402,7 +402,7 @@ def add_AdminServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Admin:
-    """Looking at and changing what exists.
+    """Administration: metadata, topics, settings, offsets.
     """
 
     @staticmethod

@@ -142,7 +142,7 @@ class GroupsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListGroups(self, request, context):
-        """The groups that the asked broker coordinates: ask all brokers for all groups.
+        """The groups that this broker coordinates: call all brokers for all groups.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -155,7 +155,7 @@ class GroupsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteGroups(self, request, context):
-        """Only groups without members can be deleted; their offsets go with them.
+        """Only groups without members can be deleted; their offsets are deleted, too.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -55,14 +55,14 @@ class ReplicationServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Follow(self, request_iterator, context):
-        """One stream per follower broker, opened by the follower, for all partitions that it copies from this leader.
+        """One stream per follower broker, opened by the follower, for all partitions that it replicates from this leader.
 
         Its messages are not protobuf: batches are copied from file to wire and from wire to file, and a `bytes` field
         would cost another copy at each end. Each message is a frame, big-endian:
 
         header     version u8 (1), kind u8, 2 bytes zero, count u32, sender 16 bytes, receiver 16 bytes
 
-        `sender` and `receiver` are incarnations (UUIDs): a frame that comes from or is meant for another life of either
+        `sender` and `receiver` are incarnations (UUIDs): a frame from or for another incarnation of either
         broker is dropped. Then, by kind:
 
         1 HELLO      follower to leader, first on the stream: follower id i32, leader id i32
@@ -70,31 +70,31 @@ class ReplicationServicer:
         topic id 16 bytes, partition u32, says u8, 3 bytes zero, leader epoch i32, last epoch i32,
         end offset i64, position i64
         says: 0 have, 1 want (send what follows my end offset), 2 leave (I follow you no longer).
-        `position` is what the follower vouches for: its end offset, or the flushed one where the topic
-        asks for flush.before.ack. It counts only if (last epoch, end offset) agrees with the leader's log.
+        `position` is what the follower acknowledges: its end offset, or the flushed offset if the topic
+        sets flush.before.ack. It counts only if (last epoch, end offset) agrees with the leader's log.
         3 BATCHES    leader to follower, `count` times:
         topic id 16 bytes, partition u32, tells u8, 3 bytes zero, leader epoch i32, epoch i32,
         offset i64, high watermark i64, log start offset i64, size u32, `size` bytes of record batches
-        tells: 0 batches, as on the leader's disk, for a log that ends at `offset` (none: only the marks
-        are news); 1 diverged, your log is not a beginning of mine, whose `epoch` ends at `offset`: cut
-        yours and ask again; 2 start, my log begins at `offset`: begin anew there.
+        tells: 0 batches, as on the leader's disk, for a log that ends at `offset` (none: only the
+        watermarks changed); 1 diverged, your log is not a prefix of mine, whose `epoch` ends at `offset`:
+        truncate and ask again; 2 start, my log begins at `offset`: restart your log there.
 
-        Frames without entries are signs of life: from the follower twice a second, from the leader once, if there is
-        nothing else to say. The leader bounds what it has sent and not seen reported.
+        Frames without entries are heartbeats: from the follower twice a second, from the leader once, if there is
+        nothing else to send. The leader bounds the bytes that it has sent and the follower has not reported.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Probe(self, request, context):
-        """Whether this broker lives, and which life of it that is.
+        """Whether this broker is alive, and its incarnation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Ask(self, request, context):
-        """A question of the cluster's own: JSON, see controller/questions.py.
+        """A request of another broker, as JSON; see controller/questions.py.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

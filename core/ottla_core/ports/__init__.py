@@ -1,1 +1,1 @@
-"""The ways out of the process, as protocols: production passes `ottla_core.real`, the simulation its twins."""
+"""Interfaces to the outside, as protocols: production passes `ottla_core.real`, the simulation its own."""

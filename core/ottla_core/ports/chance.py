@@ -1,4 +1,4 @@
-"""Chance, passed in: ids, jitter and random starts come from one seedable source."""
+"""Randomness, passed in: ids, jitter and random starts come from one seedable source."""
 
 from __future__ import annotations
 

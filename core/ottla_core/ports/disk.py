@@ -1,11 +1,11 @@
-"""Files, as little of them as a log needs. Synchronous on purpose: see `ports.offload` for what may block.
+"""File operations that a log needs. Synchronous on purpose: see `ports.offload` for what may block.
 
-Durability is explicit. A write is in the page cache until `File.sync`; a new, renamed or removed name is only
-sure after `Disk.sync_dir` of its folder. The simulated disk forgets or tears what was not synced, so code that
-forgets a sync is caught there.
+Durability is explicit. A write is in the page cache until `File.sync`; a new, renamed or removed name is
+durable only after `Disk.sync_dir` of its folder. The simulated disk drops or tears unsynced data, so it finds
+missing syncs.
 
 A `File` is a logical handle: the real disk keeps a bounded number of descriptors open behind all handles and
-reopens the others on use. Errors are `OSError` as the operating system gave them.
+reopens the others on use. Errors are the `OSError`s of the operating system.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class File(Protocol):
         """Bytes written so far, kept in memory: costs no system call after opening."""
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        """Write all buffers, in order, at the end; give back the position where they begin.
+        """Write all buffers, in order, at the end; return the position where they begin.
 
         Short writes are continued. On an error the file is cut back to its former size before raising, so
         that a full disk never leaves half a batch behind.
@@ -34,26 +34,26 @@ class File(Protocol):
         """Up to `size` bytes from `position`; fewer only at the end of the file. May block on the disk."""
 
     def read_cached(self, position: int, size: int) -> bytes | None:
-        """Like `read`, but only from memory: None when the disk would have to be waited for."""
+        """Like `read`, but only from the page cache: None if the read would wait for the disk."""
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes."""
 
     def sync(self) -> None:
-        """Make all appended bytes survive a power loss. Blocks; run it through `Offload` on a broker."""
+        """Make all appended bytes durable. Blocks; a broker runs it through `Offload`."""
 
     def close(self) -> None:
-        """Release the descriptor. A closed handle is not used again."""
+        """Release the descriptor. A closed handle cannot be used again."""
 
 
 class FolderLock(Protocol):
     def release(self) -> None:
-        """Give the folder back; fine if that was done. It also goes with the process."""
+        """Release the folder; may be called repeatedly. The lock also ends with the process."""
 
 
 class Disk(Protocol):
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and appending. Without `create`, FileNotFoundError if it is not there."""
+        """Open for reading and appending. Without `create`, FileNotFoundError if it does not exist."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -61,34 +61,34 @@ class Disk(Protocol):
         """Names in a folder, sorted."""
 
     def make_dirs(self, path: str) -> None:
-        """Create a folder and its parents; fine if it exists."""
+        """Create a folder and its parents; no error if it exists."""
 
     def rename(self, source: str, target: str) -> None:
-        """Atomically, replacing a file at `target`. Open handles to `source` are to be closed before."""
+        """Rename atomically, replacing a file at `target`. Close handles to `source` before."""
 
     def remove(self, path: str) -> None:
-        """Remove a file; fine if it is gone."""
+        """Remove a file; no error if it does not exist."""
 
     def remove_tree(self, path: str) -> None:
-        """Remove a folder with all in it; fine if it is gone."""
+        """Remove a folder with its content; no error if it does not exist."""
 
     def read_file(self, path: str) -> bytes:
-        """The whole of a small file."""
+        """The content of a small file."""
 
     def write_file(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        """Replace a small file as a whole: a reader, also after a crash, sees the old or the new one.
+        """Replace a small file atomically: a reader sees the old or the new content, also after a crash.
 
-        Without `sync` that holds when the process dies; after a power loss the new one may be torn or empty.
+        Without `sync` this covers a process crash only; after a power loss the new file may be torn or empty.
         """
 
     def sync_dir(self, path: str) -> None:
-        """Make names created, renamed or removed in this folder survive a power loss."""
+        """Make created, renamed and removed names in this folder durable."""
 
     def free_bytes(self, path: str) -> int:
-        """Room left on the volume that holds `path`."""
+        """Free space on the volume of `path`."""
 
     def total_bytes(self, path: str) -> int:
         """Size of that volume."""
 
     def lock(self, path: str) -> FolderLock:
-        """Take a folder for this process alone. BlockingIOError while somebody else has it."""
+        """Lock a folder for this process. BlockingIOError if another process holds it."""

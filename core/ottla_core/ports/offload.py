@@ -1,7 +1,7 @@
-"""Where blocking work goes: a few threads in production, virtual delay in the simulation.
+"""Runs blocking work: on a few threads in production, as virtual delay in the simulation.
 
 fsync, reads that miss the page cache, compaction and start-up scans block for milliseconds; everything else
-that touches a file is a page-cache copy and stays on the loop, because a hop to a thread costs more than it.
+that touches a file is a page-cache copy and stays on the loop, because a thread switch costs more.
 """
 
 from __future__ import annotations
@@ -14,4 +14,4 @@ T = TypeVar("T")
 
 class Offload(Protocol):
     async def run(self, work: Callable[[], T]) -> T:
-        """Run `work` off the loop and give back its result or its exception. Bounded: waits for a free thread."""
+        """Run `work` off the loop; return its result or raise its exception. Waits for a free thread."""

@@ -1,9 +1,9 @@
-"""The other brokers of the cluster: one stream for replication, and two questions.
+"""Calls to other brokers: the replication stream, a probe, and one request-response call.
 
-A link carries whole frames, in order, each at most once, until it breaks; a broken link says so and carries nothing
-more. Nothing is buffered without bound: `send` waits while the other side does not take what was sent before.
+A link carries whole frames, in order, each at most once, until it breaks; then every call raises
+PeerUnavailable. Buffers are bounded: `send` waits while the other side does not read.
 
-Who is where comes from the metadata image; the adapter is told and looks nothing up itself.
+Addresses come from the metadata image; the adapter does no lookups itself.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from uuid import UUID
 
 
 class PeerUnavailable(Exception):
-    """The broker cannot be reached, or the link to it broke; the text says what happened."""
+    """The broker cannot be reached, or the link to it broke; the text says why."""
 
 
 class FollowLink(Protocol):
     """One end of a Follow stream. One task may send and another receive at the same time, no more."""
 
     async def send(self, frame: bytes) -> None:
-        """Hand over a frame; waits while the link is full. PeerUnavailable when it is broken."""
+        """Send a frame; waits while the link is full. PeerUnavailable if it is broken."""
 
     async def receive(self) -> bytes | None:
-        """The next frame; None when the other side has ended the stream. PeerUnavailable when it broke."""
+        """The next frame; None if the other side has ended the stream. PeerUnavailable if it broke."""
 
     async def close(self) -> None:
-        """End the stream; what was not received yet is lost. Fine if it has ended."""
+        """End the stream; unreceived frames are lost. May be called on an ended stream."""
 
 
 class Presence(Enum):
     HERE = "here"
-    #: Nobody listens there: the process is gone, though its host answers.
+    #: Connection refused: the process has exited, but its host answers.
     REFUSED = "refused"
-    #: No answer in time: it may be dead, paused, or cut off. Nobody can tell.
+    #: No answer in time: the broker may be dead, paused or partitioned.
     SILENT = "silent"
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What looking for a broker has found; `incarnation` only if it is here."""
+    """Result of a probe; `incarnation` only if the broker is alive."""
 
     presence: Presence
     incarnation: UUID | None = None
@@ -49,12 +49,12 @@ class Probe:
 
 class Peers(Protocol):
     async def follow(self, broker_id: int) -> FollowLink:
-        """Open a Follow stream to a broker. PeerUnavailable when that fails."""
+        """Open a Follow stream to a broker. PeerUnavailable on failure."""
 
     async def probe(self, broker_id: int, timeout_s: float = 1.0) -> Probe:
-        """Whether a broker lives. Never raises for what it finds."""
+        """Check whether a broker is alive. Failures are results, not exceptions."""
 
     async def ask(self, broker_id: int, request: bytes, timeout_s: float) -> bytes:
-        """One question, one answer. PeerUnavailable when there is none in time; it may have been carried out."""
+        """One request, one response. PeerUnavailable on a timeout; the request may have been executed."""
 
     async def close(self) -> None: ...

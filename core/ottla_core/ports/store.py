@@ -2,7 +2,8 @@
 
 Keys are text below one cluster prefix; the adapter adds and strips the prefix, so `topics/a` here is
 `/ottla/<cluster>/topics/a` in etcd. Every change has a revision, and revisions only grow; two changes in one
-transaction share one revision. A key's `create_revision` names its life, its `mod_revision` its version.
+transaction share one revision. A key's `create_revision` changes when it
+is recreated, its `mod_revision` with every write.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ class StoreError(Exception):
 
 
 class LeaseExpired(StoreError):
-    """The lease is gone; everything written under it is gone as well."""
+    """The lease has expired; all keys written under it are deleted."""
 
 
 class HistoryCompacted(StoreError):
-    """The watch asked for revisions that are no longer kept; re-read and diff."""
+    """The watch starts at a compacted revision; read the keys again and diff."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class ModRevisionIs:
-    """Holds if the key's version is this one; 0 means that the key is absent."""
+    """True if the key has this mod revision; 0 means that the key is absent."""
 
     key: str
     revision: int
@@ -51,7 +52,7 @@ class ModRevisionIs:
 
 @dataclass(frozen=True, slots=True)
 class CreateRevisionIs:
-    """Holds if the key's life is this one; 0 means that the key is absent."""
+    """True if the key has this create revision; 0 means that the key is absent."""
 
     key: str
     revision: int
@@ -75,7 +76,7 @@ Write: TypeAlias = Put | Delete
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Writes that happen together if all compares hold, and not at all otherwise."""
+    """Writes that are applied atomically if all compares hold."""
 
     compares: tuple[Compare, ...]
     writes: tuple[Write, ...]
@@ -83,7 +84,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a transaction did: whether the guard held, which branches were taken, the revision after it."""
+    """Result of a transaction: whether the guard held, which branches were applied, the revision after it."""
 
     revision: int
     guard_held: bool
@@ -108,7 +109,7 @@ class Removed:
 class Revision:
     """All changes of one revision below the watched prefix; never split, never merged with another.
 
-    An empty `changes` is a sign of life: the store says that it has nothing up to `revision`.
+    Empty `changes` are a progress notification: there are no other changes up to `revision`.
     """
 
     revision: int
@@ -117,7 +118,7 @@ class Revision:
 
 #: etcd's default limit is 128 operations per transaction; the guard and its wrapper take some of them.
 BRANCHES_MAX = 125
-#: What the same limit leaves for each branch (etcd counts the deepest path), and for the guard.
+#: Operations that this limit leaves per branch (etcd counts the deepest path) and for the guard.
 BRANCH_OPS_MAX = 3
 
 
@@ -132,27 +133,27 @@ class MetadataStore(Protocol):
         """If all of `guard` holds, try each branch on its own (at most BRANCHES_MAX); else do nothing.
 
         One race fails one branch, not the batch. Branches must not write the same key, and have at most
-        BRANCH_OPS_MAX compares and writes each. LeaseExpired if a lease that is written under is gone.
+        BRANCH_OPS_MAX compares and writes each. LeaseExpired if a write uses an expired lease.
         """
 
     async def grant_lease(self, ttl_s: int) -> int:
         """A new lease. etcd rounds 1 s up to 2."""
 
     async def keep_alive(self, lease: int) -> float:
-        """Renew; gives the granted seconds. LeaseExpired when it is gone, StoreError when nobody answered."""
+        """Renew; returns the granted seconds. LeaseExpired if it has expired, StoreError without a response."""
 
     async def revoke_lease(self, lease: int) -> None:
-        """End a lease and remove its keys; fine if it is gone."""
+        """Revoke a lease and delete its keys; no error if it has expired."""
 
     def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Revision]:
-        """Every change after a revision, whole revisions in order, with signs of life at least every 10 s.
+        """Every change after a revision, whole revisions in order, with progress notifications at least every 10 s.
 
-        The first sign of life comes as soon as the watch stands.
+        The first progress notification comes as soon as the watch is established.
 
         Ends only by an exception: HistoryCompacted, or StoreError when the connection or the quorum is lost.
         """
 
     async def compact(self, revision: int) -> None:
-        """Forget the history before a revision; fine if it is forgotten already. Present keys all stay."""
+        """Compact the history before a revision; no error if it is compacted already. Current keys stay."""
 
     async def close(self) -> None: ...

@@ -1,1 +1,1 @@
-"""The ports as production has them: the operating system's clock, files and threads."""
+"""The ports in production: the operating system's clock, files and threads."""

@@ -1,4 +1,4 @@
-"""Chance from the operating system, or from a seed when a run must repeat. [A]"""
+"""Random numbers from the operating system, or from a seed for repeatable runs. [A]"""
 
 from __future__ import annotations
 

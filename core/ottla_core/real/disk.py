@@ -7,15 +7,15 @@ at most `open_files_max` descriptors.
 Called on the loop (append, read_cached) and from offload threads (read, sync, compaction's own files). One
 thread at a time appends to or truncates a given file; reads and syncs may run beside it. This keeps it safe:
 
-* R1: whoever uses a descriptor holds a pin on its file; a pinned descriptor is never closed, not by eviction
-  and not by `close`.
-* R2: `_fd`, `_pins` and the table of open files change only under the disk's one lock. No system call but
-  `close` is made while it is held, so the loop never waits there for a thread that waits for the disk.
-* R3: the size in memory is the truth. Appends go to that position, so bytes that a failed append left behind
-  and could not cut off are overwritten, not built upon.
+* R1: every user of a descriptor holds a pin on its file; a pinned descriptor is never closed, neither by eviction
+  nor by `close`.
+* R2: `_fd`, `_pins` and the table of open files change only under the disk's one lock. `close` is the only system
+  call under the lock, so the loop never waits for a thread that waits for the disk.
+* R3: the size in memory is authoritative. Appends go to that position, so they overwrite bytes that a failed
+  append left behind and could not cut off.
 
-It must never swallow an error of the disk, and never report a sync as done after one failed: the kernel drops
-the dirty pages it could not write, and the next fsync of the same file says yes to data that is gone.
+It must never hide a disk error, and never report a sync as done after one failed: the kernel drops
+the dirty pages that it could not write, and the next fsync of the file succeeds although data is lost.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from collections.abc import Sequence
 
 from ottla_core.ports.disk import Buffer
 
-#: How many buffers one writev takes.
+#: Buffers per writev.
 _IOV_MAX = os.sysconf("SC_IOV_MAX")
-#: From here on, zeroing fresh memory only to read over it costs more than the detour that avoids it.
+#: From this size on, zeroing memory before a read costs more than the workaround.
 _ZEROING_HURTS_BYTES = 1 << 16
-#: More descriptors than this buy nothing: reopening costs ~3 µs, and each holds kernel memory.
+#: More descriptors have no benefit: reopening costs ~3 µs, and each holds kernel memory.
 _OPEN_FILES_CAP = 16_384
 
 _allocate_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
@@ -46,7 +46,7 @@ _allocate_bytes.argtypes = [ctypes.c_char_p, ctypes.c_ssize_t]
 
 
 def default_open_files_max() -> int:
-    """Half of what the process may open: the other half is for connections, etcd and libraries."""
+    """Half of the process's limit: the other half is for connections, etcd and libraries."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return _OPEN_FILES_CAP
@@ -54,7 +54,7 @@ def default_open_files_max() -> int:
 
 
 class RealFile:
-    """See `ports.disk.File`. Using a closed one is a ValueError, so that it never looks like a bad disk.
+    """See `ports.disk.File`. Using a closed file is a ValueError, to distinguish it from a disk error.
 
     A file that grows has one handle: another would not see its size change.
     """
@@ -67,10 +67,10 @@ class RealFile:
         self._size = size
         #: -1 while no descriptor is open.
         self._fd = -1
-        #: Users of the descriptor right now.
+        #: Current users of the descriptor.
         self._pins = 0
         self._closed = False
-        #: False once the filesystem said that it knows no RWF_NOWAIT (tmpfs, some overlays).
+        #: False if the filesystem does not support RWF_NOWAIT (tmpfs, some overlays).
         self._nowait = True
         self._sync_failed: OSError | None = None
 
@@ -113,13 +113,13 @@ class RealFile:
 
     def read_cached(self, position: int, size: int) -> bytes | None:
         if not self._nowait:
-            # tmpfs lives in memory and never waits; others give us no way to ask.
+            # tmpfs is in memory and never blocks; other such filesystems have no non-blocking read.
             return self.read(position, size)
         wanted = min(size, self._size - position)
         if wanted <= 0:
             return b""
-        # Only preadv takes flags, and it fills a buffer that must be there. A BytesIO over bytes that nobody
-        # else holds lends its memory and gives the same object back: no copy between the page cache and us.
+        # Only preadv takes flags, and it needs a buffer. A BytesIO over bytes without other references
+        # lends its memory and returns the same object: no extra copy from the page cache.
         holder = io.BytesIO(bytes(wanted) if wanted < _ZEROING_HURTS_BYTES else _allocate_bytes(None, wanted))
         fd = self._disk._pin(self)
         try:
@@ -166,7 +166,7 @@ class RealFile:
 
 
 class RealFolderLock:
-    """flock on the folder itself: nothing is left behind, and it ends with the process, however that ends."""
+    """flock on the folder itself: it leaves no file behind, and ends with the process in any case."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -195,11 +195,11 @@ class RealDisk:
 
     @property
     def open_files(self) -> int:
-        """Descriptors open now; above the maximum only while more than that many are in use at once."""
+        """Open descriptors; above the maximum only while more than that are pinned at once."""
         return len(self._open)
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
-        # stat, not open: a broker of ten thousand partitions starts with all sizes known and few files open.
+        # stat, not open: a broker with ten thousand partitions then starts with few open files.
         try:
             return RealFile(self, path, os.stat(path).st_size)
         except FileNotFoundError:
@@ -292,7 +292,7 @@ class RealDisk:
         opened = self._open_descriptor(file._path)
         with self._lock:
             if file._closed or file._fd >= 0:
-                os.close(opened)  # another thread was faster, or closed the handle
+                os.close(opened)  # another thread opened it first, or closed the handle
                 if file._closed:
                     raise ValueError(f"{file._path} is closed.")
             else:
@@ -315,7 +315,7 @@ class RealDisk:
                         raise
 
     def _evict_one(self) -> bool:
-        """Close the descriptor unused for longest; False if all are in use. The lock is held."""
+        """Close the least recently used descriptor; False if all are in use. The caller holds the lock."""
         for file in self._open:
             if not file._pins:
                 self._release(file)
@@ -336,12 +336,12 @@ class RealDisk:
 
 
 def _write_rest(fd: int, buffers: Sequence[Buffer], position: int) -> None:
-    """All of `buffers` at `position`, in as many calls as it takes, over what a short write left there."""
+    """Write all `buffers` at `position`, with as many calls as needed, over a short write's data."""
     left = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
     while left:
         written = os.pwritev(fd, left[:_IOV_MAX], position)
         if not written:
-            raise OSError(errno.EIO, "the disk accepted no bytes and gave no reason")
+            raise OSError(errno.EIO, "the disk accepted no bytes without an error")
         position += written
         done = 0
         while done < len(left) and written >= len(left[done]):
@@ -353,7 +353,7 @@ def _write_rest(fd: int, buffers: Sequence[Buffer], position: int) -> None:
 
 
 def _cut_back(fd: int, size: int) -> None:
-    """Best effort: the error that brought us here is the one to report, and R3 holds without this."""
+    """Best effort: the caller reports the original error, and R3 holds without this."""
     try:
         os.ftruncate(fd, size)
     except OSError:
@@ -361,7 +361,7 @@ def _cut_back(fd: int, size: int) -> None:
 
 
 def _read_rest(fd: int, data: bytes, position: int, wanted: int) -> bytes:
-    """Go on after a short read (a signal, or more than 2 GB); stop where the file ends."""
+    """Continue after a short read (a signal, or more than 2 GB), up to the end of the file."""
     parts = [data]
     got = len(data)
     while got < wanted and (data := os.pread(fd, wanted - got, position + got)):

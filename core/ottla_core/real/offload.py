@@ -1,4 +1,4 @@
-"""Blocking work on a few threads of our own. [A]"""
+"""A small thread pool for blocking work. [A]"""
 
 from __future__ import annotations
 

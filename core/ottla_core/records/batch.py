@@ -1,7 +1,7 @@
-"""The record batch v2 seen from outside: 61 bytes of header over a buffer that nobody copies. [P]
+"""The header of record batch v2: 61 bytes, read from a buffer without a copy. [P]
 
 The batch on the wire is the batch on disk. Its CRC starts after the leader epoch, so a broker may set base offset
-and leader epoch without touching anything else: `stamp_prefix` makes the 16 bytes that replace the first 16.
+and leader epoch without other changes: `stamp_prefix` builds the 16 bytes that replace the first 16.
 
 Layout (big-endian): base offset 8, length 4 (of what follows it), leader epoch 4, magic 1, crc 4 (of what follows
 it), attributes 2, last offset delta 4, base timestamp 8, max timestamp 8, producer id 8, producer epoch 2, base
@@ -20,7 +20,7 @@ from ottla_core.errors import CorruptMessage, UnsupportedForMessageFormat
 from ottla_core.ports.disk import Buffer
 
 HEADER_BYTES = 61
-#: base offset and length: what precedes the counted part of a batch.
+#: Base offset and length, which the length field does not count.
 LOG_OVERHEAD = 12
 #: The first bytes that the CRC does not cover and a broker may set: base offset, length, leader epoch.
 PREFIX_BYTES = 16
@@ -58,7 +58,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not used
 
     @property
     def size(self) -> int:
@@ -100,14 +100,14 @@ class BatchHeader(NamedTuple):
 
 
 def header_at(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at a position, unchecked. `struct.error` if fewer than 61 bytes are left."""
+    """The header at a position, not validated. `struct.error` if fewer than 61 bytes are left."""
     return BatchHeader._make(_HEADER.unpack_from(buffer, position))
 
 
 def whole_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each batch in a buffer that must hold whole batches and nothing else.
+    """Position and header of each batch in a buffer that must contain only whole batches.
 
-    Checks sizes and magic, not the CRC: `verify` does that, once per batch, where it is due.
+    Checks sizes and magic, not the CRC: callers use `verify` once per batch.
     """
     position, end = 0, len(buffer)
     while position < end:
@@ -117,15 +117,13 @@ def whole_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
         if header.magic != MAGIC:
             raise UnsupportedForMessageFormat(f"Record batches need magic 2, got {header.magic}.")
         if header.length < HEADER_BYTES - LOG_OVERHEAD or position + header.size > end:
-            raise CorruptMessage(
-                f"A batch says it has {header.length} bytes, which does not fit its request."
-            )
+            raise CorruptMessage(f"A batch declares {header.length} bytes, which does not fit its request.")
         yield position, header
         position += header.size
 
 
 def complete_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Like `whole_batches` for what a fetch brought: a cut-off last batch is simply not there."""
+    """Like `whole_batches`, for fetched data: a cut-off last batch is ignored."""
     position, end = 0, len(buffer)
     while end - position >= HEADER_BYTES:
         header = header_at(buffer, position)
@@ -138,7 +136,7 @@ def complete_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def verify(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether the batch's CRC is right."""
+    """Whether the batch's CRC matches."""
     return crc_of(buffer, position, header.size) == header.crc
 
 
@@ -147,16 +145,16 @@ def crc_of(buffer: Buffer, position: int, size: int) -> int:
 
 
 def stamp_prefix(base_offset: int, length: int, leader_epoch: int) -> bytes:
-    """The 16 bytes that a leader puts in front instead of the producer's."""
+    """The 16 bytes with which a leader replaces the producer's."""
     return _PREFIX.pack(base_offset, length, leader_epoch)
 
 
 def restamp(buffer: bytearray, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Set base offset and leader epoch in place, where the buffer is ours to write."""
+    """Set base offset and leader epoch in place, in a buffer that the caller owns."""
     (length,) = _LENGTH_AT.unpack_from(buffer, position + 8)
     _PREFIX.pack_into(buffer, position, base_offset, length, leader_epoch)
 
 
 def reseal(buffer: bytearray, position: int, size: int) -> None:
-    """Compute the CRC anew after attributes or timestamps were changed."""
+    """Recompute the CRC after a change of attributes or timestamps."""
     _CRC.pack_into(buffer, position + CRC_START - 4, crc_of(buffer, position, size))

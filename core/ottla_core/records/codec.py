@@ -1,19 +1,19 @@
 """Records <-> batches, over aiokafka's compiled codec. [P]
 
-The only module that touches that codec: clients build and read batches here, and of the broker only what must look
-inside (compaction, keys of compacted topics, a dump). It wants the compiled extension and refuses to load without:
-the same in plain Python is 15 to 90 times slower, and a broker that silently became that slow would be found late.
+The only module that uses that codec: clients build and read batches here; in the broker only code that needs single
+records does (compaction, keys of compacted topics, a dump). It requires the compiled extension and fails to load
+without it: plain Python is 15 to 90 times slower, and such a slowdown would be noticed late.
 
-The compiled reader is fast and trusting. What is done before and after, so that any bytes give records or an error:
+The compiled reader is fast but trusts its input. Checks around it, so that any bytes give records or an error:
 
 * C1: it never sees a batch of fewer than 61 bytes, of no records, or of more records than its bytes can hold.
-* C2: it never decompresses: it gets an uncompressed batch that we made, within the caller's limit.
-* C3: it reads a few bytes past the end when the last numbers lie: there are always `_SLACK_BYTES` that it may read.
-* C4: whatever it raises (MemoryError and SystemError among others) becomes `CorruptMessage`.
-* C5: offsets rise within the batch's own range; a producer could else make readers go backwards.
+* C2: it never decompresses: it gets an uncompressed batch that we built, within the caller's limit.
+* C3: if the last numbers are wrong, it reads a few bytes past the end: `_SLACK_BYTES` of padding always follow.
+* C4: every exception of it (also MemoryError and SystemError) becomes `CorruptMessage`.
+* C5: offsets rise within the batch's range; otherwise a producer could make readers go backwards.
 
-The compiled writer takes -1 for "no timestamp yet" and so mixes up records that really have -1; `BatchBuilder` refuses
-times before 1970 as Java does, and `rebuild_batch`, which must write what was there, starts it with another time.
+The compiled writer uses -1 as "no timestamp yet", which conflicts with records that have timestamp -1. `BatchBuilder`
+refuses times before 1970 as Java does; `rebuild_batch`, which must keep timestamps, starts with another time.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Header: TypeAlias = tuple[str, bytes | None]
 
 #: A record is at least its length, attributes, two deltas, two sizes and a count, one byte each.
 RECORD_BYTES_MIN = 7
-#: Two numbers of up to ten bytes: what the compiled reader may read behind the last byte before it notices.
+#: Two numbers of up to ten bytes: what the compiled reader may read past the end before it notices.
 _SLACK_BYTES = 32
 _NO_LIMIT_BYTES = (1 << 31) - 1
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -79,35 +79,35 @@ _offset_of = operator.itemgetter(0)
 
 
 def records_of(buffer: Buffer, position: int, header: BatchHeader, *, limit_bytes: int) -> list[Record]:
-    """All records of the batch at `position`, whose header was read from there. The CRC is not checked here.
+    """All records of the batch at `position` with this header. Does not check the CRC.
 
-    `limit_bytes` bounds the uncompressed records; their objects take up to some forty times that, if they are
-    many and tiny. CorruptMessage, MessageTooLarge or UnsupportedCompressionType if there is no reading them.
+    `limit_bytes` bounds the uncompressed records; for many tiny records, the Python objects take up to some forty
+    times that. CorruptMessage, MessageTooLarge or UnsupportedCompressionType if they cannot be read.
     """
     size = header.size
     if size < HEADER_BYTES or position < 0 or position + size > len(buffer):
-        raise CorruptMessage(f"A batch says it has {size} bytes, which are not there.")
+        raise CorruptMessage(f"A batch declares {size} bytes, but the data ends earlier.")
     if header.magic != MAGIC:
         raise CorruptMessage(f"Record batches need magic 2, got {header.magic}.")
     if header.count == 0:
-        # Compaction leaves such headers; nothing may follow them. The compiled reader aborts on them.
+        # Compaction leaves bare headers. The compiled reader aborts on them.
         if size != HEADER_BYTES:
-            raise CorruptMessage(f"A batch of no records has {size - HEADER_BYTES} bytes of them.")
+            raise CorruptMessage(f"A batch without records has {size - HEADER_BYTES} bytes after its header.")
         return []
     batch = _plain_batch(buffer, position, header, limit_bytes)
     room = len(batch) - HEADER_BYTES
     if not 0 < header.count <= room // RECORD_BYTES_MIN:
-        raise CorruptMessage(f"A batch says it has {header.count} records in {room} bytes.")
+        raise CorruptMessage(f"A batch declares {header.count} records in {room} bytes.")
     records = _read(batch, header)
     offsets = list(map(_offset_of, records))
     rising = all(map(operator.lt, offsets, offsets[1:]))
     if not rising or offsets[0] < header.base_offset or offsets[-1] > header.last_offset:
-        raise CorruptMessage("The offsets of a batch's records do not rise within its range.")
+        raise CorruptMessage("The offsets of the records in a batch do not rise within its range.")
     return records
 
 
 def _plain_batch(buffer: Buffer, position: int, header: BatchHeader, limit_bytes: int) -> memoryview:
-    """The batch uncompressed, with some bytes behind that may be read (C3)."""
+    """The uncompressed batch, followed by padding (C3)."""
     end = position + header.size
     codec = header.compression
     whole = memoryview(buffer)
@@ -129,22 +129,22 @@ def _read(batch: memoryview, header: BatchHeader) -> list[Record]:
     try:
         return list(map(_record_from, map(_fields_of, DefaultRecordBatch(batch))))
     except UnicodeDecodeError:
-        # Header names are text, but nobody checked that when they were written; see there.
+        # Header names should be UTF-8, but other producers may write any bytes; see `lenient`.
         return [Record._make(fields) for fields in read_leniently(batch[HEADER_BYTES:], header)]
     except RequestError:
         raise
     except Exception as error:
-        raise CorruptMessage(f"The records of a batch make no sense: {error}.") from None
+        raise CorruptMessage(f"The records of a batch are not valid: {error}.") from None
 
 
 # --- writing ---
 
 
 class BatchBuilder:
-    """Grows one batch, record by record, until it is full or due.
+    """Builds one batch, record by record.
 
-    `size_bytes` counts before compression. The first record always fits, however large: whether a batch of that
-    size is acceptable is the caller's question.
+    `size_bytes` is the size before compression. The first record always fits, however large: the caller checks
+    whether a batch of that size is acceptable.
     """
 
     __slots__ = ("_builder", "_built", "_compression", "_level", "count")
@@ -170,7 +170,7 @@ class BatchBuilder:
         value: Buffer | None,
         headers: Sequence[Header] = (),
     ) -> bool:
-        """Whether there was room. TypeError or ValueError for what cannot be a record; the batch stays as it was."""
+        """Append a record; False if there is no room. TypeError or ValueError (batch unchanged) if it is not valid."""
         if timestamp_ms < 0:
             raise ValueError(f"A timestamp of {timestamp_ms} is before 1970.")
         if self._built:
@@ -191,7 +191,7 @@ class BatchBuilder:
         control: bool = False,
         base_offset: int = 0,
     ) -> bytearray:
-        """The finished batch; once, and nothing can be appended after."""
+        """The finished batch. Called once; no record can be appended afterwards."""
         if self._built or not self.count:
             raise ValueError("Nothing was appended." if not self.count else "The batch is built already.")
         self._built = True
@@ -224,7 +224,7 @@ def build_batch(
     transactional: bool = False,
     base_offset: int = 0,
 ) -> bytearray:
-    """One batch of these records. They get consecutive offsets from `base_offset`, whatever theirs are."""
+    """One batch of these records, with consecutive offsets from `base_offset` instead of their own."""
     builder = BatchBuilder(_NO_LIMIT_BYTES, compression=compression, level=level)
     for record in records:
         builder.append(record.timestamp_ms, record.key, record.value, record.headers)
@@ -244,12 +244,12 @@ def rebuild_batch(
     delete_horizon_ms: int | None = None,
     level: int | None = None,
 ) -> bytearray:
-    """The batch of that header with only these of its records, for compaction.
+    """The batch of this header with only these of its records, for compaction.
 
-    Offsets, timestamps, producer, flags, leader epoch and the last offset stay, so that fetches and sequence
-    checks see the same range; compression stays in kind. `delete_horizon_ms` is when its tombstones or markers may
-    go (KIP-534: it takes the place of the base timestamp); without, one that is there stays. With no records left
-    this is a bare header, which Kafka keeps where it remembers a producer's last sequence.
+    Offsets, timestamps, producer, flags, leader epoch, last offset and compression type stay, so that fetches and
+    sequence checks see the same range. `delete_horizon_ms` is when its tombstones or markers may be
+    removed (KIP-534: stored as the base timestamp); None keeps an existing one. Without records
+    the result is a bare header, which Kafka keeps to remember a producer's last sequence.
     """
     if not kept:
         return empty_batch(header)
@@ -261,7 +261,7 @@ def rebuild_batch(
     if base == -1 and not header.attributes & DELETE_HORIZON_FLAG:
         base = 0  # aiokafka's mark for none; deltas may start anywhere
     builder = DefaultRecordBatchBuilder(MAGIC, Compression.NONE, 0, -1, -1, -1, _NO_LIMIT_BYTES)
-    # A record that is cut off again fixes the base timestamp.
+    # This first record sets the base timestamp, and is cut off again.
     builder.append(0, base, None, None, [])
     start = builder.size()
     for record in kept:
@@ -287,7 +287,7 @@ def rebuild_batch(
 
 
 def empty_batch(header: BatchHeader) -> bytearray:
-    """A batch of that header with no records, as Kafka writes it: uncompressed, all times the newest one."""
+    """A batch of this header without records, as Kafka writes it: uncompressed, both timestamps the newest one."""
     return _seal(
         bytearray(HEADER_BYTES),
         header._replace(
@@ -300,12 +300,12 @@ def empty_batch(header: BatchHeader) -> bytearray:
 
 
 def delete_horizon_ms(header: BatchHeader) -> int | None:
-    """When this batch's tombstones or markers may go, if that was set."""
+    """When the batch's tombstones or markers may be removed; None if it is not set."""
     return header.base_timestamp if header.attributes & DELETE_HORIZON_FLAG else None
 
 
 def _seal(made: bytearray, header: BatchHeader, level: int | None) -> bytearray:
-    """Compress the records behind the header's place as its attributes say, write it, compute the CRC."""
+    """Compress the records as the header's attributes say, write the header, compute the CRC."""
     codec = header.compression
     if codec != Compression.NONE and header.count:
         with memoryview(made) as whole, whole[HEADER_BYTES:] as records:

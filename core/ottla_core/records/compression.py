@@ -1,17 +1,17 @@
-"""Kafka's five compressions, by its numbers, with output that cannot outgrow a limit. [P]
+"""Kafka's five compression types, by their numbers, with bounded output. [P]
 
-Called by `records.codec` and by nobody else on a hot path: brokers store batches as they came. Whoever
-reads a batch says how much it may become; beyond that `MessageTooLarge`, for bytes that no compressor wrote
-`CorruptMessage`. Both mean that the batch is refused, never that the process suffers.
+Only `records.codec` calls it on a hot path: brokers store batches as received. The reader of a batch
+sets a limit; a larger output is `MessageTooLarge`, and invalid input is
+`CorruptMessage`. In both cases the batch is refused and the process is not harmed.
 
-How the limit holds: output goes into a buffer of our own size, and a codec that wants more fails. The first
-size is what the data declares, if it does and if a compressor could have reached it from so few bytes, else
-a guess that grows fourfold; so a small batch never makes us allocate the whole limit, and bytes are
-inflated 1.33 times at worst. (zstd reserves its window besides, 128 MB at most; pages of it that are not
-written to cost nothing, and no more are written to than there is output.)
+How the limit holds: output goes into a buffer of fixed size, and a codec that needs more fails. The first
+size is the declared one, if there is one and the compression ratio is plausible, else
+a guess that grows fourfold. So a small batch never allocates the whole limit, and data is
+inflated at most 1.33 times. (zstd also reserves its window of up to 128 MB; untouched pages cost
+nothing, and no more pages are written than there is output.)
 
-What others can read decides what we write: Java refuses lz4 frames whose blocks depend on each other, and
-wants snappy in xerial's framing, which it also writes; librdkafka writes bare snappy. We read both.
+We write what all clients can read: Java refuses lz4 frames with dependent blocks, and
+needs xerial's framing for snappy, which it also writes; librdkafka writes bare snappy. We read both.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ class Compression(IntEnum):
 
     @classmethod
     def named(cls, name: str) -> Compression:
-        """By Kafka's lower-case name, as in `compression.type`."""
+        """The type by Kafka's lower-case name, as in `compression.type`."""
         try:
             return cls[name.upper()]
         except KeyError:
             known = ", ".join(one.name.lower() for one in cls)
-            raise UnsupportedCompressionType(f"No compression {name!r}; there are {known}.") from None
+            raise UnsupportedCompressionType(f"Unknown compression {name!r}; choose from {known}.") from None
 
 
-#: Kafka's levels, but lz4's fast one: above 2 it takes ten times the time for a tenth fewer bytes.
+#: Kafka's levels, except for lz4: above level 2 it takes ten times as long for a tenth fewer bytes.
 DEFAULT_LEVELS = {Compression.GZIP: 6, Compression.LZ4: 1, Compression.ZSTD: 3}
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
-#: What Java puts into one block.
+#: Java's block size.
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _BLOCK_SIZE = struct.Struct(">i")
 
-#: No compressor of the kind gets more out of one byte.
+#: Maximum possible expansion per compressed byte.
 _EXPANSION_MAX = {Compression.GZIP: 1040, Compression.SNAPPY: 32, Compression.LZ4: 260}
 _FIRST_GUESS_EXPANSION = 8
 _FIRST_GUESS_BYTES_MIN = 4096
@@ -64,7 +64,7 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """Levels as in Kafka's `compression.<name>.level`; ignored where the codec has none."""
+    """Compress with a level as in Kafka's `compression.<name>.level`; ignored if the codec has none."""
     if level is None:
         level = DEFAULT_LEVELS.get(codec, 0)  # type: ignore[call-overload]
     if codec == Compression.NONE:
@@ -75,7 +75,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
         return _compress_xerial(memoryview(data))
     if codec == Compression.LZ4:
         stream = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        stream.compress(bytes(data))  # it takes nothing else
+        stream.compress(bytes(data))  # it accepts only bytes
         return bytes(stream.finish())
     if codec == Compression.ZSTD:
         return bytes(cramjam.zstd.compress(data, level=level))
@@ -83,7 +83,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, limit_bytes: int) -> bytes:
-    """What was compressed, or MessageTooLarge, CorruptMessage, UnsupportedCompressionType."""
+    """The decompressed data. Raises MessageTooLarge, CorruptMessage, UnsupportedCompressionType."""
     buffer, size = decompress_framed(codec, data, limit_bytes)
     return bytes(memoryview(buffer)[:size])
 
@@ -91,9 +91,9 @@ def decompress(codec: int, data: Buffer, limit_bytes: int) -> bytes:
 def decompress_framed(
     codec: int, data: Buffer, limit_bytes: int, *, lead_bytes: int = 0, trail_bytes: int = 0
 ) -> tuple[bytearray, int]:
-    """The same without a copy, in a buffer with room before and zeros behind: (buffer, size of the middle).
+    """Decompress without a copy, into a buffer with room before and zeros after: (buffer, size of the data).
 
-    The buffer may be longer than lead, middle and trail together.
+    The buffer may be longer than lead, data and trail together.
     """
     if codec == Compression.NONE:
         if len(data) > limit_bytes:
@@ -117,7 +117,7 @@ def decompress_framed(
 
 
 def _first_room(codec: int, data: Buffer, limit_bytes: int) -> tuple[int, int]:
-    """How many bytes to try first, and how many at most."""
+    """The first buffer size to try, and the maximum."""
     most = limit_bytes
     if codec in _EXPANSION_MAX:
         most = min(most, len(data) * _EXPANSION_MAX[Compression(codec)] + 64)
@@ -126,7 +126,7 @@ def _first_room(codec: int, data: Buffer, limit_bytes: int) -> tuple[int, int]:
         raise _too_large(limit_bytes)
     room = max(_FIRST_GUESS_BYTES_MIN, len(data) * _FIRST_GUESS_EXPANSION)
     if declared is not None and declared <= 64 * room:
-        # A size that is a lie costs a second try, or memory in proportion to what was sent.
+        # A wrong size costs a second attempt, or memory in proportion to the input.
         room = declared
     return max(1, min(room, most)), max(1, most)
 
@@ -147,16 +147,16 @@ def _declared_size(codec: int, data: Buffer) -> int | None:
 
 
 def _call(inflate: object, data: Buffer, into: memoryview) -> int | None:
-    """Bytes written, or None if there was too little room."""
+    """Bytes written, or None if the buffer was too small."""
     try:
         return int(inflate(data, into))  # type: ignore[operator]
     except cramjam.DecompressionError as error:
-        # Rust's word for a full output; a test holds cramjam to it.
+        # Rust's message for a full output buffer; a test checks that cramjam still uses it.
         if "whole buffer" in str(error):
             return None
         raise CorruptMessage(f"The records do not decompress: {error}.") from None
     except BaseException as error:
-        # A panic in Rust arrives as a BaseException that cannot be imported; here it is one more bad batch.
+        # A Rust panic arrives as a BaseException that cannot be imported; treat it as a corrupt batch.
         if type(error).__name__ == "PanicException":
             raise CorruptMessage("The records do not decompress.") from None
         raise
@@ -181,7 +181,7 @@ def _compress_xerial(data: memoryview) -> bytes:
 def _decompress_snappy(
     data: memoryview, limit_bytes: int, lead_bytes: int, trail_bytes: int
 ) -> tuple[bytearray, int]:
-    """Every block declares its size up front, so all are known, and checked, before anything is allocated."""
+    """Every block declares its size, so all sizes are checked before anything is allocated."""
     blocks = list(_snappy_blocks(data))
     total = sum(size for _, size in blocks)
     if total > limit_bytes:
@@ -192,7 +192,7 @@ def _decompress_snappy(
         for block, size in blocks:
             with whole[position : position + size] as middle:
                 if size and _call(cramjam.snappy.decompress_raw_into, block, middle) != size:
-                    raise CorruptMessage("A snappy block has another size than it says.")
+                    raise CorruptMessage("A snappy block has another size than it declares.")
             position += size
     return buffer, total
 
@@ -209,7 +209,7 @@ def _snappy_blocks(data: memoryview) -> Iterator[tuple[memoryview, int]]:
         (size,) = _BLOCK_SIZE.unpack_from(data, position)
         position += _BLOCK_SIZE.size
         if not 0 < size <= end - position:
-            raise CorruptMessage(f"A snappy block says it has {size} bytes; {end - position} are left.")
+            raise CorruptMessage(f"A snappy block declares {size} bytes; {end - position} are left.")
         block = data[position : position + size]
         yield block, _snappy_size(block)
         position += size
@@ -226,7 +226,7 @@ def _snappy_size(block: memoryview) -> int:
 
 
 def _unsupported(codec: int) -> Exception:
-    return UnsupportedCompressionType(f"Compression {codec} is none of Kafka's 0 to 4.")
+    return UnsupportedCompressionType(f"Compression type {codec} is unknown; Kafka's are 0 to 4.")
 
 
 def _too_large(limit_bytes: int) -> Exception:

@@ -1,4 +1,4 @@
-"""Markers: the control batches that end a transaction in each of its partitions. [P]
+"""Transaction markers: the control batches that end a transaction in each of its partitions. [P]
 
 Written by the broker for the transaction coordinator, read by the log (producer state, aborted ranges), by compaction
 and by `read_committed` readers. Clients never see them as records.
@@ -21,7 +21,7 @@ from ottla_core.records.codec import BatchBuilder, Record, records_of
 _VERSION = 0
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
-#: A marker with a value of a newer version is still small; more than this is no marker.
+#: Markers of newer versions are small, too; a larger record is not a marker.
 _MARKER_BYTES_MAX = 4096
 
 
@@ -43,7 +43,7 @@ def build_marker(
     timestamp_ms: int,
     base_offset: int = 0,
 ) -> bytearray:
-    """The batch to append; the log stamps offset and leader epoch as for any other."""
+    """The marker batch to append; the log sets offset and leader epoch as for any batch."""
     builder = BatchBuilder(_MARKER_BYTES_MAX)
     builder.append(
         timestamp_ms,
@@ -60,7 +60,7 @@ def build_marker(
 
 
 def marker_of(record: Record) -> Marker | None:
-    """What a record of a control batch says; None if it is of a kind that we do not know (KRaft has some)."""
+    """The marker in a record of a control batch; None for unknown types (KRaft has some)."""
     if record.key is None or len(record.key) < _KEY.size:
         raise CorruptMessage("A control record's key is too short.")
     version, kind = _KEY.unpack_from(record.key)
@@ -77,6 +77,6 @@ def marker_of(record: Record) -> Marker | None:
 
 
 def marker_in(buffer: Buffer, position: int, header: BatchHeader) -> Marker | None:
-    """The marker in a control batch; None also for one that compaction has emptied."""
+    """The marker in a control batch; None if unknown, or if compaction has emptied the batch."""
     records = records_of(buffer, position, header, limit_bytes=_MARKER_BYTES_MAX)
     return marker_of(records[0]) if records else None

@@ -1,8 +1,8 @@
-"""Records in plain Python, for the few batches that the compiled reader refuses. [P]
+"""A record reader in plain Python, for the few batches that the compiled reader refuses. [P]
 
-Called by `records.codec` alone. Header names are UTF-8 by definition, but a producer may send any bytes and Kafka's
-brokers store them; Java shows what is no text with replacement characters, and so do we. Refusing would block
-compaction of a partition for one odd header.
+Called by `records.codec` only. Header names are UTF-8 by definition, but a producer may send any bytes, and Kafka's
+brokers store them; like Java, we show invalid bytes as replacement characters. Refusing them would block
+compaction of a partition because of one header.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _Fields = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | No
 
 
 class _Cursor:
-    """Where we are in a record, and where it ends."""
+    """Position in a record, and its end."""
 
     __slots__ = ("at", "data", "end")
 
@@ -41,7 +41,7 @@ class _Cursor:
     def size(self, least: int = -1) -> int:
         size = self.number()
         if not least <= size <= self.end - self.at:
-            raise CorruptMessage(f"A record speaks of {size} bytes where {self.end - self.at} are left.")
+            raise CorruptMessage(f"A record declares {size} bytes where {self.end - self.at} are left.")
         return size
 
     def bytes_or_none(self) -> bytes | None:
@@ -58,7 +58,7 @@ class _Cursor:
 
 
 def read_leniently(records: memoryview, header: BatchHeader) -> Iterator[_Fields]:
-    """Offset, timestamp, key, value and headers of each uncompressed record; CorruptMessage if they make no sense."""
+    """Offset, timestamp, key, value and headers of each uncompressed record; CorruptMessage if they are not valid."""
     cursor = _Cursor(records, 0, len(records))
     for _ in range(header.count):
         size = cursor.size(least=0)

@@ -1,14 +1,14 @@
-"""Whether the bytes behind a batch header are exactly the records that it announces. [P]
+"""Checks that the bytes after a batch header are exactly the records that it declares. [P]
 
-A leader runs this over everything that clients send, because one batch that cannot be read stops every reader of its
-partition. So it accepts only what Java, librdkafka and aiokafka all read in the same way: numbers of at most five
+A leader checks everything that clients send, because one unreadable batch stops every reader of its
+partition. It accepts only what Java, librdkafka and aiokafka all read in the same way: numbers of at most five
 bytes (ten for timestamps), lengths of -1 or more, no record attributes, header names that are UTF-8, offset deltas
-0, 1, 2, …, every record as long as it says, and nothing behind the last one.
+0, 1, 2, …, every record as long as it declares, and nothing after the last one.
 
-Plain Python over integers, with no object for any record; over a copy, because `bytes` are read twice as fast as a
-view of them. aiokafka's compiled reader takes a fifth of the time, but reads the attributes as a number of several
-bytes and numbers of more than five, which others do not; so bytes can be made that it reads and Java cannot. No native
-code sees these bytes before they were checked (decision 0005).
+Plain Python over integers, with no object per record; over a copy, because `bytes` are read twice as fast as a
+memoryview. aiokafka's compiled reader takes a fifth of the time, but it accepts multi-byte attributes and numbers of
+more than five bytes, which Java refuses. No native code sees these bytes before they are checked (decision
+0005).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ottla_core.errors import InvalidRecord
 from ottla_core.ports.disk import Buffer
 from ottla_core.records.codec import RECORD_BYTES_MIN
 
-#: Records, or headers, checked before the walk lets others have a turn: a little over a millisecond.
+#: Records or headers checked before a yield to the event loop: a little over a millisecond.
 RECORDS_PER_TURN = 2_000
-#: Records that an answer names one by one. The rest is refused with them; a larger answer would help nobody.
+#: Records that an error response lists; more would not help the client.
 NAMED_MAX = 1_000
 
 _INT_BYTES_MAX = 5
@@ -31,11 +31,11 @@ _LONG_MAX = (1 << 63) - 1
 
 
 class Found(NamedTuple):
-    """What a walk over sound records has seen."""
+    """Findings about valid records."""
 
-    #: Indexes of records without a key, if that was asked for; the first `NAMED_MAX`.
+    #: Indexes of records without a key, if requested; the first `NAMED_MAX`.
     keyless: list[int]
-    #: Indexes and timestamp deltas of records outside of the wanted range; the first `NAMED_MAX`.
+    #: Indexes and timestamp deltas of records outside of the given range; the first `NAMED_MAX`.
     untimely: list[tuple[int, int]]
     #: Greatest timestamp, relative to the base timestamp.
     newest_delta: int = -_LONG_MAX
@@ -51,12 +51,12 @@ def check_records(
 ) -> Generator[None, None, Found]:
     """Check that `data` is `count` records and nothing else; `InvalidRecord` if not.
 
-    Yields after `RECORDS_PER_TURN` records or headers; go on at any time. Records without a key and with timestamp
-    deltas outside of the range are no reason to stop: they are returned.
+    Yields after `RECORDS_PER_TURN` records or headers; resume at any time. Records without a key and with timestamp
+    deltas outside of the range do not stop the check: they are returned.
     """
     end = len(data)
     if not 0 < count <= end // RECORD_BYTES_MIN:
-        raise InvalidRecord(f"The batch says it has {count} records; its {end} bytes cannot hold them.")
+        raise InvalidRecord(f"The batch declares {count} records; its {end} bytes cannot hold them.")
     found = Found([], [])
     try:
         at, newest = yield from _walk(bytes(data), count, found, needs_keys, least_delta, most_delta)
@@ -64,7 +64,7 @@ def check_records(
         raise InvalidRecord("The last records of the batch are cut off.") from None
     if at != end:
         raise InvalidRecord(
-            f"{end - at} bytes follow the last of the {count} records that the batch announces."
+            f"{end - at} bytes follow the last of the {count} records that the batch declares."
         )
     return found._replace(newest_delta=newest)
 
@@ -72,10 +72,10 @@ def check_records(
 def _walk(
     data: bytes, count: int, found: Found, needs_keys: bool, least_delta: int, most_delta: int
 ) -> Generator[None, None, tuple[int, int]]:
-    """Gives where the records end, and the greatest timestamp delta.
+    """Returns where the records end, and the greatest timestamp delta.
 
-    Nearly all records have small numbers and no headers, and are checked right here: a call for each number would
-    double the cost. Every other record is left to `_record`, from its beginning.
+    Nearly all records have small numbers and no headers, and are checked inline: a call per number would
+    double the cost. `_record` checks every other record, from its start.
     """
     end, newest = len(data), -_LONG_MAX
     at = headers = 0
@@ -137,7 +137,7 @@ def _walk(
 
 
 class _Begun(NamedTuple):
-    """A record up to its headers: where they begin, where the record has to end, and what was seen."""
+    """A record up to its headers: where they begin, where the record must end, and its findings."""
 
     at: int
     stop: int
@@ -152,7 +152,7 @@ def _record(data: bytes, at: int, index: int) -> _Begun:
     number, at = _number(data, at, _INT_BYTES_MAX)
     stop = at + (number >> 1)
     if number & 1 or stop > end:
-        raise _bad(index, f"says it has {_signed(number)} bytes, {end - at} are left")
+        raise _bad(index, f"declares {_signed(number)} bytes, {end - at} are left")
     if data[at]:
         raise _bad(index, f"has attributes {data[at]:#x}; none are defined")
     delta, at = _number(data, at + 1, _LONG_BYTES_MAX)
@@ -167,12 +167,12 @@ def _record(data: bytes, at: int, index: int) -> _Begun:
         raise _bad(index, f"has a value of {_signed(number)} bytes")
     number, at = _number(data, at + (number >> 1), _INT_BYTES_MAX)
     if number & 1 or number > stop - at:
-        raise _bad(index, f"says it has {_signed(number)} headers")
+        raise _bad(index, f"declares {_signed(number)} headers")
     return _Begun(at, stop, _signed(delta), number >> 1, key == 1)
 
 
 def _header(data: bytes, at: int, stop: int, index: int) -> int:
-    """Check one header; gives where it ends."""
+    """Check one header; returns where it ends."""
     number, at = _number(data, at, _INT_BYTES_MAX)
     if number & 1 or number >> 1 > stop - at:
         raise _bad(index, f"has a header name of {_signed(number)} bytes")
@@ -195,7 +195,7 @@ def _number(data: bytes, at: int, most_bytes: int) -> tuple[int, int]:
         byte = data[position]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            # What does not fit 32 or 64 bits is read differently by different clients.
+            # Clients differ in how they read numbers beyond 32 or 64 bits.
             if value >> (32 if most_bytes == _INT_BYTES_MAX else 64):
                 break
             return value, position + 1
