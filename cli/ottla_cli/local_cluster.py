@@ -82,9 +82,9 @@ class LocalBroker:
         )
 
     def wait_ready(self, deadline: float, give_up: Callable[[], bool]) -> None:
-        told = wait_for_file(self._ready_file, self.child, deadline, give_up)
-        if told is not None:
-            facts = json.loads(told)
+        ready = wait_for_file(self._ready_file, self.child, deadline, give_up)
+        if ready is not None:
+            facts = json.loads(ready)
             self.kafka, self.grpc, self.http = facts["kafka"], facts["grpc"], facts["http"]
             return
         if give_up():
@@ -169,7 +169,7 @@ class LocalCluster:
         """Wait until all brokers are ready, or `deadline` (monotonic); a Failure stops all processes."""
         try:
             for broker in self.brokers.values():
-                broker.wait_ready(deadline, self._is_in_vain)
+                broker.wait_ready(deadline, self._should_give_up)
             self._write_state(ready=True)
         except BaseException:
             self.stop()
@@ -276,7 +276,7 @@ class LocalCluster:
         self.etcd = EmbeddedEtcd(self.folder.path, client_port=client, peer_port=peer)
         self.etcd.start(self._program)
 
-    def _is_in_vain(self) -> bool:
+    def _should_give_up(self) -> bool:
         """Whether to stop waiting for a broker; Failure if etcd has exited."""
         if self.etcd is not None and self.etcd.child.exit_code is not None:
             raise Failure(self.etcd.why_it_ended())

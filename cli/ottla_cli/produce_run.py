@@ -124,7 +124,7 @@ class ProduceRun:
                         shown=sys.stderr.isatty() and not sys.stdin.isatty(), transient=True
                     ) as bar:
                         await self._send_all(stop, bar)
-                    await self._unless_in_vain(self._producer.flush(), stop)
+                    await self._until_deadline(self._producer.flush(), stop)
                 finally:
                     if stop.is_set():
                         self._producer.stop_timeout_s = self._left_s()
@@ -138,7 +138,7 @@ class ProduceRun:
     def _left_s(self) -> float:
         return max(0.0, self._give_up_at - time.monotonic())
 
-    async def _unless_in_vain(self, work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
+    async def _until_deadline(self, work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
         """Run `work`; after Ctrl-C only until the deadline."""
         doing, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
         try:
@@ -176,7 +176,7 @@ class ProduceRun:
                     raise Failure(str(bad)) from None
                 if pieces is None:
                     return
-                await self._unless_in_vain(self._send(pieces), stop)
+                await self._until_deadline(self._send(pieces), stop)
                 bar.update(task, completed=self.tally.sent)
                 if self.tally.first_error is not None:
                     return  # the rest would most likely fail the same way

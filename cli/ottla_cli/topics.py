@@ -148,7 +148,7 @@ def create(
                         "replication_factor": made.replication_factor,
                     }
                 if not as_json:
-                    say(_told(rows[-1], dry_run=dry_run))
+                    say(_creation_sentence(rows[-1], dry_run=dry_run))
         return rows
 
     rows = run(work())
@@ -156,7 +156,7 @@ def create(
         print_json(rows)
 
 
-def _told(row: dict[str, Any], *, dry_run: bool) -> str:
+def _creation_sentence(row: dict[str, Any], *, dry_run: bool) -> str:
     if dry_run:
         return f"Topic {row['name']} can be created."
     shape = f"{plural(row['partitions'], 'partition')}, replication factor {row['replication_factor']}"

@@ -224,14 +224,14 @@ class Cluster:
 
     def _newest(self, topic: pb.TopicInfo) -> list[tuple[int, int]]:
         """Leader and epoch of each partition. An older leader epoch never replaces a newer one."""
-        told = [(i.leader, i.leader_epoch) for i in sorted(topic.partitions, key=lambda i: i.partition)]
+        leaders = [(i.leader, i.leader_epoch) for i in sorted(topic.partitions, key=lambda i: i.partition)]
         known = self.topics.get(topic.name)
         if known is None or known.topic_id != topic.topic_id:
-            return told
+            return leaders
         for number, (leader, epoch) in enumerate(zip(known.leaders, known.epochs, strict=True)):
-            if number < len(told) and told[number][1] < epoch:
-                told[number] = (leader, epoch)
-        return told
+            if number < len(leaders) and leaders[number][1] < epoch:
+                leaders[number] = (leader, epoch)
+        return leaders
 
     async def call(
         self, method: str, request: Any, *, timeout_s: float | None = None, patient: bool = True

@@ -162,7 +162,7 @@ class ConsumerMachine:
         if offset < 0:
             raise ValueError(f"Offsets start at 0, not at {offset}.")
         state = self.state(tp)
-        self._start_over(state)
+        self._drop_position(state)
         state.position = state.fetch_offset = offset
 
     def pause(self, tp: TopicPartition) -> None:
@@ -188,7 +188,7 @@ class ConsumerMachine:
         state = self._states.get(tp)
         return -1 if state is None else state.generation
 
-    def _start_over(self, state: PartitionState) -> None:
+    def _drop_position(self, state: PartitionState) -> None:
         """Drop the position and the fetched data."""
         self._drop_chunks(state)
         self._generation += 1
@@ -362,7 +362,7 @@ class ConsumerMachine:
             self._back_off(state, now)
             return
         asked = state.fetch_offset
-        self._start_over(state)
+        self._drop_position(state)
         self._want_reset(state, f"offset {asked} is out of range ({error.message})")
 
     def _troubled(self, state: PartitionState, error: Exception, now: float) -> None:

@@ -186,7 +186,7 @@ class Chunk:
         except Exception as error:
             raise SerializationFailed(
                 f"The record at offset {record.offset} of {self.tp} could not be deserialized: {error}. "
-                f"Seek to {record.offset + 1} to go on after it."
+                f"Seek to {record.offset + 1} to continue after it."
             ) from error
         return record._replace(key=key, value=value)
 

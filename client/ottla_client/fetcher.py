@@ -98,7 +98,7 @@ class Fetcher:
 
     def _do_all(self, now: float) -> list[float | None]:
         self._streams.break_overdue(now)
-        for lookups in self._by_whom_to_ask(self._machine.lookups(now)):
+        for lookups in self._by_broker(self._machine.lookups(now)):
             self._cluster.background.spawn(self._look_up(lookups), "offset lookup")
         for leader, wants in self._machine.plan(now, self._streams.outstanding).items():
             stream = self._streams.to(leader)
@@ -146,7 +146,7 @@ class Fetcher:
                 self._machine.lost(want, now)
         self.schedule()
 
-    def _by_whom_to_ask(self, lookups: Iterable[Lookup]) -> Iterable[list[Lookup]]:
+    def _by_broker(self, lookups: Iterable[Lookup]) -> Iterable[list[Lookup]]:
         """One request to the coordinator, and one per leader: a slow broker delays only its own partitions."""
         asked: dict[int | None, list[Lookup]] = {}
         for lookup in lookups:

@@ -68,7 +68,7 @@ from ottla_core.errors import (
 )
 
 #: Errors that concern the membership, not the single request.
-_OURS_TO_OBEY = (UnknownMemberId, IllegalGeneration, FencedInstanceId, GroupAuthorizationFailed)
+_MEMBERSHIP_ERRORS = (UnknownMemberId, IllegalGeneration, FencedInstanceId, GroupAuthorizationFailed)
 
 
 class Phase(Enum):
@@ -290,7 +290,7 @@ class GroupMachine:
         if isinstance(error, RebalanceInProgress):
             if self.phase is Phase.MEMBER:
                 self._want("the group rebalances")
-        elif isinstance(error, _OURS_TO_OBEY):
+        elif isinstance(error, _MEMBERSHIP_ERRORS):
             self._disowned(error)
         elif error is not None:
             # No answer, or not the coordinator any more: retry before a whole interval has passed.
@@ -299,7 +299,7 @@ class GroupMachine:
 
     def commit_refused(self, identity: Identity, error: Exception, now: float) -> list[Effect]:
         """A refused commit may be the first sign that we are no longer a member."""
-        if identity == self.identity and isinstance(error, _OURS_TO_OBEY):
+        if identity == self.identity and isinstance(error, _MEMBERSHIP_ERRORS):
             self._disowned(error)
         return self._moved(now)
 

@@ -108,7 +108,7 @@ class GroupSession:
         self._look_now = asyncio.Event()
         self._turns = asyncio.Lock()
         #: Steps of the current turn that are done, in case a poll is cancelled in the middle of it.
-        self._told = 0
+        self._turn_step = 0
         self._closed = False
         cluster.listen(self._learnt)
 
@@ -173,7 +173,7 @@ class GroupSession:
                     await self._tell(self._listener.on_lost or self._listener.on_revoked, held)
             finally:
                 self._pattern = None
-                self._told = 0
+                self._turn_step = 0
                 effects = self._machine.leave(self._now(), reason)
                 self._holder.adopt(())
                 for effect in effects:
@@ -193,25 +193,25 @@ class GroupSession:
 
     async def _take(self, turn: Turn) -> None:
         listener = self._listener
-        if self._told == 0 and turn.lost:
-            self._told = 1
+        if self._turn_step == 0 and turn.lost:
+            self._turn_step = 1
             log.warning("Partitions were lost: %s", ", ".join(map(str, turn.lost)))
             await self._tell(listener.on_lost or listener.on_revoked, turn.lost)
-        if self._told <= 1 and turn.revoked:
+        if self._turn_step <= 1 and turn.revoked:
             await self._holder.before_revocation()
-            self._told = 2
+            self._turn_step = 2
             await self._tell(listener.on_revoked, turn.revoked)
-        if self._told <= 2:
-            self._told = 3
+        if self._turn_step <= 2:
+            self._turn_step = 3
             self._holder.adopt(turn.assignment)
             if turn.added is not None:
                 await self._tell(listener.on_assigned, turn.added)
 
     def _turn_done(self, turn: Turn) -> None:
-        if self._told < 3:
+        if self._turn_step < 3:
             # Apply the assignment even if a listener failed.
             self._holder.adopt(turn.assignment)
-        self._told = 0
+        self._turn_step = 0
         self._do(self._machine.turn_done(self._now()))
 
     async def _tell(self, callback: OnPartitions | None, partitions: Sequence[TopicPartition]) -> None:
@@ -360,7 +360,7 @@ class GroupSession:
             self._look_now.clear()
             missing = True
             try:
-                missing = await self._look_at_topics()
+                missing = await self._check_topics()
             except (ClientError, RequestError) as error:
                 log.warning("Topics of group %s could not be looked up: %s", self._settings.group_id, error)
             try:
@@ -369,7 +369,7 @@ class GroupSession:
             except TimeoutError:
                 continue
 
-    async def _look_at_topics(self) -> bool:
+    async def _check_topics(self) -> bool:
         """Refresh the topics; True if subscribed ones are missing."""
         timeout_s = self._settings.request_timeout_s
         if self._pattern is not None:

@@ -45,7 +45,7 @@ async def list_offsets(
         for (topic, partition), timestamp_ms in some.items():
             request.queries.add(topic=topic, partition=partition, timestamp_ms=timestamp_ms, leader_epoch=-1)
         answer = await cluster.call_at(broker, "ListOffsets", request, left_s)
-        return _told(answer.answers, lambda each: OffsetAndTimestamp(each.offset, each.timestamp_ms))
+        return _outcomes(answer.answers, lambda each: OffsetAndTimestamp(each.offset, each.timestamp_ms))
 
     return await _ask_leaders(cluster, clock, wanted, ask, timeout_s)
 
@@ -60,12 +60,12 @@ async def delete_records(
         for (topic, partition), offset in some.items():
             request.partitions.add(topic=topic, partition=partition, offset=offset)
         answer = await cluster.call_at(broker, "DeleteRecords", request, left_s)
-        return _told(answer.partitions, lambda each: int(each.low_watermark))
+        return _outcomes(answer.partitions, lambda each: int(each.low_watermark))
 
     return await _ask_leaders(cluster, clock, before, ask, timeout_s)
 
 
-def _told(parts: Iterable[Any], read: Callable[[Any], Answer]) -> Answers[Answer]:
+def _outcomes(parts: Iterable[Any], read: Callable[[Any], Answer]) -> Answers[Answer]:
     for each in parts:
         yield (
             TopicPartition(each.topic, each.partition),
@@ -106,8 +106,8 @@ async def _ask_leaders(
                 raise lasting
         if clock.monotonic() + _PAUSE_S > deadline:
             # No error and no answer: the broker answered for other partitions.
-            nobody = LeaderNotAvailable(f"No broker answered for {next(iter(missing))}.")
-            raise next(iter(errors.values()), nobody)
+            unanswered = LeaderNotAvailable(f"No broker answered for {next(iter(missing))}.")
+            raise next(iter(errors.values()), unanswered)
         await clock.sleep(_PAUSE_S)
         try:
             await _learn(cluster, missing, max(0.001, deadline - clock.monotonic()))

@@ -227,7 +227,7 @@ class ProducerMachine:
         if self._policy.idempotent and isinstance(error, _LOST_COUNT):
             # With a sequence of -1 the lane has restarted since this was sent: the error is expected.
             if batch.sequence >= 0 and self._is_oldest(batch):
-                self._start_anew(lane, batch, fenced=isinstance(error, InvalidProducerEpoch))
+                self._restart_numbering(lane, batch, fenced=isinstance(error, InvalidProducerEpoch))
             batch.doubtful |= not isinstance(error, _NOT_WRITTEN)
             self._retry(batch, now)
         elif error.retriable and batch.attempts <= self._policy.retries:
@@ -276,7 +276,7 @@ class ProducerMachine:
         if batch.sequence >= 0 and same_count and lane.next_sequence == after:
             lane.next_sequence = batch.sequence
 
-    def _start_anew(self, lane: Lane, oldest: Batch, *, fenced: bool) -> None:
+    def _restart_numbering(self, lane: Lane, oldest: Batch, *, fenced: bool) -> None:
         """Restart the lane's numbering. P2 holds: the oldest batch was not written, so no later one was."""
         if fenced or lane.epoch >= _EPOCH_MAX:
             lane.producer_id = -1
