@@ -29,7 +29,7 @@ def _say(sentence: str) -> None:
 def _arguments(argv: Sequence[str] | None) -> tuple[str | None, dict[str, str], str | None, bool]:
     import argparse
 
-    parser = argparse.ArgumentParser(prog="ottla-broker", description="One Ottla broker.")
+    parser = argparse.ArgumentParser(prog="ottla-broker", description="Run one Ottla broker.")
     parser.add_argument(
         "--config", metavar="FILE", help="TOML, or Kafka-style .properties (also OTTLA_CONFIG)"
     )
@@ -41,12 +41,12 @@ def _arguments(argv: Sequence[str] | None) -> tuple[str | None, dict[str, str], 
         help="a setting; wins over variables and file",
     )
     parser.add_argument(
-        "--ready-file", metavar="FILE", help="written, as JSON with all addresses, when ready"
+        "--ready-file", metavar="FILE", help="written when the broker is ready: JSON with all addresses"
     )
     parser.add_argument(
         "--exit-with-parent",
         action="store_true",
-        help="stop when standard input ends, as it does with its owner",
+        help="stop when standard input closes, for example because the parent process ended",
     )
     given = parser.parse_args(argv)
     flags: dict[str, str] = {}

@@ -316,7 +316,7 @@ class Broker:
 
     def _on_refusal(self, reason: str) -> None:
         """Rule 18: controller, leaders and detector look at the refusal before they write; `not_ready` shows it."""
-        self._log.error("the metadata store lost history, nothing is changed any more", reason=reason)
+        self._log.error("etcd lost history; metadata changes are suspended", reason=reason)
 
     def _make_groups(self, topics: TopicService) -> GroupService:
         return GroupService(
@@ -394,7 +394,7 @@ class Broker:
         if missing:
             held = sum(own in p.replicas for topic in image.topics.values() for p in topic.partitions)
             self._log.warning(
-                "log directories are missing or empty, their replicas are copied from other brokers",
+                "log directories are missing or empty; copying their replicas from other brokers",
                 broker=own,
                 missing=missing,
                 present=[str(each) for each in present],
@@ -413,7 +413,7 @@ class Broker:
             await self._tell_offline()
             await self._clock.sleep(_DIRS_CHECK_S)
         failed = [f"{log_dir.path}: {log_dir.error}" for log_dir in self._dirs.dirs] if self._dirs else []
-        raise NoLogDirectory(f"All log folders have failed ({'; '.join(failed)}).")
+        raise NoLogDirectory(f"All log directories have failed ({'; '.join(failed)}).")
 
     async def _tell_offline(self) -> None:
         """Until the cluster's picture of us shows it: any attempt may get lost."""
@@ -423,13 +423,13 @@ class Broker:
             return
         before, count = (sum(map(len, o.values())) for o in (self._registration.broker.offline, offline))
         if count > before:
-            self._log.error("partitions have no usable log, others are to lead them", partitions=count)
+            self._log.error("partitions have no usable log; other brokers must lead them", partitions=count)
         elif count < before:
             self._log.info("logs are usable again", partitions=before - count, still_offline=count)
         try:
             await self._registration.announce_offline(offline)
         except StoreError as error:
-            self._log.warning("others do not know yet which partitions are offline", reason=str(error))
+            self._log.warning("offline partitions not announced yet", reason=str(error))
 
     def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)
@@ -440,14 +440,14 @@ class Broker:
         """Parts run as long as the broker does: one that ends by itself takes the broker along."""
         if not task.cancelled():
             error = task.exception()
-            self._log.error("a part of the broker has failed", part=task.get_name(), error=repr(error))
+            self._log.error("background task failed; shutting down", part=task.get_name(), error=repr(error))
             self._failure = self._failure or error or RuntimeError(f"{task.get_name()} ended")
             self._failed.set()
 
     def on_violation(self, violation: InvariantViolation) -> None:
         """A promise of ours does not hold, so nothing that this broker would do next can be trusted: it stops."""
         if self._failure is None:
-            self._log.error("a promise is broken, the broker stops", promise=str(violation))
+            self._log.error("invariant violated; shutting down", invariant=str(violation))
             self._failure = violation
             self._failed.set()
 
@@ -501,7 +501,7 @@ class Broker:
             )
             await self._controller.resign()
         except (StoreError, TimeoutError) as error:
-            self._log.warning("stopping without handing over", reason=str(error))
+            self._log.warning("stopping without handing over leaderships", reason=str(error))
             return False
         return True
 
@@ -519,7 +519,7 @@ class Broker:
         try:
             await self._registration.withdraw()
         except StoreError as error:
-            self._log.warning("left without a word to etcd; the lease will end by itself", reason=str(error))
+            self._log.warning("registration not removed from etcd; the lease will expire", reason=str(error))
 
     def _refresh_metrics(self) -> None:
         self._host.refresh_metrics()

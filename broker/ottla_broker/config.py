@@ -55,10 +55,10 @@ TOPIC_DEFAULT_NAMES: tuple[str, ...] = tuple(
 
 @dataclass(frozen=True)
 class ProcessConfig:
-    """Who this broker is, and the process around it."""
+    """Identity of this broker, and its process."""
 
     broker_id: int = setting(
-        "broker.id", "0", whole(0), "Names this broker; on Kubernetes the ordinal of its pod."
+        "broker.id", "0", whole(0), "Id of this broker; on Kubernetes the ordinal of its pod."
     )
     rack: str | None = setting(
         "broker.rack", "", optional(WORD), "Replicas of a partition are spread over racks."
@@ -70,25 +70,23 @@ class ProcessConfig:
         "Keys live below /ottla/<cluster.name>/ in etcd: one etcd, many clusters.",
     )
     log_format: str = setting(
-        "log.format", "console", choice("console", "json"), "How the broker's own log looks."
+        "log.format", "console", choice("console", "json"), "Format of the broker's own log."
     )
     log_level: str = setting(
         "log.level",
         "info",
         choice("debug", "info", "warning", "error"),
-        "The least severe line that is written.",
+        "Lowest level that is logged.",
     )
     # Kubernetes kills after 30 s by default; the rest is for the process to end in.
-    stop_timeout_ms: int = setting(
-        "shutdown.timeout.ms", "25000", whole(0), "A graceful stop that takes longer is cut off."
-    )
-    # 0 where addresses outlive the process: there, connections to a stopped broker are refused at once. On Kubernetes
-    # the pod's IP goes with it, packets to it are lost for about a second, and librdkafka then waits for 30 s.
+    stop_timeout_ms: int = setting("shutdown.timeout.ms", "25000", whole(0), "Time limit of a graceful stop.")
+    # 0 where addresses outlive the process: connections to a stopped broker are refused at once. On Kubernetes
+    # the pod's IP disappears with it, packets to it are lost for about a second, and librdkafka then waits for 30 s.
     stop_linger_ms: int = setting(
         "shutdown.linger.ms",
         "0",
         whole(0, 60_000),
-        "A stopping broker without leaderships answers clients for so long, then refuses connections for as long.",
+        "After its leaderships moved, a stopping broker answers clients for this time, then refuses them for as long.",
     )
     # fsync, cold reads and compaction; more threads only queue deeper on one disk.
     background_threads: int = setting(
@@ -98,10 +96,10 @@ class ProcessConfig:
 
 @dataclass(frozen=True)
 class LogDirsConfig:
-    """The folders with the partitions, and the work that keeps them tidy."""
+    """Log directories and their background work: retention, compaction, scrubbing, expiry."""
 
     dirs: tuple[str, ...] = setting(
-        "log.dirs", "ottla-data/log", NAMES, "Folders that hold the partitions, each on its own volume."
+        "log.dirs", "ottla-data/log", NAMES, "Directories for the partitions, each on its own volume."
     )
     # Start-up raises the soft limit of descriptors (often 1024) to the hard one; connections need theirs too.
     open_files_max: int = setting(
@@ -114,33 +112,36 @@ class LogDirsConfig:
         "log.retention.check.interval.ms",
         "300000",
         whole(1, LONG_MAX),
-        "How often old segments are looked for.",
+        "How often retention checks for old segments.",
     )
     checkpoint_interval_ms: int = setting(
         "log.flush.offset.checkpoint.interval.ms",
         "60000",
         whole(1),
-        "How often recovery points are written down.",
+        "How often recovery points are written to disk.",
     )
     cleaner_enabled: bool = setting(
         "log.cleaner.enable", "true", BOOLEAN, "Whether compacted topics are compacted."
     )
     cleaner_backoff_ms: int = setting(
-        "log.cleaner.backoff.ms", "15000", whole(1, LONG_MAX), "Rest of the cleaner when nothing was dirty."
+        "log.cleaner.backoff.ms",
+        "15000",
+        whole(1, LONG_MAX),
+        "Pause of the cleaner when no log needed cleaning.",
     )
-    # Kafka takes 128 MiB of a 1 GiB heap; ours is a dict at ~100 bytes a key: 300,000 keys a pass.
+    # Kafka takes 128 MiB of a 1 GiB heap; Ottla uses a dict at ~100 bytes a key: 300,000 keys a pass.
     cleaner_buffer_bytes: int = setting(
         "log.cleaner.dedupe.buffer.size",
         str(32 * MIB),
         whole(MIB, LONG_MAX),
-        "Memory for the keys of one pass.",
+        "Memory for the keys of one pass of the cleaner.",
     )
     cleaner_bytes_per_s: int = setting(
-        # Kafka's default is without limit; a cleaner that takes the whole disk shows in produce latency.
+        # Kafka has no limit by default; a cleaner that takes the whole disk shows in produce latency.
         "log.cleaner.io.max.bytes.per.second",
         str(64 * MIB),
         whole(KIB, LONG_MAX),
-        "Read and written by the cleaner, together.",
+        "Limit of what the cleaner reads and writes, together.",
     )
     # Two thirds of a terabyte a day for 0.3 % of one core, with batches of 16 KiB; with the smallest a twentieth
     # of a core, which is the limit.
@@ -148,64 +149,76 @@ class LogDirsConfig:
         "log.scrub.bytes.per.second",
         str(8 * MIB),
         whole(0, LONG_MAX),
-        "Read by the scrubber, which checks the CRCs of closed segments; 0 turns it off.",
+        "Read rate of the scrubber, which checks the CRCs of closed segments; 0 turns it off.",
     )
     # Others scrub weekly or monthly; at this rate a broker's disk takes a day or more anyway.
     scrub_interval_ms: int = setting(
         "log.scrub.interval.ms",
         "86400000",
         whole(1, LONG_MAX),
-        "From the beginning of one round of the scrubber to the next, if it was done by then.",
+        "Minimum time from the start of one scrubber round to the start of the next.",
     )
     producer_expiration_ms: int = setting(
         "producer.id.expiration.ms",
         "86400000",
         whole(1),
-        "An idle producer's sequence numbers are kept so long.",
+        "How long the sequence numbers of an idle producer are kept.",
     )
-    # Kafka's names and defaults. The coordinator of a transaction ends it long before, if there is one.
+    # Kafka's names and defaults. If a transaction has a coordinator, that one ends it long before.
     transaction_max_timeout_ms: int = setting(
         "transaction.max.timeout.ms",
         "900000",
         whole(1),
-        "An open transaction is aborted when its producer has written nothing for so long.",
+        "An open transaction is aborted when its producer has written nothing for this time.",
     )
     transaction_check_ms: int = setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         "10000",
         whole(1),
-        "How often transactions that have timed out are looked for.",
+        "How often the broker checks for timed-out transactions.",
     )
     producer_expiration_check_ms: int = setting(
         "producer.id.expiration.check.interval.ms",
         "600000",
         whole(1),
-        "How often idle producers are looked for.",
+        "How often the broker checks for idle producers.",
     )
 
 
 @dataclass(frozen=True)
 class TopicsConfig:
-    """How topics come to be."""
+    """Creation and deletion of topics, and preferred leaders."""
 
     partitions: int = setting(
-        "num.partitions", "1", whole(1, 100_000), "Partitions of a topic that names no number."
+        "num.partitions",
+        "1",
+        whole(1, 100_000),
+        "Partitions of a topic that is created without a partition count.",
     )
     replication_factor: int = setting(
-        "default.replication.factor", "1", whole(1, 32_767), "Replicas of a topic that names no number."
+        "default.replication.factor",
+        "1",
+        whole(1, 32_767),
+        "Replicas of a topic that is created without a replication factor.",
     )
     auto_create: bool = setting(
-        "auto.create.topics.enable", "true", BOOLEAN, "A client that asks for an unknown topic creates it."
+        "auto.create.topics.enable",
+        "true",
+        BOOLEAN,
+        "Whether a metadata request for an unknown topic creates it.",
     )
     delete_enabled: bool = setting("delete.topic.enable", "true", BOOLEAN, "Whether topics can be deleted.")
     rebalance_enabled: bool = setting(
         "auto.leader.rebalance.enable",
         "true",
         BOOLEAN,
-        "Leaderships go back to first replicas by themselves.",
+        "Whether leaderships return to preferred replicas automatically.",
     )
     rebalance_interval_s: int = setting(
-        "leader.imbalance.check.interval.seconds", "300", whole(1), "How often that is looked at."
+        "leader.imbalance.check.interval.seconds",
+        "300",
+        whole(1),
+        "How often leaderships are checked for that.",
     )
 
 
@@ -219,7 +232,7 @@ class GroupsConfig:
         whole(1, 100_000),
         "Partitions of __consumer_offsets; fixed once it exists.",
     )
-    # Kafka's default is 3 and a single broker then has no groups at all. What is set is kept to.
+    # Kafka's default is 3, with which a single broker has no groups at all. An explicit value is used as it is.
     replication_factor: int = setting(
         "offsets.topic.replication.factor",
         "-1",
@@ -230,61 +243,70 @@ class GroupsConfig:
         "offsets.topic.segment.bytes",
         str(100 * MIB),
         whole(MIB),
-        "Segment size of __consumer_offsets; small ones load faster.",
+        "Segment size of __consumer_offsets; small segments load faster.",
     )
     commit_timeout_ms: int = setting(
         "offsets.commit.timeout.ms",
         "5000",
         whole(1),
-        "An answer waits so long for its records to be committed.",
+        "How long a response waits for its records to be committed.",
     )
     metadata_bytes_max: int = setting(
-        "offset.metadata.max.bytes", "4096", whole(0, 32_767), "Text that comes with a committed offset."
+        "offset.metadata.max.bytes",
+        "4096",
+        whole(0, 32_767),
+        "Maximum size of the metadata of a committed offset.",
     )
     offsets_retention_minutes: int = setting(
         "offsets.retention.minutes",
         "10080",
         whole(1),
-        "Offsets of a group without members are kept so long, and those of topics it no longer reads.",
+        "How long offsets are kept when a group has no members, or no longer subscribes to the topic.",
     )
     offsets_check_interval_ms: int = setting(
         "offsets.retention.check.interval.ms",
         "600000",
         whole(1, LONG_MAX),
-        "How often expired offsets are looked for.",
+        "How often the broker checks for expired offsets.",
     )
     session_timeout_min_ms: int = setting(
-        "group.min.session.timeout.ms", "6000", whole(1), "Shorter sessions would be a burden on the broker."
+        "group.min.session.timeout.ms",
+        "6000",
+        whole(1),
+        "Minimum session timeout; shorter ones cost the broker more heartbeats.",
     )
     session_timeout_max_ms: int = setting(
-        "group.max.session.timeout.ms", "1800000", whole(1), "Longer ones keep partitions unread."
+        "group.max.session.timeout.ms",
+        "1800000",
+        whole(1),
+        "Maximum session timeout; longer ones leave partitions of dead members unread.",
     )
     initial_rebalance_delay_ms: int = setting(
         "group.initial.rebalance.delay.ms",
         "3000",
         whole(0),
-        "The first rebalance of a group waits for more members; at most the rebalance timeout.",
+        "How long the first rebalance of a group waits for more members; at most the rebalance timeout.",
     )
     # Kafka has no limit. A member costs a few KiB and its part of every rebalance's record.
-    size_max: int = setting("group.max.size", "10000", whole(1), "Members of one group.")
+    size_max: int = setting("group.max.size", "10000", whole(1), "Maximum number of members of one group.")
 
 
 @dataclass(frozen=True)
 class ReplicationConfig:
-    """Copies of partitions on other brokers."""
+    """Replicas of partitions on other brokers."""
 
     lag_max_ms: int = setting(
         "replica.lag.time.max.ms",
         "30000",
         whole(100, LONG_MAX),
-        "A follower that has not caught up for so long leaves the in-sync set.",
+        "A follower that has not caught up for this time leaves the in-sync set.",
     )
-    # Enough to copy some hundred GB again; what takes longer must not hold up the drain of a node for ever.
+    # Enough to copy some hundred GB again; a longer copy must not block the drain of a node for ever.
     ready_timeout_ms: int = setting(
         "replica.ready.timeout.ms",
         "3600000",
         whole(0, LONG_MAX),
-        "A broker whose replicas are not in sync is not ready, but for so long at most; 0: ready at once.",
+        "How long a broker with replicas that are not in sync stays not ready; 0: ready at once.",
     )
 
 
@@ -293,57 +315,68 @@ class KafkaEdgeConfig:
     """The listener for Kafka clients and its limits."""
 
     listener: Listener = setting(
-        "kafka.listener", "127.0.0.1:9092", listener("kafka"), "Where Kafka clients connect."
+        "kafka.listener", "127.0.0.1:9092", listener("kafka"), "Listener for Kafka clients."
     )
     advertised: Address | None = setting(
         "kafka.advertised",
         "",
         optional(ADDRESS),
-        "The address told to Kafka clients; port 0 is the bound one.",
+        "Address that Kafka clients connect to; port 0 means the bound port.",
     )
     request_max_bytes: int = setting(
-        "socket.request.max.bytes", str(100 * MIB), whole(1024), "A longer frame closes its connection."
+        "socket.request.max.bytes",
+        str(100 * MIB),
+        whole(1024),
+        "Maximum request size; a longer request closes its connection.",
     )
-    # Kafka's default is without limit. One maximal request must fit, or it could never be read.
+    # Kafka has no limit by default. One maximal request must fit, or it could never be read.
     queued_max_bytes: int = setting(
         "queued.max.request.bytes",
         str(128 * MIB),
         whole(MIB, LONG_MAX),
-        "Requests being read or answered, all connections of both protocols together; beyond it reading pauses.",
+        "Memory of requests in progress, over all connections of both protocols; beyond it, reading pauses.",
     )
     # Pipelined requests of one connection are answered in order, so a deeper queue only holds memory.
     requests_max: int = setting(
         "connection.requests.max",
         "64",
         whole(1, 10_000),
-        "Unanswered requests of one connection; then reading pauses.",
+        "Maximum unanswered requests of one connection; then reading pauses.",
     )
     write_buffer_bytes: int = setting(
-        # Two fetch answers of librdkafka's default size: enough to keep a socket busy.
+        # Two fetch responses of librdkafka's default size: enough to keep a socket busy.
         "connection.write.buffer.bytes",
         str(2 * MIB),
         whole(64 * KIB, INT_MAX),
-        "Unsent bytes of one connection; above it no further answer is made for it.",
+        "Maximum unsent bytes of one connection; beyond it, its requests wait.",
     )
     idle_max_ms: int = setting(
-        "connections.max.idle.ms", "600000", whole(1, LONG_MAX), "A silent connection is closed after that."
+        "connections.max.idle.ms",
+        "600000",
+        whole(1, LONG_MAX),
+        "An idle connection is closed after this time.",
     )
-    # A connection costs ~10 KiB and a descriptor here; Kafka has no limit.
-    connections_max: int = setting("max.connections", "10000", whole(1), "More are refused at once.")
+    # A connection costs ~10 KiB and a descriptor; Kafka has no limit.
+    connections_max: int = setting(
+        "max.connections", "10000", whole(1), "Maximum number of connections; more are refused at once."
+    )
     fetch_max_bytes: int = setting(
         "fetch.max.bytes",
         str(55 * MIB),
         whole(1024),
-        "Records in one fetch answer, whatever the client asks for.",
+        "Maximum bytes of records in one fetch response, whatever the client requests.",
     )
     fetch_sessions_max: int = setting(
         "max.incremental.fetch.session.cache.slots",
         "1000",
         whole(0, 1_000_000),
-        "Fetch sessions kept; 0 refuses them.",
+        "Maximum number of fetch sessions; 0 turns them off.",
     )
     backlog: int = setting(
-        "socket.listen.backlog.size", "128", whole(1, 65_535), "Connections not yet accepted."
+        "socket.listen.backlog.size",
+        "128",
+        whole(1, 65_535),
+        "Backlog of connections that are not accepted yet.",
     )
 
 
@@ -352,46 +385,51 @@ class GrpcEdgeConfig:
     """The listener for Ottla clients and its limits."""
 
     listener: Listener = setting(
-        "grpc.listener", "127.0.0.1:9192", listener("grpc"), "Where Ottla clients connect."
+        "grpc.listener", "127.0.0.1:9192", listener("grpc"), "Listener for Ottla clients."
     )
     advertised: Address | None = setting(
         "grpc.advertised",
         "",
         optional(ADDRESS),
-        "The address told to Ottla clients; port 0 is the bound one.",
+        "Address that Ottla clients connect to; port 0 means the bound port.",
     )
-    # Requests of our client have 1 MiB at most. Each Produce stream that is read from may bring such a message, so
-    # queued.max.request.bytes divided by this is how many are read from at the same time.
+    # Requests of the Ottla client have 1 MiB at most. Each Produce stream that is read may bring such a message, so
+    # queued.max.request.bytes divided by this is how many streams are read at the same time.
     message_max_bytes: int = setting(
-        "grpc.message.max.bytes", str(2 * MIB), whole(64 * KIB), "A longer message ends its stream."
+        "grpc.message.max.bytes",
+        str(2 * MIB),
+        whole(64 * KIB),
+        "Maximum message size; a longer message ends its stream.",
     )
-    # Our client has some five. Each may fill its window without being read from.
+    # The Ottla client has some five. Each may fill its window without being read.
     streams_max: int = setting(
-        "grpc.streams.max", "100", whole(1, 1_000_000), "Concurrent calls of one connection."
+        "grpc.streams.max", "100", whole(1, 1_000_000), "Maximum concurrent calls of one connection."
     )
-    # Each may be as long as grpc.message.max.bytes. Our client has one Fetch stream per connection.
+    # Each may be as long as grpc.message.max.bytes. The Ottla client has one Fetch stream per connection.
     reads_max: int = setting(
         "grpc.connection.reads.max",
         "8",
         whole(1, 1_000_000),
-        "Messages of one connection that are read at once, apart from Produce; and streams that it may have.",
+        "Maximum messages of one connection that are read at once, except Produce; and its maximum of streams.",
     )
-    # As many as Kafka's clients may have; see docs/kubernetes.md for what each can cost.
-    connections_max: int = setting("grpc.connections.max", "10000", whole(1), "More are refused at once.")
+    # The same as for Kafka clients; docs/kubernetes.md says what each connection can cost.
+    connections_max: int = setting(
+        "grpc.connections.max", "10000", whole(1), "Maximum number of connections; more are refused at once."
+    )
     # Produce requests of one stream that are appended but not yet answered.
     stream_requests_max: int = setting(
         "grpc.stream.requests.max",
         "64",
         whole(1, 10_000),
-        "Unanswered requests of one stream; then reading pauses.",
+        "Maximum unanswered requests of one stream; then reading pauses.",
     )
-    # What a stream holds that is not read from. More did not raise the rate: a message that is being read may fill
+    # Held by a stream that is not read. More did not raise the rate: a message that is being read may fill
     # more than the window anyway.
     stream_window_bytes: int = setting(
         "grpc.stream.window.bytes",
         str(256 * KIB),
         whole(64 * KIB, 16 * MIB),
-        "HTTP/2 look-ahead of one stream.",
+        "HTTP/2 flow-control window of one stream.",
     )
 
 
@@ -400,67 +438,75 @@ class InternalEdgeConfig:
     """The listener for other brokers and its limits. Clients never reach it: every call needs the cluster secret."""
 
     listener: Listener = setting(
-        "internal.listener", "127.0.0.1:9392", listener("internal"), "Where other brokers connect."
+        "internal.listener", "127.0.0.1:9392", listener("internal"), "Listener for other brokers."
     )
     advertised: Address | None = setting(
         "internal.advertised",
         "",
         optional(ADDRESS),
-        "The address told to other brokers; port 0 is the bound one.",
+        "Address that other brokers connect to; port 0 means the bound port.",
     )
-    # A file, not a value: what is set can be read by everybody who may describe configs.
+    # A file, not a value: any client that may describe configs can read a value.
     secret_file: str | None = setting(
         "cluster.secret.file",
         "",
         optional(FILE),
-        "Holds the secret that all brokers of a cluster share. One per line: the first signs, all are accepted.",
+        "File with the secret that all brokers of a cluster share. One per line: the first signs, all are accepted.",
     )
-    # A broker has two connections to each other one: its Follow stream, and its questions. 300 brokers fit.
+    # A broker has two connections to each other broker: its Follow stream, and its requests. 300 brokers fit.
     connections_max: int = setting(
-        "internal.connections.max", "1024", whole(16, 65_535), "More are refused at once."
+        "internal.connections.max",
+        "1024",
+        whole(16, 65_535),
+        "Maximum number of connections; more are refused at once.",
     )
-    # One connection carries the questions of one broker, and a client that waits may be behind each.
+    # One connection carries the requests of one broker, and a client may wait for each.
     streams_max: int = setting(
-        "internal.streams.max", "128", whole(8, 10_000), "Concurrent calls of one connection."
+        "internal.streams.max", "128", whole(8, 10_000), "Maximum concurrent calls of one connection."
     )
-    # Positions of 5,000 partitions are 250 KB; a question lists partitions, or topics to create.
+    # Positions of 5,000 partitions are 250 KB; a request lists partitions, or topics to create.
     message_max_bytes: int = setting(
         "internal.message.max.bytes",
         str(4 * MIB),
         whole(512 * KIB, 64 * MIB),
-        "A longer message from another broker ends its call.",
+        "Maximum message size from another broker; a longer message ends its call.",
     )
 
 
 @dataclass(frozen=True)
 class EtcdConfig:
-    """Where the metadata is, and how long its absence is borne."""
+    """The connection to etcd, and how long the broker tolerates its absence."""
 
     endpoints: tuple[Address, ...] = setting(
         "etcd.endpoints", "127.0.0.1:2379", ADDRESSES, "Client addresses of the etcd cluster."
     )
-    request_timeout_ms: int = setting("etcd.request.timeout.ms", "5000", whole(100), "One call to etcd.")
+    request_timeout_ms: int = setting(
+        "etcd.request.timeout.ms", "5000", whole(100), "Timeout of one call to etcd."
+    )
     connect_timeout_ms: int = setting(
         "etcd.connect.timeout.ms", "15000", whole(100), "How long start-up waits for etcd before it gives up."
     )
     user: str | None = setting("etcd.user", "", optional(WORD), "Log in to etcd as this user.")
-    # A file, not a value: what is set can be read by everybody who may describe configs.
+    # A file, not a value: any client that may describe configs can read a value.
     password_file: str | None = setting(
-        "etcd.password.file", "", optional(FILE), "Holds the password of etcd.user."
+        "etcd.password.file", "", optional(FILE), "File with the password of etcd.user."
     )
-    tls: bool = setting("etcd.tls.enable", "false", BOOLEAN, "Speak TLS to etcd.")
+    tls: bool = setting("etcd.tls.enable", "false", BOOLEAN, "Use TLS for connections to etcd.")
     tls_ca_file: str | None = setting(
-        "etcd.tls.ca.file", "", optional(FILE), "PEM roots to trust instead of the system's."
+        "etcd.tls.ca.file",
+        "",
+        optional(FILE),
+        "PEM file of CA certificates to trust instead of the system's.",
     )
     tls_certificate_file: str | None = setting(
-        "etcd.tls.certificate.file", "", optional(FILE), "PEM certificate that etcd may ask for."
+        "etcd.tls.certificate.file", "", optional(FILE), "PEM file of the client certificate for etcd."
     )
     tls_key_file: str | None = setting(
-        "etcd.tls.key.file", "", optional(FILE), "PEM key of that certificate."
+        "etcd.tls.key.file", "", optional(FILE), "PEM file of the key of that certificate."
     )
-    # Kafka's default is 9 s; 6 s is three missed keepalives, see docs on failure detection.
+    # Kafka's default is 9 s; 6 s is three missed keepalives.
     session_timeout_ms: int = setting(
-        "broker.session.timeout.ms", "6000", whole(2000), "Lease of the broker's registration."
+        "broker.session.timeout.ms", "6000", whole(2000), "TTL of the lease of the broker's registration."
     )
     heartbeat_interval_ms: int = setting(
         "broker.heartbeat.interval.ms", "2000", whole(100), "How often the lease is renewed."
@@ -471,29 +517,37 @@ class EtcdConfig:
 class HttpConfig:
     """Metrics and health."""
 
-    listener: Listener = setting("http.listener", "127.0.0.1:9292", listener("http"), "Metrics and health.")
+    listener: Listener = setting(
+        "http.listener", "127.0.0.1:9292", listener("http"), "Listener for metrics and health."
+    )
     # Prometheus and kubelet send a few hundred bytes.
     request_max_bytes: int = setting(
-        "http.request.max.bytes", "8192", whole(256, MIB), "A longer request is refused."
+        "http.request.max.bytes",
+        "8192",
+        whole(256, MIB),
+        "Maximum request size; a longer request is refused.",
     )
     timeout_ms: int = setting(
-        "http.timeout.ms", "5000", whole(10), "A request or answer that takes longer is cut."
+        "http.timeout.ms", "5000", whole(10), "Time limit of a request and of its response."
     )
     connections_max: int = setting(
-        "http.connections.max", "64", whole(1, 10_000), "More are refused at once."
+        "http.connections.max",
+        "64",
+        whole(1, 10_000),
+        "Maximum number of connections; more are refused at once.",
     )
     # Each topic is a handful of time series; a tenant with random topic names must not fill Prometheus.
     topics_max: int = setting(
         "metrics.topics.max",
         "1000",
         whole(0, 100_000),
-        "Topics with series of their own; the rest are summed up.",
+        "Maximum number of topics with metrics per topic; the rest are summed up.",
     )
 
 
 @dataclass(frozen=True)
 class BrokerConfig:
-    """All of it; made by `resolve`, handed to the composition root."""
+    """The whole configuration; made by `resolve`, passed to the composition root."""
 
     process: ProcessConfig = field(default_factory=ProcessConfig)
     log_dirs: LogDirsConfig = field(default_factory=LogDirsConfig)
@@ -612,7 +666,7 @@ def _check_etcd(etcd: EtcdConfig) -> None:
 
 
 def _check_together(config: BrokerConfig) -> None:
-    """What no single setting can know."""
+    """Check settings against each other."""
     try:
         TopicConfig.resolve({}, config.topic_defaults)
     except InvalidConfig as refused:
@@ -646,5 +700,5 @@ def _check_together(config: BrokerConfig) -> None:
     if config.etcd.heartbeat_interval_ms * 2 > config.etcd.session_timeout_ms:
         raise ConfigError(
             f"broker.heartbeat.interval.ms ({config.etcd.heartbeat_interval_ms}) must be at most half of "
-            f"broker.session.timeout.ms ({config.etcd.session_timeout_ms}), or one lost message ends it."
+            f"broker.session.timeout.ms ({config.etcd.session_timeout_ms}), or one lost heartbeat expires the lease."
         )

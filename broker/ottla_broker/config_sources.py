@@ -40,7 +40,7 @@ def read_environ(
         if (name := names.get(variable)) is not None:
             found[name] = (environ[variable], variable)
         elif not _SERVICE_LINK.fullmatch(variable):
-            warnings.append(f"The variable {variable} names no setting{nearest(variable, names)}")
+            warnings.append(f"The variable {variable} matches no setting{nearest(variable, names)}")
     return found, tuple(warnings)
 
 

@@ -97,14 +97,14 @@ class Exporter:
     def _answer(self, head: bytes) -> bytes:
         method, path = _parse(head)
         if method not in ("GET", "HEAD"):
-            wrong = "Only GET is served here." if method else "This is not HTTP."
+            wrong = "Only GET and HEAD are supported." if method else "The request is not valid HTTP."
             return _response(405 if method else 400, _JSON, _error(wrong))
         try:
             status, content_type, body = self._content(path)
         except Exception:
             # A probe that fails to count must not look like a dead broker to the kubelet.
-            _log.exception("http_request_failed", path=path)
-            status, content_type, body = 500, _JSON, _error("The broker's log says more.")
+            _log.exception("http request failed", path=path)
+            status, content_type, body = 500, _JSON, _error("The request failed; see the broker's log.")
         return _response(status, content_type, body, with_body=method == "GET")
 
     def _content(self, path: str) -> tuple[int, str, bytes]:
@@ -143,14 +143,16 @@ def _response(status: int, content_type: str, body: bytes, *, with_body: bool = 
 def process_families() -> list[Family]:
     """CPU, memory and descriptors under the names that every Prometheus dashboard knows."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    rows = [("process_cpu_seconds_total", "counter", "CPU time.", usage.ru_utime + usage.ru_stime)]
+    rows = [
+        ("process_cpu_seconds_total", "counter", "CPU time of the process.", usage.ru_utime + usage.ru_stime)
+    ]
     with suppress(OSError, ValueError, IndexError):  # no /proc outside Linux: fewer metrics, no error
         with open("/proc/self/statm", "rb") as statm:
             pages = statm.read().split()
         page = os.sysconf("SC_PAGE_SIZE")
-        rows.append(("process_virtual_memory_bytes", "gauge", "Address space.", int(pages[0]) * page))
-        rows.append(("process_resident_memory_bytes", "gauge", "Memory in RAM.", int(pages[1]) * page))
-        rows.append(("process_open_fds", "gauge", "Open descriptors.", len(os.listdir("/proc/self/fd"))))
+        rows.append(("process_virtual_memory_bytes", "gauge", "Virtual memory.", int(pages[0]) * page))
+        rows.append(("process_resident_memory_bytes", "gauge", "Resident memory.", int(pages[1]) * page))
+        rows.append(("process_open_fds", "gauge", "Open file descriptors.", len(os.listdir("/proc/self/fd"))))
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    rows.append(("process_max_fds", "gauge", "Descriptors allowed.", limit))
+    rows.append(("process_max_fds", "gauge", "Limit of open file descriptors.", limit))
     return [Family(name, kind, doc, [Sample("", (), value)]) for name, kind, doc, value in rows]

@@ -26,20 +26,20 @@ _ASSIGNOR_CHARACTERS_MAX = 249
 _DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         ASSIGNOR, "string", "",
-        "Ottla's own: the assignor that the group uses whenever all of its members know it, however they vote. If "
+        "Specific to Ottla: the assignor of the group if all members support it, whatever they vote for. If "
         "one does not, their vote counts. Not set: the vote.",
         (),
     ),
     Definition(
         REBALANCE_TIMEOUT, "int", "",
-        "Ottla's own: how long a rebalance waits for members. Not set: as long as the most patient member asks for "
+        "Specific to Ottla: how long a rebalance waits for members. Not set: the longest timeout of its members "
         "(max.poll.interval.ms).",
         (), at_least=1,
     ),
     Definition(
         SESSION_TIMEOUT, "int", "",
-        "After which a member that was not heard of is out; within group.min.session.timeout.ms and "
-        "group.max.session.timeout.ms of the brokers. Not set: what each member asks for.",
+        "Time after which a member without heartbeats is removed; within group.min.session.timeout.ms and "
+        "group.max.session.timeout.ms of the brokers. Not set: the value of each member.",
         (), at_least=1,
     ),
 )  # fmt: skip
@@ -54,7 +54,7 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
     }
 )
 _REFUSED_KINDS: Mapping[str, str] = MappingProxyType(
-    {"share.": "share groups are not served", "streams.": "groups of the streams protocol are not served"}
+    {"share.": "share groups are not supported", "streams.": "streams groups are not supported"}
 )
 
 

@@ -52,7 +52,7 @@ BROKER = _by_name(
         "replica.alter.log.dirs.io.max.bytes.per.second",
         "long",
         _ANY_RATE,
-        "replicas do not move between folders",
+        "replicas do not move between log directories",
     ),
     InertSetting("num.io.threads", "int", "8", _NO_THREADS),
     InertSetting("num.network.threads", "int", "3", _NO_THREADS),

@@ -130,21 +130,21 @@ class KafkaEdgeProbe:
         "ottla_kafka_connections_refused_total", "Refused over max.connections."
     )
     connections_dropped: Labelled = labelled(
-        "ottla_kafka_connections_dropped_total", "Connections we ended, by reason.", "reason"
+        "ottla_kafka_connections_dropped_total", "Connections closed by the broker, by reason.", "reason"
     )
     bytes_in: int = counter("ottla_kafka_received_bytes_total", "Bytes of requests.")
-    bytes_out: int = counter("ottla_kafka_sent_bytes_total", "Bytes of answers.")
+    bytes_out: int = counter("ottla_kafka_sent_bytes_total", "Bytes of responses.")
     requests: Labelled = labelled("ottla_kafka_requests_total", "Requests by API.", "api")
-    errors: Labelled = labelled("ottla_kafka_errors_total", "Error codes answered.", "error")
-    queued_bytes: int = gauge("ottla_kafka_queued_bytes", "Requests in memory, not answered yet.")
+    errors: Labelled = labelled("ottla_kafka_errors_total", "Error codes returned.", "error")
+    queued_bytes: int = gauge("ottla_kafka_queued_bytes", "Memory of requests that are not answered yet.")
     reading_paused: int = counter(
-        "ottla_kafka_reading_paused_total", "Times a connection had to wait for memory."
+        "ottla_kafka_reading_paused_total", "Times a connection waited for request memory."
     )
     produce_seconds: Histogram = seconds(
-        "ottla_kafka_produce_seconds", "From the whole request to its answer."
+        "ottla_kafka_produce_seconds", "Time from a complete request to its response."
     )
     fetch_seconds: Histogram = seconds(
-        "ottla_kafka_fetch_seconds", "The same for fetches, long polls included."
+        "ottla_kafka_fetch_seconds", "The same for fetches, including long polls."
     )
 
 
@@ -153,13 +153,13 @@ class LoopProbe:
     """How long the event loop is held; everything a broker does shares it."""
 
     turn_seconds: Histogram = seconds(
-        "ottla_event_loop_turn_seconds", "Work on client requests in one turn of the event loop."
+        "ottla_event_loop_turn_seconds", "Time spent on client requests in one turn of the event loop."
     )
     lag_seconds: Histogram = seconds(
         "ottla_event_loop_lag_seconds",
-        "How late a timer fired, four times a second: anything that held the loop.",
+        "Event loop lag, sampled four times a second.",
     )
-    queued: int = gauge("ottla_event_loop_queued", "Connections and streams that wait for their turn.")
+    queued: int = gauge("ottla_event_loop_queued", "Connections and streams waiting for their turn.")
 
 
 @dataclass
@@ -169,7 +169,7 @@ class GrpcEdgeProbe:
     opened: Labelled = labelled("ottla_grpc_streams_opened_total", "Streams accepted, by method.", "method")
     closed: Labelled = labelled("ottla_grpc_streams_closed_total", "Streams ended, by method.", "method")
     requests: Labelled = labelled("ottla_grpc_requests_total", "Requests answered, by method.", "method")
-    errors: Labelled = labelled("ottla_grpc_errors_total", "Error codes answered.", "error")
+    errors: Labelled = labelled("ottla_grpc_errors_total", "Error codes returned.", "error")
 
     def answered(self, method: str, errors: Iterable[str] = ()) -> None:
         self.requests.add(method)
@@ -200,36 +200,35 @@ class LogProbe:
 
     batches: int = counter("ottla_log_appended_batches_total", "Record batches written.")
     bytes_appended: int = counter("ottla_log_appended_bytes_total", "Bytes of record batches written.")
-    reads_cached: int = counter("ottla_log_reads_cached_total", "Reads that the page cache answered.")
+    reads_cached: int = counter("ottla_log_reads_cached_total", "Reads served from the page cache.")
     reads_cold: int = counter("ottla_log_reads_cold_total", "Reads that waited for the disk.")
     flushes: int = counter("ottla_log_flushes_total", "fsync calls.")
-    flush_seconds: Histogram = seconds("ottla_log_flush_seconds", "Time of one fsync.")
-    segments_rolled: int = counter("ottla_log_segments_rolled_total", "Segments sealed for a new one.")
+    flush_seconds: Histogram = seconds("ottla_log_flush_seconds", "Duration of fsync calls.")
+    segments_rolled: int = counter("ottla_log_segments_rolled_total", "Segments rolled.")
     segments_deleted: int = counter("ottla_log_segments_deleted_total", "Segments removed by retention.")
     compactions: int = counter("ottla_log_compactions_total", "Passes of the cleaner.")
     compacted_bytes: int = counter("ottla_log_compacted_bytes_total", "Bytes read by the cleaner.")
     recovered_bytes: int = counter(
-        "ottla_log_recovered_bytes_total", "Bytes read and checked at start, after a stop that was not clean."
+        "ottla_log_recovered_bytes_total", "Bytes scanned by recovery after an unclean stop."
     )
-    recovery_cut_bytes: int = counter(
-        "ottla_log_recovery_cut_bytes_total", "Of these, cut off: torn by the stop, or behind what was."
-    )
+    recovery_cut_bytes: int = counter("ottla_log_recovery_cut_bytes_total", "Bytes truncated by recovery.")
     corruptions: int = counter(
-        "ottla_log_corruptions_total", "Times damage was met below what a stop can tear. Never served."
+        "ottla_log_corruptions_total",
+        "Times damage was found that a crash does not explain. Damaged batches are not served.",
     )
     rereads_checked: int = counter(
-        "ottla_log_rereads_checked_total", "Reads that repeated another, and had their CRCs checked."
+        "ottla_log_rereads_checked_total", "Repeated reads whose CRCs were checked."
     )
     scrubbed_bytes: int = counter(
         "ottla_log_scrubbed_bytes_total", "Bytes of closed segments checked by the scrubber."
     )
     scrub_rounds: int = counter(
-        "ottla_log_scrub_rounds_total", "Times the scrubber has checked all closed segments."
+        "ottla_log_scrub_rounds_total", "Completed scrubber rounds over all closed segments."
     )
     scrub_damaged: int = counter(
-        "ottla_log_scrub_damaged_total", "Segments in which the scrubber has found damage."
+        "ottla_log_scrub_damaged_total", "Segments in which the scrubber found damage."
     )
-    dirs_offline: int = gauge("ottla_log_dirs_offline", "Log folders given up after an error.")
+    dirs_offline: int = gauge("ottla_log_dirs_offline", "Log directories taken offline after an error.")
 
 
 @dataclass
@@ -237,30 +236,35 @@ class PartitionsProbe:
     """What this broker hosts and who waits for it."""
 
     partitions: int = gauge("ottla_partitions", "Partitions on this broker.")
-    leaders: int = gauge("ottla_partition_leaders", "Of these, led by it.")
-    offline: int = gauge("ottla_partitions_offline", "Of these, without a usable log.")
-    waiting_produces: int = gauge("ottla_waiting_produces", "Writes that wait to be committed.")
-    waiting_fetches: int = gauge("ottla_waiting_fetches", "Long polls that wait for data.")
+    leaders: int = gauge("ottla_partition_leaders", "Partitions that this broker leads.")
+    offline: int = gauge("ottla_partitions_offline", "Partitions on this broker without a usable log.")
+    waiting_produces: int = gauge("ottla_waiting_produces", "Writes waiting for replication.")
+    waiting_fetches: int = gauge("ottla_waiting_fetches", "Fetches waiting for data.")
 
 
 @dataclass
 class ReplicationProbe:
     """Copies of partitions, to followers and from leaders."""
 
-    streams: int = gauge("ottla_replication_followers", "Brokers that follow this one now.")
-    streams_to_leaders: int = gauge("ottla_replication_leaders", "Brokers that this one follows now.")
+    streams: int = gauge("ottla_replication_followers", "Brokers with a Follow stream from this broker.")
+    streams_to_leaders: int = gauge(
+        "ottla_replication_leaders", "Brokers that this broker has a Follow stream to."
+    )
     bytes_out: int = counter("ottla_replication_sent_bytes_total", "Bytes of batches sent to followers.")
-    bytes_in: int = counter("ottla_replication_received_bytes_total", "Bytes of batches got from leaders.")
+    bytes_in: int = counter(
+        "ottla_replication_received_bytes_total", "Bytes of batches received from leaders."
+    )
     frames_out: int = counter("ottla_replication_sent_frames_total", "Frames sent to followers.")
-    frames_in: int = counter("ottla_replication_received_frames_total", "Frames got from leaders.")
+    frames_in: int = counter("ottla_replication_received_frames_total", "Frames received from leaders.")
     bad_sections: int = counter(
-        "ottla_replication_refused_total", "Sections from leaders that were not written: bad CRC or place."
+        "ottla_replication_refused_total", "Sections from leaders that were rejected: wrong CRC or offset."
     )
     isr_changes: int = counter(
-        "ottla_replication_isr_changes_total", "Changes of in-sync sets proposed here."
+        "ottla_replication_isr_changes_total", "In-sync set changes proposed by this broker."
     )
     under_replicated: int = gauge(
-        "ottla_partitions_under_replicated", "Led partitions with fewer in sync than replicas."
+        "ottla_partitions_under_replicated",
+        "Partitions led by this broker with fewer in-sync replicas than replicas.",
     )
 
 
@@ -268,22 +272,26 @@ class ReplicationProbe:
 class GroupsProbe:
     """Consumer groups that this broker coordinates."""
 
-    shards: int = gauge("ottla_group_shards", "Partitions of __consumer_offsets that are loaded here.")
-    shards_loading: int = gauge("ottla_group_shards_loading", "Of these, not yet ready to answer.")
-    groups: Labelled = labelled(
-        "ottla_groups", "Groups by their state, counted when scraped.", "state", type="gauge"
+    shards: int = gauge(
+        "ottla_group_shards", "Partitions of __consumer_offsets that this broker coordinates."
     )
-    offsets: int = gauge("ottla_group_offsets", "Committed offsets held.")
+    shards_loading: int = gauge(
+        "ottla_group_shards_loading", "Coordinated partitions of __consumer_offsets that are still loading."
+    )
+    groups: Labelled = labelled("ottla_groups", "Groups by state.", "state", type="gauge")
+    offsets: int = gauge("ottla_group_offsets", "Committed offsets in memory.")
     joins: int = counter("ottla_group_joins_total", "JoinGroup requests accepted.")
-    rebalances: int = counter("ottla_group_rebalances_total", "Rebalances begun.")
-    sessions_expired: int = counter("ottla_group_sessions_expired_total", "Members given up as silent.")
+    rebalances: int = counter("ottla_group_rebalances_total", "Rebalances started.")
+    sessions_expired: int = counter(
+        "ottla_group_sessions_expired_total", "Members removed after their session timeout."
+    )
     offsets_committed: int = counter("ottla_group_offsets_committed_total", "Offsets committed.")
-    offsets_expired: int = counter("ottla_group_offsets_expired_total", "Offsets forgotten by age.")
+    offsets_expired: int = counter("ottla_group_offsets_expired_total", "Offsets expired.")
     records_skipped: int = counter(
-        "ottla_group_records_skipped_total", "Records of __consumer_offsets that could not be read."
+        "ottla_group_records_skipped_total", "Records of __consumer_offsets that could not be decoded."
     )
     load_seconds: Histogram = seconds(
-        "ottla_group_load_seconds", "From the election of a coordinator to its first answer."
+        "ottla_group_load_seconds", "Time from the election of a coordinator until it can answer."
     )
 
 
@@ -291,24 +299,24 @@ class GroupsProbe:
 class MetadataProbe:
     """The image of the cluster and the calls to etcd."""
 
-    revision: int = gauge("ottla_metadata_revision", "etcd revision of the image this broker acts on.")
-    is_controller: int = gauge("ottla_controller", "1 on the broker that is controller.")
-    brokers: int = gauge("ottla_cluster_brokers", "Brokers that are registered, as this one sees it.")
+    revision: int = gauge("ottla_metadata_revision", "etcd revision of this broker's metadata image.")
+    is_controller: int = gauge("ottla_controller", "1 on the controller, else 0.")
+    brokers: int = gauge("ottla_cluster_brokers", "Registered brokers in this broker's metadata image.")
     leaderless: int = gauge(
-        "ottla_cluster_partitions_without_leader", "Partitions that nobody leads; counted by the controller."
+        "ottla_cluster_partitions_without_leader", "Partitions without a leader; counted by the controller."
     )
     lagging: int = gauge(
-        "ottla_cluster_partitions_under_replicated", "With copies out of sync; counted by the controller."
+        "ottla_cluster_partitions_under_replicated", "Under-replicated partitions; counted by the controller."
     )
     scans: int = counter(
-        "ottla_metadata_scans_total", "Times everything was read: at start, and when a watch was lost."
+        "ottla_metadata_scans_total", "Full reads of the metadata: at start, and after a lost watch."
     )
     store_errors: int = counter("ottla_metadata_store_errors_total", "Calls to etcd that failed.")
     transactions: int = counter("ottla_metadata_transactions_total", "Transactions sent to etcd.")
     transactions_lost: int = counter(
-        "ottla_metadata_transactions_lost_total", "Of these, lost to another writer."
+        "ottla_metadata_transactions_lost_total", "Transactions that failed because another writer was first."
     )
-    store_seconds: Histogram = seconds("ottla_metadata_store_seconds", "Time of one transaction.")
+    store_seconds: Histogram = seconds("ottla_metadata_store_seconds", "Duration of etcd transactions.")
 
 
 class TopicProbe:
@@ -387,7 +395,7 @@ class Metrics:
         for refresh in self._refreshers:
             refresh()
         yield Family(
-            "ottla_broker_info", "gauge", "Always 1; its labels say which broker this is.",
+            "ottla_broker_info", "gauge", "Always 1; the labels identify the broker.",
             [Sample("", tuple(sorted(self._info.items())), 1)],
         )  # fmt: skip
         for probe in (

@@ -69,7 +69,7 @@ def run(
         context={"broker": config.process.broker_id},
     )
     for warning in resolved.warnings:
-        _log.warning("setting_ignored", detail=warning)
+        _log.warning("setting ignored", detail=warning)
     try:
         check_ports(config)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -81,11 +81,11 @@ def run(
         say(str(failed))
         return ExitCode.BAD_LOG_DIR
     except InvariantViolation as violation:
-        say(f"This broker broke a promise of its own and stopped: {violation}.")
+        say(f"An invariant was violated and the broker stopped: {violation}.")
         return ExitCode.FAILED
     except Exception:
         _log.exception("failed")
-        say("This broker met a failure that it has no answer to; its log has the traceback.")
+        say("The broker stopped after an unexpected error; its log has the traceback.")
         return ExitCode.FAILED
 
 
@@ -127,7 +127,7 @@ async def _live(
     shares = share_out(config, _descriptors())
     if shares.are_short_for(config):
         _log.warning(
-            "connections_limited_by_open_files", kafka=shares.kafka_connections, grpc=shares.grpc_connections
+            "connections limited by open files", kafka=shares.kafka_connections, grpc=shares.grpc_connections
         )
     config = with_shares(config, shares)
     broker = Broker(
@@ -143,14 +143,14 @@ async def _live(
     _watch_callbacks(broker)
     try:
         if not await _until(stop, _start(broker, config, clock, store)):
-            _log.info("stopped_while_starting")
+            _log.info("stopped while starting")
         else:
             # What exists now stays: the collector, off since the start (`__main__`), need not look at it ever.
             gc.freeze()
             gc.enable()
             _log.info("ready", **{name: str(address) for name, address in broker.addresses.items()})
             if not secret.is_shared:
-                _log.warning("no_cluster_secret", detail="No other broker can join: set cluster.secret.file.")
+                _log.warning("no cluster secret", detail="No other broker can join: set cluster.secret.file.")
             if ready_file is not None:
                 _write_ready_file(ready_file, config, broker)
             await broker.run_until(stop)
@@ -193,7 +193,7 @@ def _on_stdin(stop: asyncio.Event) -> None:
     if not os.read(sys.stdin.fileno(), 4096):
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
         if not stop.is_set():
-            _log.info("stopping", reason="the process that started this broker is gone")
+            _log.info("stopping", reason="the parent process has exited")
             stop.set()
 
 
@@ -235,7 +235,7 @@ async def _start(broker: Broker, config: BrokerConfig, clock: Clock, store: Meta
         # What a start asks of the system are ports and folders.
         if failed.errno == errno.EADDRINUSE:
             raise _Refused(ExitCode.PORT_TAKEN, f"A port is taken: {failed}.") from failed
-        raise _Refused(ExitCode.BAD_LOG_DIR, f"A log folder cannot be used: {failed}.") from failed
+        raise _Refused(ExitCode.BAD_LOG_DIR, f"A log directory cannot be used: {failed}.") from failed
 
 
 async def _wait_for_etcd(config: BrokerConfig, clock: Clock, deadline: float) -> None:
@@ -248,7 +248,7 @@ async def _wait_for_etcd(config: BrokerConfig, clock: Clock, deadline: float) ->
                 f"etcd does not answer at {_endpoints(config)}; start it, or set etcd.endpoints.",
             )
         if pause_s == _ETCD_PAUSE_MAX_S:
-            _log.info("waiting_for_etcd", endpoints=_endpoints(config))
+            _log.info("waiting for etcd", endpoints=_endpoints(config))
         await clock.sleep(pause_s)
         pause_s = min(pause_s * 2, _ETCD_PAUSE_MAX_S)
 
@@ -262,7 +262,7 @@ async def _wait_for_quorum(store: MetadataStore, clock: Clock, deadline: float) 
         except StoreError as failed:
             if clock.monotonic() > deadline:
                 raise
-            _log.info("waiting_for_etcd", reason=str(failed))  # the next call goes to the next member
+            _log.info("waiting for etcd", reason=str(failed))  # the next call goes to the next member
         await clock.sleep(_ETCD_PAUSE_MAX_S)
 
 
@@ -287,10 +287,10 @@ async def _stop(broker: Broker, config: BrokerConfig) -> ExitCode:
         async with asyncio.timeout(config.process.stop_timeout_ms / 1000):
             await broker.stop()
     except TimeoutError:
-        _log.error("stop_cut_off", shutdown_timeout_ms=config.process.stop_timeout_ms)
+        _log.error("stop timed out", shutdown_timeout_ms=config.process.stop_timeout_ms)
         return ExitCode.STOP_CUT_OFF
     except Exception:
-        _log.exception("stop_failed")
+        _log.exception("stop failed")
         return ExitCode.FAILED
     _log.info("stopped")
     return ExitCode.OK
@@ -304,7 +304,7 @@ def _descriptors() -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
         except (OSError, ValueError):
-            _log.warning("open_files_limit_kept", limit=soft)
+            _log.warning("open files limit not raised", limit=soft)
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 

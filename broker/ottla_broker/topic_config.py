@@ -102,7 +102,7 @@ def _define(
 _DEFINITIONS: tuple[Definition, ...] = (
     _define(
         "cleanup.policy", "list", DELETE,
-        "How old data goes: 'delete' drops whole segments by time and size, 'compact' keeps the newest "
+        "How old data is removed: 'delete' drops whole segments by time and size, 'compact' keeps the newest "
         "record of each key; both together do both, and an empty list keeps everything.",
         allowed=(COMPACT, DELETE),
     ),
@@ -137,7 +137,7 @@ _DEFINITIONS: tuple[Definition, ...] = (
     ),
     _define(
         "flush.before.ack", "boolean", "false",
-        "Ottla's own: acknowledge a write only after fsync. Writers that wait at the same time share one "
+        "Specific to Ottla: acknowledge a write only after fsync. Writers that wait at the same time share one "
         "fsync. See docs/durability.md for what each flush setting survives.",
     ),
     _define(
@@ -197,24 +197,24 @@ _DEFINITIONS: tuple[Definition, ...] = (
     ),
     _define(
         "preallocate", "boolean", "false",
-        "Create segment files at full size. Only 'false' is accepted: our segments grow as they are written.",
+        "Create segment files at full size. Only 'false' is accepted: segments grow as they are written.",
         allowed=("false",),
     ),
     _define(
         "retention.bytes", "long", -1,
-        "The oldest segments go while a partition is larger than this. -1: no limit.",
+        "The oldest segments are deleted while a partition is larger than this. -1: no limit.",
         at_least=-1,
     ),
     _define(
         "retention.ms", "long", 7 * _DAY_MS,
-        "A segment goes when its newest record is older than this. -1: no limit.",
+        "A segment is deleted when its newest record is older than this. -1: no limit.",
         (_log("retention.ms"), _log("retention.minutes", 60_000), _log("retention.hours", _HOUR_MS)),
         at_least=-1,
     ),
     _define(
         "segment.bytes", "int", 1 << 30,
-        "Size at which a new segment file begins. Data goes by whole segments, so smaller ones make "
-        "retention finer.",
+        "Size at which a new segment file begins. Retention deletes whole segments, so "
+        "smaller ones make it finer.",
         at_least=_MIB,
     ),
     _define(
@@ -235,12 +235,12 @@ _DEFINITIONS: tuple[Definition, ...] = (
     ),
     _define(
         "unclean.leader.election.enable", "boolean", "false",
-        "Whether a replica that may miss acknowledged records can become leader when no other is left.",
+        "Whether a replica that may lack acknowledged records can become leader when no other replica is left.",
         _same("unclean.leader.election.enable"),
     ),
     _define(
         "validate.compressed", "boolean", "true",
-        "Ottla's own: decompress each compressed batch and check its records before it is written, as Kafka does. "
+        "Specific to Ottla: decompress each compressed batch and check its records before it is written, as Kafka does. "
         "'false' saves that CPU and checks the header only: a faulty producer can then write a batch that stops "
         "every reader of its partition. Uncompressed batches are always checked, and compacted topics check all.",
     ),

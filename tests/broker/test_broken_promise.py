@@ -59,10 +59,10 @@ class Doomed:
         _, said = self.process.communicate(timeout=30)
         assert self.process.returncode == ExitCode.FAILED
         *events, sentence = said.splitlines()
-        assert sentence == f"ottla-broker: This broker broke a promise of its own and stopped: {PROMISE}."
+        assert sentence == f"ottla-broker: An invariant was violated and the broker stopped: {PROMISE}."
         logged = [json.loads(line) for line in events]
-        (told,) = [e for e in logged if e["event"] == "a promise is broken, the broker stops"]
-        assert told["promise"] == PROMISE and told["level"] == "error"
+        (told,) = [e for e in logged if e["event"] == "invariant violated; shutting down"]
+        assert told["invariant"] == PROMISE and told["level"] == "error"
         assert "stopped" in [event["event"] for event in logged], "it left in order, within its deadline"
         # The next start scans what was written: in-memory state that made the marker is not trusted.
         assert self.log_dir.is_dir() and not (self.log_dir / CLEAN_STOP).exists()
@@ -109,7 +109,7 @@ def test_without_a_disk(doomed: Doomed) -> None:
     assert doomed.process.returncode == ExitCode.BAD_LOG_DIR
     last = said.splitlines()[-1]
     assert (
-        last.startswith(f"ottla-broker: All log folders have failed ({doomed.log_dir}: ")
+        last.startswith(f"ottla-broker: All log directories have failed ({doomed.log_dir}: ")
         and "planted" in last
     )
     assert not (doomed.log_dir / CLEAN_STOP).exists(), "the next start scans its logs"

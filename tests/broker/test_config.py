@@ -108,7 +108,7 @@ def test_foreign_variables_warn_and_kubernetes_service_links_do_not() -> None:
     )
     assert resolved.config == BrokerConfig()
     assert resolved.warnings == (
-        "The variable OTTLA_NUM_PARTITION names no setting; did you mean OTTLA_NUM_PARTITIONS?",
+        "The variable OTTLA_NUM_PARTITION matches no setting; did you mean OTTLA_NUM_PARTITIONS?",
     )
 
 

@@ -29,8 +29,8 @@ def test_what_is_set_is_typed_and_the_rest_is_left_to_the_members() -> None:
         ("consumer.assignor", "x" * 250, "1 to 249 characters"),
         ("consumer.session.timeout", "1", r"Did you mean consumer\.session\.timeout\.ms"),
         ("consumer.heartbeat.interval.ms", "1", "choose their own"),
-        ("share.session.timeout.ms", "1", "share groups are not served"),
-        ("streams.num.standby.replicas", "1", "streams protocol"),
+        ("share.session.timeout.ms", "1", "share groups are not supported"),
+        ("streams.num.standby.replicas", "1", "streams groups"),
         ("retention.ms", "1", "no group setting"),
     ],
 )
@@ -53,4 +53,4 @@ def test_what_a_newer_broker_has_set_is_left_out() -> None:
 
 
 def test_a_definition_describes_itself() -> None:
-    assert "all of its members know it" in definition("consumer.assignor").documentation
+    assert "if all members support it" in definition("consumer.assignor").documentation

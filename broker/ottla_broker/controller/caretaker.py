@@ -171,7 +171,7 @@ class Caretaker:
         chosen: Chosen = {}
         for topic_id, index in some:
             chosen.setdefault(image.names_by_id[topic_id], []).append(index)
-        _log.warning("all replicas in sync lost their tails, the longest logs lead", partitions=len(some))
+        _log.warning("all in-sync replicas are torn; electing the longest logs", partitions=len(some))
         await self._deal_with(PartitionsChecked(chosen, positions))
 
     async def _positions_of(
@@ -185,7 +185,7 @@ class Caretaker:
             try:
                 answers = await self._ask_positions(broker_id, wanted)
             except (PeerUnavailable, RequestError) as error:
-                _log.warning("log ends are not known yet", broker=broker_id, reason=str(error))
+                _log.warning("log end offsets not known yet", broker=broker_id, reason=str(error))
                 continue
             for key, position in zip(wanted, answers, strict=False):
                 if position is not None:

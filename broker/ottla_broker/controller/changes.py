@@ -60,7 +60,7 @@ class Changes:
     async def settle(self, make: Callable[[ClusterImage], Plan]) -> None:
         """Carry out what `make` plans until it plans nothing more. Raises RequestError when it cannot be."""
         pause_s = PAUSE_FIRST_S
-        problem = "others kept changing the same"
+        problem = "other writers kept changing the same keys"
         for _ in range(ATTEMPTS_MAX):
             epoch = self.required_epoch()
             wanted = make(self._metadata.image)
@@ -75,19 +75,19 @@ class Changes:
                 await self._metadata.refresh()
             except StoreError as error:
                 problem = str(error)
-                _log.warning("outcome of a change is unknown, reading back", reason=problem)
+                _log.warning("outcome of a change is unknown; reading it back", reason=problem)
                 await self._clock.sleep(pause_s)
                 pause_s *= 2
                 await self._read_back()
             except LostHistory as error:
                 raise NotController(str(error)) from None
-        raise RequestTimedOut(f"The metadata store did not take the change: {problem}.")
+        raise RequestTimedOut(f"The metadata store did not accept the change: {problem}.")
 
     async def _read_back(self) -> None:
         try:
             await self._metadata.refresh()
         except StoreError as error:
-            _log.warning("metadata store is away", reason=str(error))
+            _log.warning("metadata store is unavailable", reason=str(error))
         except LostHistory as error:
             raise NotController(str(error)) from None
 

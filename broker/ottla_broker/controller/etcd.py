@@ -172,9 +172,9 @@ class EtcdStore:
             finally:
                 call.cancel()
         if answer is grpc.aio.EOF:
-            raise StoreError("etcd ended a keepalive without an answer.")
+            raise StoreError("etcd ended a keepalive without a response.")
         if answer.TTL <= 0:
-            raise LeaseExpired(f"Lease {lease:x} has ended.")
+            raise LeaseExpired(f"Lease {lease:x} has expired.")
         return float(answer.TTL)
 
     async def revoke_lease(self, lease: int) -> None:
@@ -234,11 +234,11 @@ class EtcdStore:
         request with a revision whose events are still on their way, so that number is not to be trusted.
         """
         if answer.compact_revision:
-            raise HistoryCompacted(f"Revisions before {answer.compact_revision} are no longer kept.")
+            raise HistoryCompacted(f"Revisions before {answer.compact_revision} are compacted.")
         if answer.canceled:
             raise StoreError(f"etcd cancelled the watch: {answer.cancel_reason or 'no reason given'}.")
         if answer.fragment:
-            raise StoreError("etcd sent a fragment, which was not asked for.")
+            raise StoreError("etcd sent a fragment that was not requested.")
         if not answer.events:
             if not answer.created and answer.header.revision < delivered:
                 raise StoreError(f"etcd went back from revision {delivered} to {answer.header.revision}.")
@@ -315,7 +315,7 @@ class EtcdStore:
             _abandon(writing)
         if not done:
             self._move_on()
-            raise StoreError(f"etcd took nothing from the watch for {self._timeout_s:g} s.")
+            raise StoreError(f"etcd read nothing from the watch for {self._timeout_s:g} s.")
         writing.result()
 
     @contextmanager

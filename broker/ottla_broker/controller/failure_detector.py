@@ -158,7 +158,7 @@ class FailureDetector:
                     await self._clock.sleep(pause_s)  # It may be about to stop, and answer at once.
                     continue
             except (PeerUnavailable, RequestError) as error:
-                _log.debug("a connection to a broker broke", suspect=broker.id, reason=str(error))
+                _log.debug("connection to a broker lost", suspect=broker.id, reason=str(error))
             self.suspect(broker.id)
             await self._clock.sleep(pause_s)
             pause_s = min(pause_s * 2, RETRY_LAST_S)
@@ -204,7 +204,7 @@ class FailureDetector:
             await self._remove(broker)
         elif found is Verdict.DEAD:
             _log.info(
-                "a broker is suspected, its lease decides",
+                "suspected broker not confirmed dead; waiting for its lease to expire",
                 suspect=broker.id,
                 witnesses={i: v.value if v else "refused" for i, v in said.items()},
             )
@@ -287,7 +287,7 @@ class FailureDetector:
         if self._metadata.refusal is not None or not own.revision:
             return
         if not self._limit.allows(broker.id, image, self._clock.monotonic()):
-            _log.warning("too many brokers are gone, the lease decides", suspect=broker.id)
+            _log.warning("too many brokers are suspected; waiting for the lease to expire", suspect=broker.id)
             return
         guard = (
             CreateRevisionIs(key, broker.revision),
@@ -302,11 +302,11 @@ class FailureDetector:
         try:
             outcome = await self._store.transact(guard, branches)
             if outcome.guard_held:
-                _log.warning("a dead broker is removed", suspect=broker.id, registration=broker.revision)
+                _log.warning("dead broker removed", suspect=broker.id, registration=broker.revision)
             elif _is_registered(self._metadata.image, broker):
                 await self._metadata.refresh()  # Something moved meanwhile; the next suspicion knows it.
         except (StoreError, LostHistory) as error:
-            _log.warning("a dead broker could not be removed", suspect=broker.id, reason=str(error))
+            _log.warning("dead broker not removed", suspect=broker.id, reason=str(error))
 
 
 def _is_registered(image: ClusterImage, broker: BrokerImage) -> bool:
@@ -325,4 +325,4 @@ def _names_the_gone(image: ClusterImage) -> bool:
 def _report(task: asyncio.Task[None]) -> None:
     """These tasks have no reader: what they did not expect is told here."""
     if not task.cancelled() and (error := task.exception()) is not None:
-        _log.error("the failure detector met something unexpected", error=repr(error))
+        _log.error("failure detector failed unexpectedly", error=repr(error))

@@ -110,7 +110,7 @@ class IsrWriter:
     def _on_worker_ended(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)
         if not worker.cancelled() and (error := worker.exception()) is not None:
-            _log.error("in-sync sets could not be written", error=repr(error))
+            _log.error("in-sync sets not written", error=repr(error))
 
     async def _work(self) -> None:
         # One turn of the loop: all leaders that were told the same news have proposed by then.
@@ -147,7 +147,7 @@ class IsrWriter:
             try:
                 await self._attempt(batch)
             except StoreError as error:
-                _log.warning("outcome of an in-sync set is unknown, trying again", reason=str(error))
+                _log.warning("outcome of an in-sync set is unknown; retrying", reason=str(error))
                 await self._clock.sleep(pause_s)
                 pause_s = min(pause_s * 2, _PAUSE_LAST_S)
             batch = [p for p in batch if not p.outcome.done()]
@@ -175,7 +175,7 @@ class IsrWriter:
         try:
             _answer(proposal, None if entry is None else keys.decode_partition(entry))
         except keys.BadValue as error:
-            _log.error("partition cannot be read", reason=str(error))
+            _log.error("partition state not readable", reason=str(error))
             _answer(proposal, None)
 
 

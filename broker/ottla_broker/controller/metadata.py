@@ -142,9 +142,9 @@ class Metadata:
                 fresh = False
                 await self._follow()
             except StoreError as error:
-                _log.warning("metadata is read again", reason=str(error))
+                _log.warning("reading all metadata again", reason=str(error))
             except LostHistory as error:
-                _log.error("metadata store is behind, nothing is taken over", reason=str(error))
+                _log.error("metadata store is behind; its state is not applied", reason=str(error))
             pause_s = min(BACKOFF_LAST_S, BACKOFF_FIRST_S * 2**self._failures)
             self._failures += 1
             await self._clock.sleep(pause_s * (0.5 + self._chance.fraction() / 2))
@@ -181,7 +181,7 @@ class Metadata:
         old = self._image
         self._image, problems = updated(old, revision)
         for problem in problems:
-            _log.error("metadata value is skipped", reason=problem)
+            _log.error("invalid metadata value skipped", reason=problem)
         news, self._news = self._news, asyncio.Event()
         news.set()
         if revision.changes:

@@ -18,7 +18,7 @@ def check_topic_name(name: str) -> None:
     if not name:
         raise InvalidTopicException("A topic name must not be empty.")
     if name in (".", ".."):
-        raise InvalidTopicException(f"A topic cannot be called {name!r}.")
+        raise InvalidTopicException(f"A topic cannot be named {name!r}.")
     if len(name) > NAME_LENGTH_MAX:
         raise InvalidTopicException(
             f"The topic name has {len(name)} characters; {NAME_LENGTH_MAX} are allowed: {name[:60]!r}…"

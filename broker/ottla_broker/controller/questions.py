@@ -67,7 +67,7 @@ class Questions:
                 raise error_from_code(int(fields["error"]["code"]), str(fields["error"]["message"]))
             return fields["answer"]
         except (ValueError, KeyError, TypeError) as error:
-            raise PeerUnavailable(f"Broker {broker_id} gave no answer that makes sense: {error!r}.") from None
+            raise PeerUnavailable(f"Broker {broker_id} sent an invalid response: {error!r}.") from None
 
     async def answer(self, request: bytes, caller: int) -> bytes:
         """What another broker gets for its question. Raises nothing but a violated invariant of ours."""
@@ -77,13 +77,13 @@ class Questions:
             said = {"code": refusal.code, "message": refusal.message}
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
             reason = repr(error)[:_ERROR_CHARS_MAX]
-            _log.warning("a question of another broker makes no sense", caller=caller, error=reason)
-            said = {"code": UnsupportedVersion.code, "message": f"The question makes no sense: {reason}."}
+            _log.warning("invalid request from another broker", caller=caller, error=reason)
+            said = {"code": UnsupportedVersion.code, "message": f"The request is not valid: {reason}."}
         except InvariantViolation:
             raise
         except Exception as error:
-            _log.exception("a question of another broker failed unexpectedly", caller=caller)
-            said = {"code": RequestError.code, "message": f"The question failed: {type(error).__name__}."}
+            _log.exception("request from another broker failed unexpectedly", caller=caller)
+            said = {"code": RequestError.code, "message": f"The request failed: {type(error).__name__}."}
         return json.dumps({"v": VERSION, "error": said}).encode()
 
     async def _find(self, request: bytes, caller: int) -> object:
@@ -91,14 +91,14 @@ class Questions:
         name = fields.pop("ask")
         answerer = self._answerers.get(name)
         if answerer is None or fields.pop("v") > VERSION:
-            raise UnsupportedVersion(f"This broker does not know the question {str(name)[:40]!r}.")
+            raise UnsupportedVersion(f"This broker does not know the request {str(name)[:40]!r}.")
         kind = (caller, name)
         if (
             self._of_kind[kind] >= ANSWERING_OF_KIND_MAX
             or self._of_broker[caller] >= ANSWERING_PER_BROKER_MAX
             or self._of_broker.total() >= ANSWERING_MAX
         ):
-            raise ThrottlingQuotaExceeded(f"Too many questions of broker {caller} are being answered.")
+            raise ThrottlingQuotaExceeded(f"Too many requests of broker {caller} are in progress.")
         self._of_kind[kind] += 1
         self._of_broker[caller] += 1
         try:

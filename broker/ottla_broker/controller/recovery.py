@@ -99,7 +99,7 @@ async def recover(store: MetadataStore) -> Recovered:
         outcome = await store.transact(guard, branches)
         if not outcome.all_taken:
             raise CannotRecover(
-                "Somebody else has changed the store meanwhile: see that all brokers are stopped, and run this again."
+                "Another process changed the store meanwhile: stop all brokers, and run this again."
             )
     topics = sum(entry.key.startswith(keys.TOPICS) for entry in snapshot.entries)
     return Recovered(keys.decode_cluster(cluster), topics, len(partitions), number)

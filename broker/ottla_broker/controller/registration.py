@@ -148,11 +148,11 @@ class Registration:
         try:
             self._confirmed_until = sent + await self._store.keep_alive(self._lease)
         except LeaseExpired:
-            _log.warning("broker lease has ended", lease=f"{self._lease:x}")
+            _log.warning("broker lease expired", lease=f"{self._lease:x}")
             self._lease = 0
             self._gone.set()
         except StoreError as error:
-            _log.warning("broker lease was not renewed", reason=str(error), confirmed=self.confirmed)
+            _log.warning("broker lease not renewed", reason=str(error), confirmed=self.confirmed)
             return False
         return True
 
@@ -172,7 +172,7 @@ class Registration:
                 await self._renew()
             await self.register(self._ttl_s * 2)
         except (StoreError, LostHistory) as error:
-            _log.warning("broker is not registered", reason=str(error))
+            _log.warning("broker not registered; retrying", reason=str(error))
             await self._clock.sleep(_RETRY_S)
             return
         self._gone.clear()
@@ -207,7 +207,7 @@ class Registration:
 
     def _registered(self, revision: int) -> None:
         self.broker = replace(self.broker, revision=revision)
-        _log.info("broker is registered", broker=self.broker.id, revision=revision)
+        _log.info("broker registered", broker=self.broker.id, revision=revision)
 
     def _is_predecessor(self, found: BrokerImage) -> bool:
         """Ourselves under an older lease, or a dead process: we hold the lock of a directory that it used."""
@@ -222,7 +222,7 @@ class Registration:
             life = CreateRevisionIs(keys.CONTROLLER, controller.create_revision)
             branches.append(Branch((life,), (Delete(keys.CONTROLLER),)))
         await self._store.transact((), branches)
-        _log.info("registration of a former life is removed", broker=found.id)
+        _log.info("registration of an earlier incarnation removed", broker=found.id)
 
 
 def _decoded(entry: Entry) -> BrokerImage:

@@ -159,7 +159,7 @@ class Controller:
                 try:
                     await self._take_turn()
                 except (StoreError, RequestError) as error:
-                    _log.warning("controller could not finish its turn", reason=str(error))
+                    _log.warning("controller turn failed; retrying", reason=str(error))
                     await self._clock.sleep(PAUSE_FIRST_S)
                 await wait_for_sign(self._wake, self._clock, TURN_S)
         finally:
@@ -381,7 +381,7 @@ class Controller:
 
         A block whose reply was lost is simply never used.
         """
-        problem = "others were faster"
+        problem = "other brokers took the ids first"
         for attempt in range(ATTEMPTS_MAX):
             if self._metadata.refusal is not None:
                 raise CoordinatorNotAvailable(self._metadata.refusal)
@@ -395,4 +395,4 @@ class Controller:
             except (StoreError, keys.BadValue) as error:
                 problem = str(error)
             await self._clock.sleep(PAUSE_FIRST_S * 2**attempt * self._chance.fraction())
-        raise CoordinatorNotAvailable(f"No producer ids could be had from the metadata store: {problem}.")
+        raise CoordinatorNotAvailable(f"No producer ids could be allocated in the metadata store: {problem}.")

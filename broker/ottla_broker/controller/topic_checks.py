@@ -117,7 +117,7 @@ def check_assignments(image: ClusterImage, assignments: Sequence[tuple[int, ...]
         if unknown:
             raise InvalidReplicaAssignment(f"There is no broker {unknown[0]}.")
         if not any(r in here for r in replicas):
-            raise InvalidReplicaAssignment(f"None of the brokers {list(replicas)} is here now.")
+            raise InvalidReplicaAssignment(f"None of the brokers {list(replicas)} is online.")
     return list(assignments)
 
 

@@ -108,7 +108,7 @@ class Hosted:
         if writes and in_sync < partition.needed_in_sync:
             raise CoordinatorNotAvailable("Too few replicas of the coordinator's partition are in sync.")
         if len(self._waiting) >= _WAITING_MAX:
-            raise CoordinatorNotAvailable("Too many requests wait in this coordinator; try again.")
+            raise CoordinatorNotAvailable("Too many requests are waiting in this coordinator; try again.")
 
     def take_ticket(self) -> Ticket:
         self._tickets += 1
@@ -218,7 +218,7 @@ class Hosted:
             self.effects.add(self._parked_effects.popleft().effect)
 
     def _refuse_parked(self) -> None:
-        error = CoordinatorNotAvailable("What was decided is written, but not committed in time; ask again.")
+        error = CoordinatorNotAvailable("The change was written, but not committed in time; try again.")
         while self._parked:
             self._send(self._parked.popleft().ticket, error)
 

@@ -49,7 +49,7 @@ async def replay_log(
         if after == offset:
             # Compaction replaced the file under us, and the piece was of the old one: look again.
             _log.info(
-                "a piece of the log moved while it was loaded", partition=str(partition.tp), offset=offset
+                "log segment changed while loading; retrying", partition=str(partition.tp), offset=offset
             )
         offset, count = after, count + found
         await clock.sleep(0)

@@ -159,7 +159,7 @@ class Runtime:
 
     def _fail(self, hosted: Hosted, error: RequestError) -> None:
         """What the shard has decided did not get into the log, or will not be committed here."""
-        _log.info("coordinator is dropped", partition=str(hosted.partition.tp), reason=str(error))
+        _log.info("coordinator dropped", partition=str(hosted.partition.tp), reason=str(error))
         self._drop(hosted, NotCoordinator())
         self._follow(hosted.index)
 
@@ -189,13 +189,13 @@ class Runtime:
         except InvariantViolation:
             raise  # To the loop, and from there to the broker, which ends.
         except Exception as error:  # A bug of ours: it costs this shard, and is told in full.
-            _log.exception("loading a coordinator failed unexpectedly", partition=str(partition.tp))
+            _log.exception("coordinator loading failed unexpectedly", partition=str(partition.tp))
             await self._give_up_loading(hosted, repr(error))
             return
         took_s = self._clock.monotonic() - began
         self._probe.load_seconds.observe(took_s)
         if count:
-            _log.info("coordinator is loaded", partition=str(partition.tp), records=count, seconds=took_s)
+            _log.info("coordinator loaded", partition=str(partition.tp), records=count, seconds=took_s)
         self._take_up(hosted)
 
     def _take_up(self, hosted: Hosted) -> None:
@@ -218,7 +218,7 @@ class Runtime:
     async def _give_up_loading(self, hosted: Hosted, reason: str) -> None:
         if self._hosted.get(hosted.index) is not hosted:
             return
-        _log.error("coordinator cannot be loaded", partition=str(hosted.partition.tp), reason=reason)
+        _log.error("coordinator not loaded; retrying", partition=str(hosted.partition.tp), reason=reason)
         await self._clock.sleep(_RELOAD_PAUSE_S)
         if self._hosted.get(hosted.index) is hosted:
             hosted.loading = None
@@ -250,7 +250,7 @@ class Runtime:
             raise
         except BaseException:
             # A bug of ours: what the shard has half done is not trusted any further.
-            self._fail(hosted, CoordinatorNotAvailable("The coordinator met an unexpected error."))
+            self._fail(hosted, CoordinatorNotAvailable("The coordinator failed unexpectedly."))
             raise
         self._carry_out(hosted, decision)
 
@@ -290,8 +290,8 @@ class Runtime:
         except InvariantViolation:
             raise  # As in `_load`.
         except Exception:  # As in `ask`; and the other shards must see the image, too.
-            _log.exception("a coordinator failed on a new image", partition=str(hosted.partition.tp))
-            self._fail(hosted, CoordinatorNotAvailable("The coordinator met an unexpected error."))
+            _log.exception("coordinator failed on a new metadata image", partition=str(hosted.partition.tp))
+            self._fail(hosted, CoordinatorNotAvailable("The coordinator failed unexpectedly."))
 
     async def _run_effect(self, hosted: Hosted, effect: Any) -> None:
         try:
@@ -299,7 +299,7 @@ class Runtime:
         except InvariantViolation:
             raise
         except Exception as error:  # Loading the shard again decides on its effects again.
-            _log.exception("an effect failed unexpectedly", partition=str(hosted.partition.tp))
+            _log.exception("coordinator effect failed unexpectedly", partition=str(hosted.partition.tp))
             self._fail(hosted, CoordinatorNotAvailable(f"An effect failed: {error!r}"))
             return
         while outcome is not None and self._hosted.get(hosted.index) is hosted:
@@ -311,7 +311,11 @@ class Runtime:
             try:
                 self._decide(hosted, outcome, NO_TICKET)
             except RequestError as error:
-                _log.error("an outcome was refused", partition=str(hosted.partition.tp), reason=str(error))
+                _log.error(
+                    "outcome of a coordinator effect refused",
+                    partition=str(hosted.partition.tp),
+                    reason=str(error),
+                )
             return
 
     # ------------------------------------------------------------------ time
@@ -360,7 +364,7 @@ class Runtime:
         except InvariantViolation:
             raise  # As in `_load`.
         except Exception:  # As in `ask`; and the timers of the other shards must go on.
-            _log.exception("a coordinator's timers failed unexpectedly", partition=str(hosted.partition.tp))
-            self._fail(hosted, CoordinatorNotAvailable("The coordinator met an unexpected error."))
+            _log.exception("coordinator timers failed unexpectedly", partition=str(hosted.partition.tp))
+            self._fail(hosted, CoordinatorNotAvailable("The coordinator failed unexpectedly."))
             return None
         return hosted.shard.timers.next_ms()

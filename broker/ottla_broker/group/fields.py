@@ -41,7 +41,7 @@ class FieldReader:
     def text(self) -> str:
         made = self.text_or_none()
         if made is None:
-            raise Undecodable("a text is missing that must not be")
+            raise Undecodable("a required string is missing")
         return made
 
     def text_or_none(self) -> str | None:

@@ -218,7 +218,7 @@ class Machine:
 
     def _wait_in_join(self, group: Group, member: Member, ticket: Ticket, out: Decision) -> None:
         if member.joining is not None:
-            out.refuse(member.joining, RebalanceInProgress("The member has joined again since."))
+            out.refuse(member.joining, RebalanceInProgress("The member sent a newer JoinGroup request."))
         member.joining = ticket
         if not member.is_new:
             # It cannot send heartbeats while it waits for us.
@@ -312,7 +312,7 @@ class Machine:
             if size > self._record_bytes_max:
                 raise MessageTooLarge(f"The group's record has {size} bytes, over {self._record_bytes_max}.")
         if member.syncing is not None:
-            out.refuse(member.syncing, RebalanceInProgress("The member has asked again since."))
+            out.refuse(member.syncing, RebalanceInProgress("The member sent a newer SyncGroup request."))
         self._has_synced(group, member)
         member.syncing = ticket
         self._timers.cancel((SESSION, group.id, member.id))

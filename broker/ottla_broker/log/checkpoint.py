@@ -57,7 +57,7 @@ def decode_offsets(data: bytes) -> Offsets:
             topic, partition, offset = line.split(" ")
             found[TopicPartition(topic, int(partition))] = int(offset)
         except ValueError as error:
-            raise BadCheckpoint(f"no entry: {line[:200]!r}") from error
+            raise BadCheckpoint(f"invalid entry: {line[:200]!r}") from error
     return found
 
 
@@ -71,7 +71,7 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]]:
         try:
             epoch, start = map(int, line.split(" "))
         except ValueError as error:
-            raise BadCheckpoint(f"no entry: {line[:200]!r}") from error
+            raise BadCheckpoint(f"invalid entry: {line[:200]!r}") from error
         if epoch < 0 or start < 0 or (found and (epoch <= found[-1][0] or start < found[-1][1])):
             raise BadCheckpoint(f"epochs and offsets must rise: {line[:200]!r}")
         found.append((epoch, start))

@@ -33,7 +33,9 @@ _SHORT = struct.Struct(">h")
 
 def records(batch: Buffer, header: BatchHeader) -> list[Record]:
     if header.count > RECORDS_MAX:
-        raise MessageTooLarge(f"A batch of {header.count} records is not looked into; {RECORDS_MAX} are.")
+        raise MessageTooLarge(
+            f"A batch of {header.count} records is too large to decode; the limit is {RECORDS_MAX}."
+        )
     return records_of(batch, 0, header, limit_bytes=INFLATED_BYTES_MAX)
 
 

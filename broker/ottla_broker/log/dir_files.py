@@ -125,7 +125,7 @@ class LogDir:
         if META_PROPERTIES not in names:
             if any(parse_folder(name) for name in names):
                 raise ForeignDirectory(
-                    f"{self.path} has partitions but no {META_PROPERTIES}; whose are they?"
+                    f"{self.path} has partitions but no {META_PROPERTIES}: their cluster is unknown."
                 )
             return
         try:

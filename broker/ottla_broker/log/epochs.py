@@ -70,7 +70,7 @@ class EpochCache:
                 # After a dirty stop recovery has read it before anyone else; so this is a damaged disk.
                 if self.from_log is None:
                     raise OSError(f"{self._path} is damaged: {error}") from error
-                _log.error("epochs are made anew from the log", path=self._path, reason=str(error))
+                _log.error("leader epoch checkpoint rebuilt from the log", path=self._path, reason=str(error))
                 self.make_anew(self.from_log())
             self.from_log = None
         return self._entries or []

@@ -233,7 +233,7 @@ class Log:
     def _begin_epoch(self, leader_epoch: int) -> None:
         latest = self.epochs.latest_epoch
         if leader_epoch < latest:
-            raise FencedLeaderEpoch(f"The log has seen leader epoch {latest}; {leader_epoch} is over.")
+            raise FencedLeaderEpoch(f"The log has seen leader epoch {latest}; {leader_epoch} is stale.")
         self.epochs.assign(leader_epoch, self.end_offset)
 
     def append_as_follower(self, records: Buffer, *, now_ms: int | None = None) -> AppendInfo:
@@ -244,9 +244,9 @@ class Log:
         next_offset, epoch = self.end_offset, self.epochs.latest_epoch
         for _, header in batches:
             if header.base_offset < next_offset:
-                raise CorruptMessage(f"A followed batch begins at {header.base_offset}, not {next_offset}.")
+                raise CorruptMessage(f"A replicated batch begins at {header.base_offset}, not {next_offset}.")
             if header.leader_epoch < epoch:
-                raise CorruptMessage(f"A followed batch has epoch {header.leader_epoch}, after {epoch}.")
+                raise CorruptMessage(f"A replicated batch has epoch {header.leader_epoch}, after {epoch}.")
             next_offset, epoch = header.next_offset, header.leader_epoch
         if not batches:
             return AppendInfo(next_offset, next_offset - 1, NO_TIMESTAMP, NO_TIMESTAMP, 0, False)
@@ -384,7 +384,7 @@ class Log:
                 if isinstance(error, OSError):
                     raise self._break(error) from error
                 raise
-        raise KafkaStorageError(f"Segments of {self.path} go faster than they can be searched.")
+        raise KafkaStorageError(f"Segments of {self.path} are removed faster than they can be searched.")
 
     def aborted(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions with records in the range: what a read_committed reader must skip."""

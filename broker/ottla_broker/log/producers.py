@@ -219,7 +219,7 @@ class ProducerStates:
             )
         if known is None and not self._idle and len(self._busy) >= self._capacity:
             raise ConcurrentTransactions(
-                f"{len(self._busy)} producers have a transaction open in this partition, and no more are remembered. "
+                f"{len(self._busy)} producers have a transaction open in this partition, which is the limit. "
                 "Try again when one of them has ended."
             )
         if header.is_control:

@@ -31,7 +31,7 @@ def decode_uuid(text: str) -> UUID:
     try:
         return UUID(bytes=urlsafe_b64decode(text + "=="))
     except ValueError as error:
-        raise BadProperties(f"{text[:40]!r} is no id.") from error
+        raise BadProperties(f"{text[:40]!r} is not an id.") from error
 
 
 def encode_meta(identity: DirectoryIdentity) -> bytes:

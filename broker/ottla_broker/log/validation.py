@@ -168,7 +168,7 @@ def _check(data: memoryview, header: BatchHeader, rules: Rules, origin: AppendOr
         raise CorruptMessage("The CRC of the batch is wrong.")
     attributes, count = header.attributes, header.count
     if attributes & COMPRESSION_MASK > _COMPRESSION_MAX:
-        raise UnsupportedCompressionType(f"There is no compression number {attributes & COMPRESSION_MASK}.")
+        raise UnsupportedCompressionType(f"Unknown compression codec {attributes & COMPRESSION_MASK}.")
     if count < 1 or count != header.last_offset_delta + 1:
         raise InvalidRecord(f"{count} records do not fit a last offset delta of {header.last_offset_delta}.")
     if not is_client:
@@ -326,7 +326,7 @@ def follow(sent: Buffer) -> list[Accepted]:
     accepted = [Accepted(view[at : at + header.size], header) for at, header in whole_batches(view)]
     for data, header in accepted:
         if crc_of(data, 0, len(data)) != header.crc:
-            raise CorruptMessage(f"The CRC of the followed batch at offset {header.base_offset} is wrong.")
+            raise CorruptMessage(f"The CRC of the replicated batch at offset {header.base_offset} is wrong.")
         if header.base_offset < 0 or header.last_offset_delta < 0 or header.leader_epoch < 0:
-            raise CorruptMessage(f"A followed batch cannot have offset {header.base_offset}.")
+            raise CorruptMessage(f"A replicated batch cannot have offset {header.base_offset}.")
     return accepted

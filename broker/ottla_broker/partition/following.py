@@ -133,7 +133,7 @@ class Following:
         partition = self._partition
         log = partition.log
         _log.info(
-            "log is cut to where the leader's parts from it",
+            "log truncated to where it diverges from the leader",
             partition=str(partition.tp),
             epoch=self.machine.leader_epoch,
             end_offset=log.end_offset,
@@ -146,7 +146,10 @@ class Following:
     def _restart(self, offset: int) -> None:
         partition = self._partition
         _log.info(
-            "log begins anew", partition=str(partition.tp), at=offset, end_offset=partition.log.end_offset
+            "log restarted at a new start offset",
+            partition=str(partition.tp),
+            at=offset,
+            end_offset=partition.log.end_offset,
         )
         partition.log.restart_at(offset, now_ms=partition.wall_ms())
         partition.note_cut()

@@ -231,7 +231,7 @@ class PartitionHost:
             self._dirs.sync_created()
         except OSError as error:
             # It is offline now, with all in it.
-            _log.error("a log folder cannot be synced", error=str(error))
+            _log.error("log directory not synced", error=str(error))
 
     def _apply_state(self, partition: Partition, state: PartitionImage) -> None:
         if state.revision < partition.image.revision:
@@ -298,7 +298,7 @@ class PartitionHost:
     def _on_settled(self, task: asyncio.Task[None]) -> None:
         self._proposing.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("an in-sync set could not be proposed", error=repr(error))
+            _log.error("in-sync set not proposed", error=repr(error))
 
     # ------------------------------------------------------------------ logs
 
@@ -331,7 +331,7 @@ class PartitionHost:
             try:
                 mending.cut(partition)
             except KafkaStorageError as error:
-                _log.error("a damaged copy cannot be cut", partition=str(partition.tp), error=str(error))
+                _log.error("damaged replica not truncated", partition=str(partition.tp), error=str(error))
         for partition in dict.fromkeys(silent):
             following = partition.following
             if partition not in mending.silent and following is not None and self._leaders is not None:
@@ -348,10 +348,12 @@ class PartitionHost:
                 ):
                     try:
                         if self._dirs.set_aside_damaged(tp):
-                            _log.error("a damaged log is set aside, and copied anew", partition=str(tp))
+                            _log.error(
+                                "damaged log set aside; copying it again from the leader", partition=str(tp)
+                            )
                             self._to_open[tp] = None
                     except OSError as error:
-                        _log.error("a damaged log cannot be set aside", partition=str(tp), error=str(error))
+                        _log.error("damaged log not set aside", partition=str(tp), error=str(error))
         if self._to_open and not self._opening:
             self._open_some()
 
@@ -362,7 +364,7 @@ class PartitionHost:
                 log.flush()  # After a crash: such a topic shows only what is durable, so make it so.
         except (OSError, KafkaStorageError) as error:
             # A dead directory takes only its own partitions offline.
-            _log.error("partition cannot be opened", partition=str(tp), error=str(error))
+            _log.error("partition not opened", partition=str(tp), error=str(error))
             self._unopened[topic_id, tp.partition] = None
             return None
         self._unopened.pop((topic_id, tp.partition), None)
@@ -400,7 +402,7 @@ class PartitionHost:
             self._dirs.remove(tp, partition.topic_id, now_ms=self._clock.wall_ms())
         except OSError as error:
             # Its directory is offline now, and the log stays there.
-            _log.error("a log cannot be removed", partition=str(tp), error=str(error))
+            _log.error("log not removed", partition=str(tp), error=str(error))
 
     def _stop_following(self, partition: Partition) -> None:
         following = partition.following

@@ -103,7 +103,7 @@ class Housekeeping:
         work = None if log.broken is not None or log.is_closed else log.learn_work()
         for damage in () if work is None else await self._offload.run(work):
             self._probe.corruptions += 1
-            _log.error("a segment is damaged", partition=str(partition.tp), error=damage)
+            _log.error("damaged segment found", partition=str(partition.tp), error=damage)
 
     # ------------------------------------------------------------------ the chores
 
@@ -129,7 +129,7 @@ class Housekeeping:
         try:
             await self._offload.run(lambda: self._dirs.purge_removed(now_ms))
         except OSError as error:
-            _log.error("a deleted log cannot be removed yet", error=str(error))
+            _log.error("deleted log not removed yet; retrying", error=str(error))
 
     async def _checkpoint(self) -> None:
         await self._offload.run(self._dirs.checkpoint_work(self._host.high_watermarks()))
@@ -154,7 +154,7 @@ class Housekeeping:
                     for one in stale:
                         partition.abort_transaction(one, now_ms)
                         _log.warning(
-                            "transaction aborted: it has timed out and no coordinator has ended it",
+                            "transaction timed out without a coordinator; aborted",
                             partition=str(partition.tp),
                             producer_id=one.producer_id,
                             producer_epoch=one.producer_epoch,

@@ -157,7 +157,7 @@ class Leading:
             if outlet is None or outlet.heard_at < since:
                 raise NotLeaderOrFollower(
                     "This broker cannot tell whether it still leads the partition: its lease is not confirmed, "
-                    f"and broker {broker_id} was not heard lately."
+                    f"and broker {broker_id} sent nothing recently."
                 )
 
     # ------------------------------------------------------------------ carrying out
@@ -175,7 +175,7 @@ class Leading:
                     outlet.mark_watermark()
             elif isinstance(effect, ProposeIsr):
                 _log.info(
-                    "in-sync set is to change",
+                    "proposing an in-sync set",
                     partition=str(partition.tp),
                     epoch=self.machine.image.leader_epoch,
                     isr=self.machine.image.isr,

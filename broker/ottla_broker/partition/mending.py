@@ -77,7 +77,7 @@ class Mending:
         for partition, end in list(self._cut.items()):
             if partition.log.end_offset != end or partition.log.broken is not None:
                 del self._cut[partition]
-                _log.info("a damaged copy is copied anew", partition=str(partition.tp), after=end)
+                _log.info("damaged replica is being copied again", partition=str(partition.tp), after=end)
         self.silent = [partition for partition in self._damaged if self._can_be_spared(partition)]
         return [*self._cut, *self.silent]
 
@@ -99,7 +99,7 @@ class Mending:
         """Drop what is damaged and all behind it. KafkaStorageError if the disk fails."""
         log = partition.log
         _log.error(
-            "a damaged copy is cut, to be copied anew from its leader",
+            "damaged replica truncated; copying it again from the leader",
             partition=str(partition.tp),
             damage=log.damage,
             end_offset=log.end_offset,

@@ -100,7 +100,7 @@ class Scrubber:
             except OSError as error:
                 # An unreadable sector is damage of one file. Other errors are for those who need the file.
                 if error.errno == errno.EIO:
-                    self._note(partition, scrub, segment, f"bytes that cannot be read ({error})")
+                    self._note(partition, scrub, segment, f"unreadable bytes ({error})")
                 return
             if not checked:
                 return
@@ -115,7 +115,7 @@ class Scrubber:
             return  # It was cut or removed while it was read.
         self._probe.scrub_damaged += 1
         partition.log.note_damage(segment.base_offset, damage)
-        _log.error("scrub.damage", partition=str(partition.tp), segment=repr(segment), damage=damage)
+        _log.error("scrubber found damage", partition=str(partition.tp), segment=repr(segment), damage=damage)
 
 
 def _closed_at(log: Log, offset: int, limit: int) -> tuple[Segment, int] | None:

@@ -78,7 +78,7 @@ def verify_token(secrets: Sequence[bytes], cluster_id: str, method: str, token: 
     # Each is compared, so that the time does not tell which one matched.
     found = [s for s in secrets if hmac.compare_digest(_mac(s, cluster_id, method, fields), mac)]
     if not found:
-        raise BadToken("The token was made with another secret, or for another cluster or method.")
+        raise BadToken("The token was signed with another secret, or for another cluster or method.")
     _, caller, caller_incarnation, target, target_incarnation, number = _TOKEN.unpack(fields)
     claim = Claim(caller, UUID(bytes=caller_incarnation), target, UUID(bytes=target_incarnation), number)
     return Verified(claim, mac, found[0])
@@ -92,10 +92,10 @@ def make_proof(secret: bytes, token_mac: bytes, broker_id: int, incarnation: UUI
 def verify_proof(secret: bytes, token_mac: bytes, broker_id: int, proof: bytes) -> UUID:
     """The incarnation that answered, if it is broker `broker_id` and knows the secret; else BadToken."""
     if len(proof) != PROOF_BYTES:
-        raise BadToken("The answer has no proof.")
+        raise BadToken("The response has no proof.")
     fields, mac = proof[: _PROOF.size], proof[-MAC_BYTES:]
     if not hmac.compare_digest(_proof_mac(secret, token_mac, fields), mac):
-        raise BadToken("The answer was made with another secret.")
+        raise BadToken("The response was signed with another secret.")
     answering, incarnation = _PROOF.unpack(fields)
     if answering != broker_id:
         raise BadToken(f"Broker {answering} answered in place of broker {broker_id}.")

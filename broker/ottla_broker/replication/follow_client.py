@@ -244,11 +244,11 @@ class FollowClient:
         try:
             report = followed.on_section(section)
         except KafkaStorageError as error:
-            _log.error("a copy is given up: its disk has failed", followed=repr(followed), reason=str(error))
+            _log.error("replica given up after a disk error", followed=repr(followed), reason=str(error))
             self.remove(followed)
             return
         except (CorruptMessage, RequestError) as error:
-            _log.error("what the leader sent is not usable", followed=repr(followed), reason=str(error))
+            _log.error("invalid data from the leader", followed=repr(followed), reason=str(error))
             self._probe.bad_sections += 1
             self._refuse(followed)
             return

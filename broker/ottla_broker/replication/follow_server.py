@@ -54,7 +54,7 @@ class FollowServer:
         try:
             stream = await self._greet(link, follower)
         except (PeerUnavailable, WireError) as error:
-            _log.warning("a follower's stream did not begin", reason=str(error))
+            _log.warning("follow stream not established", reason=str(error))
             return
         if stream is None or self._is_stopped:
             return
@@ -63,10 +63,10 @@ class FollowServer:
             oldest.stop()
         self._streams[stream] = None
         self._probe.streams += 1
-        _log.info("follower is here", follower=stream.follower)
+        _log.info("follower connected", follower=stream.follower)
         try:
             reason = await stream.run()
-            _log.info("follower is gone", follower=stream.follower, reason=reason)
+            _log.info("follower disconnected", follower=stream.follower, reason=reason)
             if self._on_lost is not None and not self._is_stopped:
                 self._on_lost(stream.follower)
         finally:
@@ -86,7 +86,7 @@ class FollowServer:
             raise WireError(f"A stream begins with a greeting, not with kind {header.kind}.")
         hello = wire.decode_hello(frame)
         if hello.follower != follower:
-            raise WireError(f"Broker {follower} follows as broker {hello.follower}.")
+            raise WireError(f"Broker {follower} sent a greeting as broker {hello.follower}.")
         if hello.leader != self._broker_id or header.receiver != self._around.incarnation:
             # Rule 9. It means a former life of ours, or another broker that had our address.
             raise WireError(f"Broker {hello.follower} follows another incarnation of broker {hello.leader}.")

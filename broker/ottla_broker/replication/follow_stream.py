@@ -514,7 +514,7 @@ class FollowStream:
         except (KafkaStorageError, CorruptMessage, ValueError) as error:
             # Our log is offline or damaged there. The follower is served no longer, and so leaves the ISR in time. If
             # others have all of it, one of them will lead (`partition.mending`).
-            _log.error("batches cannot be read for a follower", key=sending.led.key.hex(), reason=str(error))
+            _log.error("batches not readable for a follower", key=sending.led.key.hex(), reason=str(error))
             self._leave(sending)
         return None
 
@@ -541,7 +541,7 @@ class FollowStream:
             pass  # Closed meanwhile: its segment is gone, and the next look finds what is there now.
         except OSError as error:
             key = sending.led.key.hex()
-            _log.error("a read for a follower failed, it is tried again", key=key, reason=str(error))
+            _log.error("read for a follower failed; retrying", key=key, reason=str(error))
             await self._around.clock.sleep(_REREAD_S)
         sending.is_reading = False
         if not sending.is_ended and sending.next_offset == wanted:

@@ -145,7 +145,7 @@ def decode_header(frame: Buffer) -> Header:
 
 def decode_hello(frame: Buffer) -> Hello:
     if len(frame) != HEADER_BYTES + _HELLO.size:
-        raise WireError(f"{len(frame)} bytes are no greeting.")
+        raise WireError(f"{len(frame)} bytes are not a greeting.")
     return Hello(*_HELLO.unpack_from(frame, HEADER_BYTES))
 
 
@@ -167,7 +167,7 @@ def decode_batches(frame: Buffer, count: int) -> list[Section]:
         key, tells, leader_epoch, epoch, offset, mark, log_start, size = _SECTION.unpack_from(frame, at)
         at += SECTION_BYTES
         if size > end - at:
-            raise WireError(f"A section says that it has {size} bytes, and {end - at} are left.")
+            raise WireError(f"A section claims {size} bytes, but only {end - at} are left.")
         sections.append(
             Section(key, tells, leader_epoch, epoch, offset, mark, log_start, view[at : at + size])
         )

@@ -62,7 +62,10 @@ class Follower:
         if not size:
             return [watermark]
         if from_offset != end_offset:
-            return [Ignore(f"batches from {from_offset}, our log ends at {end_offset}"), Report(wants=True)]
+            return [
+                Ignore(f"batches from {from_offset}, but the log ends at {end_offset}"),
+                Report(wants=True),
+            ]
         return [Append(), watermark, Report(wants=False)]
 
     def on_divergence(
@@ -86,5 +89,5 @@ class Follower:
             return [Ignore(f"epoch {leader_epoch}, not {self.leader_epoch}")]
         self.is_heard = True
         if log_start <= end_offset:
-            return [Ignore(f"we have {end_offset} already"), Report(wants=True)]
+            return [Ignore(f"the log already ends at {end_offset}"), Report(wants=True)]
         return [RestartAt(log_start), Report(wants=True)]

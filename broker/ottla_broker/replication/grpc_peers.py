@@ -191,7 +191,7 @@ class GrpcPeers:
         try:
             answer: bytes = pb.AskResponse.FromString(reply).answer
         except DecodeError:
-            raise PeerUnavailable(f"broker {broker_id} answered with something else") from None
+            raise PeerUnavailable(f"broker {broker_id} sent an invalid response") from None
         return answer
 
     async def _call(
@@ -207,7 +207,7 @@ class GrpcPeers:
         except (aio.AioRpcError, NotAuthenticated) as error:
             raise _unavailable(error) from None
         if found is None:
-            raise PeerUnavailable(f"broker {broker_id} answered without a proof")
+            raise PeerUnavailable(f"broker {broker_id} sent a response without a proof")
         return reply, found
 
     async def close(self) -> None:
@@ -253,14 +253,14 @@ async def _why_no_proof(call: Any, broker_id: int) -> str:
         async with asyncio.timeout(_STATUS_S):
             return f"{_name(await call.code())}: {await call.details()}"
     except TimeoutError:
-        return f"broker {broker_id} answered without a proof"
+        return f"broker {broker_id} sent a response without a proof"
 
 
 def _unavailable(error: Exception) -> PeerUnavailable:
     if isinstance(error, aio.AioRpcError):
         return PeerUnavailable(f"{_name(error.code())}: {error.details()}")
     if isinstance(error, NotAuthenticated):
-        return PeerUnavailable(f"the other end is not the broker that was called: {error}")
+        return PeerUnavailable(f"another broker than the one called answered: {error}")
     return PeerUnavailable(f"the stream has ended: {error}")
 
 

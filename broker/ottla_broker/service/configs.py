@@ -245,5 +245,5 @@ def _inert_value(setting: InertSetting, value: str, source: str) -> ConfigValue:
 def _check_group(group: str) -> None:
     if not 0 < len(group) <= _GROUP_CHARACTERS_MAX:
         raise InvalidGroupId(
-            f"Name a group, with at most {_GROUP_CHARACTERS_MAX} characters: there are no settings for all groups."
+            f"Give a group id of at most {_GROUP_CHARACTERS_MAX} characters: there are no settings for all groups."
         )

@@ -215,7 +215,7 @@ class ControllerCalls:
         """Its result if it comes in time; else it goes on alone."""
         if len(self._unfinished) >= UNFINISHED_MAX:
             getattr(work, "close", lambda: None)()
-            raise ThrottlingQuotaExceeded("Too many changes wait for the metadata store already.")
+            raise ThrottlingQuotaExceeded("Too many changes are waiting for the metadata store.")
         task = asyncio.ensure_future(work)
         self._unfinished.add(task)
         task.add_done_callback(self._on_finished)
@@ -225,14 +225,14 @@ class ControllerCalls:
         finally:
             late.cancel()
         if not task.done():
-            raise RequestTimedOut("The change did not finish in its time; it may still happen.")
+            raise RequestTimedOut("The change did not finish in time; it may still happen.")
         return task.result()
 
     def _on_finished(self, task: asyncio.Task[Any]) -> None:
         self._unfinished.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, RequestError):
-            _log.error("a change failed unexpectedly", error=repr(error))
+            _log.error("metadata change failed unexpectedly", error=repr(error))
 
     # ------------------------------------------------------------------ the way there
 
@@ -255,7 +255,7 @@ class ControllerCalls:
                 problem = error
             except PeerUnavailable as error:
                 again = True
-                problem = RequestTimedOut(f"The controller did not answer: {error}")
+                problem = RequestTimedOut(f"The controller did not respond: {error}")
             if self._metadata.refusal is not None or left_s <= _PAUSE_S:
                 raise problem
             await self._clock.sleep(_PAUSE_S)
@@ -270,7 +270,7 @@ class ControllerCalls:
         try:
             await self._metadata.wait_revision(done.revision, deadline - self._clock.monotonic())
         except TimeoutError:
-            raise RequestTimedOut("Done, but this broker has not seen it yet; it will.") from None
+            raise RequestTimedOut("The change is done, but this broker has not seen it yet.") from None
         return done.answer
 
 
@@ -284,5 +284,5 @@ def _edit_in(body: Body, edit: Callable[[Sequence[ConfigChange]], Edit]) -> Edit
     if "values" in body:
         return replacement({str(k): str(v) for k, v in body["values"].items()})
     if "changes" not in body:
-        raise InvalidRequest("Neither changes nor values are given.")
+        raise InvalidRequest("The request has neither changes nor values.")
     return edit([wire.change_in(row) for row in body["changes"]])

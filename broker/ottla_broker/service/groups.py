@@ -167,12 +167,12 @@ class GroupService:
 
     def _check_group(self, group: str) -> None:
         if not group:
-            raise InvalidGroupId("A group needs a name.")
+            raise InvalidGroupId("The group id must not be empty.")
         self._check_name(group)
 
     def _check_name(self, group: str) -> None:
         if len(group) > _TEXT_MAX:
-            raise InvalidGroupId(f"The name of a group has at most {_TEXT_MAX} characters.")
+            raise InvalidGroupId(f"A group id has at most {_TEXT_MAX} characters.")
 
     # ------------------------------------------------------------------ membership
 

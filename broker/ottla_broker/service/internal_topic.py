@@ -78,7 +78,7 @@ class InternalTopic:
                     async with asyncio.timeout(_CREATE_TIMEOUT_S):
                         await self._create(image)
                 except (RequestError, TimeoutError) as error:
-                    _log.warning("cannot create an internal topic", topic=self.name, reason=str(error))
+                    _log.warning("internal topic not created", topic=self.name, reason=str(error))
                     raise CoordinatorNotAvailable(f"{self.name} cannot be created now: {error}") from None
         return self._leader_of(key)
 

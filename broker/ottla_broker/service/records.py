@@ -170,8 +170,8 @@ class RecordService:
         config = partition.log.config
         if config.compacts and not config.deletes:
             raise PolicyViolation(
-                f"{tp.topic} is compacted: records go when a newer one of their key comes. Write tombstones, or add "
-                "'delete' to cleanup.policy."
+                f"{tp.topic} is compacted: it drops a record when a newer one has the same key. Write tombstones, or "
+                "add 'delete' to cleanup.policy."
             )
         return partition.delete_records(offset)
 

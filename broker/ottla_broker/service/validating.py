@@ -45,7 +45,7 @@ class Validating:
         size = len(records)
         if self.pending_bytes + size > PENDING_BYTES_MAX:
             raise RequestTimedOut(
-                f"{self.pending_bytes} bytes of batches wait to be checked on this broker; try again."
+                f"{self.pending_bytes} bytes of batches are waiting for validation on this broker; try again."
             )
         self.pending_bytes += size
         before = self._tails.get(partition)

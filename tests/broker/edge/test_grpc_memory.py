@@ -148,7 +148,7 @@ async def test_an_answer_that_nobody_takes_ends_its_stream(monkeypatch: Any) -> 
         async with served(memory, call, weigh=None, weigh_answer=lambda size: size):
             pass
     except* Exception as group:
-        assert "were not taken" in str(group.exceptions[0].exceptions[0])  # type: ignore[attr-defined]
+        assert "were not read" in str(group.exceptions[0].exceptions[0])  # type: ignore[attr-defined]
     assert memory.used == 0
 
 

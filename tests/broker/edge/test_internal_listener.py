@@ -223,7 +223,7 @@ async def test_refusals_are_logged_once_in_a_while_and_without_the_token(
         for _ in range(20):
             await refused(channel.unary_unary(ASK)(QUESTION, metadata=((TOKEN_KEY, b"T0KEN" * 9),)))
     said = capsys.readouterr().out
-    assert said.count("internal listener was refused") == 1
+    assert said.count("internal listener refused") == 1
     assert "T0KEN" not in said
     assert refusals(listening.probe) == {"bad_token": 20}
 

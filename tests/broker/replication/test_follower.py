@@ -36,7 +36,7 @@ def test_rule_9_frames_of_another_epoch_are_ignored() -> None:
 def test_batches_from_elsewhere_are_asked_for_again() -> None:
     machine = Follower(1, 7)
     assert machine.on_batches(7, 40, 100, 25, 0, 30) == [
-        Ignore("batches from 40, our log ends at 30"),
+        Ignore("batches from 40, but the log ends at 30"),
         Report(wants=True),
     ]
 

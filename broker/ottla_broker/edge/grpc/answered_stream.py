@@ -186,7 +186,9 @@ class AnsweredStream(Generic[Q, A]):
                 async with asyncio.timeout(STALL_S):
                     await self._write_one(answer)
             except TimeoutError:
-                raise RequestTimedOut(f"{size} bytes of answer were not taken for {STALL_S:.0f} s.") from None
+                raise RequestTimedOut(
+                    f"{size} bytes of the response were not read for {STALL_S:.0f} s."
+                ) from None
 
     async def _write_one(self, answer: A) -> None:
         try:

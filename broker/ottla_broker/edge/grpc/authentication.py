@@ -68,7 +68,7 @@ class Authentication(aio.ServerInterceptor):  # type: ignore[misc]  # grpc is un
             self._unlogged += 1
             return
         _log.warning(
-            "a call to the internal listener was refused",
+            "call to the internal listener refused",
             reason=refused.reason,
             detail=str(refused),
             not_logged_before=self._unlogged,

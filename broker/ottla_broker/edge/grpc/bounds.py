@@ -72,7 +72,7 @@ def _skip_field(data: bytes, position: int) -> int:
     if wire_type == 5:
         return position + 4
     # Groups were dropped from proto3; nobody who speaks our protocol sends one.
-    raise InvalidRequest(f"Wire type {wire_type} has no place in this protocol.")
+    raise InvalidRequest(f"Wire type {wire_type} is not used in this protocol.")
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:

@@ -63,7 +63,7 @@ class ReplicationService:
         try:
             return pb.AskResponse(answer=await self._neighbour.answer(request.question, caller_id()))
         except InvariantViolation as violation:
-            self._refusals.of(violation, "a question of another broker")
+            self._refusals.of(violation, "a request of another broker")
             raise
 
     def handlers(self) -> dict[str, Any]:

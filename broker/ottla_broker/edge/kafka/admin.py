@@ -96,7 +96,7 @@ def broker_id(resource_name: str) -> int | None:
         return None
     if not resource_name.isascii() or not resource_name.isdigit():
         raise InvalidRequest(
-            f"A broker is named by its number or by nothing at all, not by {resource_name!r}."
+            f"A broker resource is named by its id or by an empty name, not by {resource_name!r}."
         )
     return int(resource_name)
 

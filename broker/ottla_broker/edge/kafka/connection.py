@@ -361,7 +361,7 @@ class Connection(asyncio.BufferedProtocol):
         body_at = _HEADER_BYTES
         if not api.low <= version <= api.high:
             if key != API_VERSIONS_KEY or version < 0:
-                raise Disconnect(f"{api.name} version {version} is not served here")
+                raise Disconnect(f"{api.name} version {version} is not supported")
         else:
             if client_length > 0:
                 body_at = self._read_client_id(frame, client_length)
@@ -493,7 +493,7 @@ class Connection(asyncio.BufferedProtocol):
         if reply is None:
             # Such an answer has no field for an error of the whole request. Only our own bugs are internal errors.
             reason = "internal error" if error.code == RequestError.code else "refused"
-            self.drop(reason, f"{request.api.name} has no place for {error.name}")
+            self.drop(reason, f"{request.api.name} has no field for {error.name}")
         return reply
 
     # ------------------------------------------------------------------ answering
@@ -511,7 +511,7 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 body = (codec.encode_response(api, version, reply),)
             except Exception:
-                _log.exception("kafka answer cannot be encoded", api=api.name, version=version)
+                _log.exception("kafka response not encodable", api=api.name, version=version)
                 self.drop("internal error", "see the log")
                 return []
         size = 4 + (len(body[0]) if len(body) == 1 else sum(map(len, body)))
@@ -604,10 +604,10 @@ class Connection(asyncio.BufferedProtocol):
             # A large frame may take its time, but not forever, however steadily its bytes drip in.
             self._frame_ticks += 1
             if self._frame_ticks > stall_ticks + self._reserved // self._shared.least_bytes_per_tick:
-                self.drop("stalled request", f"{self._framer.left} bytes of it came")
+                self.drop("stalled request", f"only {self._framer.left} bytes received")
                 return
         if self._quiet_ticks > idle_ticks:
-            self.drop("idle", "nothing came for a long time")
+            self.drop("idle", "no request within connections.max.idle.ms")
 
     def _tick_writing(self, stall_ticks: int) -> None:
         unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0

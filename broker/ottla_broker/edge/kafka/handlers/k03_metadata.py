@@ -68,7 +68,7 @@ def _wanted(fields: dict[str, Any], version: int) -> list[_Wanted] | None:
     for topic in topics:
         topic_id = topic.get("topic_id", NO_TOPIC_ID)
         if topic["name"] is None and topic_id == NO_TOPIC_ID:
-            raise InvalidRequest("A topic is asked for with neither a name nor an id.")
+            raise InvalidRequest("A requested topic has neither a name nor an id.")
         wanted.append(_Wanted(topic["name"] if topic_id == NO_TOPIC_ID else None, topic_id))
     return list(dict.fromkeys(wanted))
 

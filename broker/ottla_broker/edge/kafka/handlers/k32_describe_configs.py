@@ -48,7 +48,7 @@ def _describe(context: Context, kind: int, name: str) -> list[ConfigValue]:
         return configs.describe_group(name)
     if kind in _WITHOUT_SETTINGS:
         return []
-    raise InvalidRequest(f"Resources of type {kind} are not known here.")
+    raise InvalidRequest(f"Resources of type {kind} are not supported.")
 
 
 def _wanted(values: list[ConfigValue], names: list[str] | None) -> list[ConfigValue]:

@@ -54,4 +54,4 @@ async def _replace(
     elif kind == admin.GROUP:
         await configs.replace_group(name, values, validate_only=validate_only)
     else:
-        raise InvalidRequest(f"Resources of type {kind} have no settings here.")
+        raise InvalidRequest(f"Resources of type {kind} have no settings.")

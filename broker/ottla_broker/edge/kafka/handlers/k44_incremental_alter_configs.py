@@ -64,4 +64,4 @@ async def _change(
             "Log levels are not changed through the protocol; set them in the broker's configuration."
         )
     else:
-        raise InvalidRequest(f"Resources of type {kind} have no settings here.")
+        raise InvalidRequest(f"Resources of type {kind} have no settings.")

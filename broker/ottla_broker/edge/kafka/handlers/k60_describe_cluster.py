@@ -19,7 +19,7 @@ def handle(context: Context, request: Request) -> Reply:
     image = context.services.image
     asked = fields.get("endpoint_type", _BROKERS)
     if asked != _BROKERS:
-        sentence = f"This is an endpoint of brokers (type {_BROKERS}); nothing here has type {asked}."
+        sentence = f"This is an endpoint of brokers (type {_BROKERS}); it has no endpoints of type {asked}."
         return {
             "error_code": _MISMATCHED_ENDPOINT_TYPE,
             "error_message": sentence,
