@@ -240,7 +240,7 @@ _DEFINITIONS: tuple[Definition, ...] = (
     ),
     _define(
         "validate.compressed", "boolean", "true",
-        "Specific to Ottla: decompress each compressed batch and check its records before it is written, as Kafka does. "
+        "Specific to Ottla: decompress each compressed batch and check its records before writing it, as Kafka does. "
         "'false' saves that CPU and checks the header only: a faulty producer can then write a batch that stops "
         "every reader of its partition. Uncompressed batches are always checked, and compacted topics check all.",
     ),

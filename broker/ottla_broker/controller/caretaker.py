@@ -25,7 +25,7 @@ import structlog
 from ottla_broker.controller.changes import Changes
 from ottla_broker.controller.election import Position
 from ottla_broker.controller.image import ClusterImage
-from ottla_broker.controller.leaders import Here, waits_for_positions
+from ottla_broker.controller.leaders import LiveBrokers, waits_for_positions
 from ottla_broker.controller.metadata import Metadata
 from ottla_broker.controller.planner import (
     BrokersArrived,
@@ -100,8 +100,8 @@ class Caretaker:
         if old.brokers is new.brokers and old.members is new.members:
             return
         now = self._clock.monotonic()
-        here = {(b.id, b.revision) for b in new.brokers.values()}
-        self._here_since = {key: self._here_since.get(key, now) for key in sorted(here)}
+        live = {(b.id, b.revision) for b in new.brokers.values()}
+        self._here_since = {key: self._here_since.get(key, now) for key in sorted(live)}
         missing = sum(1 for broker_id in new.members if broker_id not in new.brokers)
         if 2 * missing <= len(new.members):
             self._missing_since = None
@@ -157,11 +157,11 @@ class Caretaker:
             return
         self._positions_at = now
         image = self._metadata.image
-        here = Here.of(image)
+        live = LiveBrokers.of(image)
         waiting: dict[tuple[UUID, int], tuple[int, ...]] = {}
         for topic in image.topics.values():
             for index, partition in enumerate(topic.partitions):
-                alive = here.for_partition(topic.id, index).alive
+                alive = live.for_partition(topic.id, index).alive
                 if partition.torn and (safe := waits_for_positions(partition, alive)):
                     waiting[topic.id, index] = safe
         if not waiting:
@@ -230,7 +230,7 @@ def _leaderless_first(
     partitions: Iterator[tuple[str, int]], image: ClusterImage
 ) -> Iterator[tuple[str, int]]:
     """Clients wait for a leader; a set that is to shrink is waited for by fewer."""
-    alive, rest = Here.of(image).alive, list[tuple[str, int]]()
+    alive, rest = LiveBrokers.of(image).alive, list[tuple[str, int]]()
     for name, index in partitions:
         if image.topics[name].partitions[index].leader in alive:
             rest.append((name, index))

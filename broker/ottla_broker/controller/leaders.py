@@ -23,7 +23,7 @@ from ottla_broker.controller.image import BrokerImage, ClusterImage, PartitionIm
 from ottla_core.ids import NO_BROKER
 
 
-class Here(NamedTuple):
+class LiveBrokers(NamedTuple):
     """Who is admitted, who of these is about to stop, and who has lost the log directory of some partitions."""
 
     alive: frozenset[int]
@@ -31,7 +31,7 @@ class Here(NamedTuple):
     maimed: tuple[BrokerImage, ...] = ()
 
     @classmethod
-    def of(cls, image: ClusterImage) -> Here:
+    def of(cls, image: ClusterImage) -> LiveBrokers:
         alive = image.admitted()
         return cls(
             frozenset(b.id for b in alive),
@@ -39,7 +39,7 @@ class Here(NamedTuple):
             tuple(b for b in image.brokers.values() if b.offline),
         )
 
-    def for_partition(self, topic_id: UUID, index: int) -> Here:
+    def for_partition(self, topic_id: UUID, index: int) -> LiveBrokers:
         """Who is here for this partition: a broker whose log directory with it has failed is not."""
         if not self.maimed:
             return self
@@ -61,18 +61,21 @@ def policy_of(topic: TopicImage, defaults: Mapping[str, str]) -> Policy:
     return Policy(int(least) if least.isascii() and least.isdigit() else 1, unclean.lower() == "true")
 
 
-def fitted(
-    partition: PartitionImage, here: Here, policy: Policy, positions: Mapping[int, Position] | None = None
+def reconcile(
+    partition: PartitionImage,
+    live: LiveBrokers,
+    policy: Policy,
+    positions: Mapping[int, Position] | None = None,
 ) -> PartitionImage | None:
-    alive, stopping = here.alive, here.stopping
+    alive, stopping = live.alive, live.stopping
     leader, isr = partition.leader, partition.isr
     if leader in alive and leader not in stopping:
         if alive.issuperset(isr) and stopping.isdisjoint(isr):
             return None
-        return _narrowed(partition, here, policy.min_insync)
+        return _narrowed(partition, live, policy.min_insync)
     if leader in alive and not any(r in alive and r not in stopping for r in isr):
         # Nobody to hand it to: it leads until it is gone.
-        return _narrowed(partition, here, policy.min_insync)
+        return _narrowed(partition, live, policy.min_insync)
     if leader == NO_BROKER and not alive.intersection(partition.replicas):
         return None
     wanted = elect(
@@ -85,14 +88,14 @@ def fitted(
     )
     if wanted.leader == NO_BROKER:
         return None if leader == NO_BROKER else wanted
-    return _narrowed(wanted, here, policy.min_insync) or wanted
+    return _narrowed(wanted, live, policy.min_insync) or wanted
 
 
-def _narrowed(partition: PartitionImage, here: Here, min_insync: int) -> PartitionImage | None:
+def _narrowed(partition: PartitionImage, live: LiveBrokers, min_insync: int) -> PartitionImage | None:
     """The same leader without those in the ISR that are gone or, where enough remain, about to stop."""
     leader, isr = partition.leader, partition.isr
-    left = tuple(r for r in isr if r in here.alive)
-    staying = tuple(r for r in left if r not in here.stopping or r == leader)
+    left = tuple(r for r in isr if r in live.alive)
+    staying = tuple(r for r in left if r not in live.stopping or r == leader)
     if len(staying) >= min_insync:
         left = staying
     if left == isr:
@@ -117,12 +120,12 @@ def after_return(
     partition: PartitionImage,
     arriving: Collection[int],
     torn: Collection[int],
-    here: Here,
+    live: LiveBrokers,
     policy: Policy,
 ) -> PartitionImage | None:
     """`here.alive` counts those that arrive; `torn` are those of them whose log is not whole."""
     leader, safe = partition.leader, safe_replicas(partition)
-    led_on = leader in here.alive and leader not in arriving
+    led_on = leader in live.alive and leader not in arriving
     if led_on:
         if not any(r in torn for r in safe):
             return None
@@ -136,9 +139,9 @@ def after_return(
         return None
     wanted = elect(
         partition,
-        alive=here.alive,
+        alive=live.alive,
         torn=torn,
-        reluctant=(*arriving, *here.stopping),
+        reluctant=(*arriving, *live.stopping),
         min_insync=policy.min_insync,
         unclean=policy.unclean,
     )
@@ -146,10 +149,10 @@ def after_return(
     return None if unchanged else wanted
 
 
-def with_preferred(partition: PartitionImage, here: Here) -> PartitionImage | None:
+def with_preferred(partition: PartitionImage, live: LiveBrokers) -> PartitionImage | None:
     """Leadership to the first replica, if that is in sync and here to stay."""
     first = partition.replicas[0] if partition.replicas else NO_BROKER
-    fit = first in partition.isr and first in here.alive and first not in here.stopping
+    fit = first in partition.isr and first in live.alive and first not in live.stopping
     if partition.leader in (first, NO_BROKER) or not fit:
         return None
     return replace(partition, leader=first, leader_epoch=partition.leader_epoch + 1)
@@ -166,12 +169,12 @@ def waits_for_positions(partition: PartitionImage, alive: Collection[int]) -> tu
 
 def is_handed_over(image: ClusterImage, broker_id: int, defaults: Mapping[str, str]) -> bool:
     """Whether a broker that wants to stop leads nothing, and is counted on nowhere, that others could take."""
-    broker, here = image.brokers.get(broker_id), Here.of(image)
+    broker, live = image.brokers.get(broker_id), LiveBrokers.of(image)
     if broker is None or not broker.stopping:
         return broker is None  # The controller has not been asked yet.
     return all(
         broker_id not in partition.isr
-        or fitted(partition, here.for_partition(topic.id, index), policy_of(topic, defaults)) is None
+        or reconcile(partition, live.for_partition(topic.id, index), policy_of(topic, defaults)) is None
         for topic in image.topics.values()
         for index, partition in enumerate(topic.partitions)
     )

@@ -29,7 +29,7 @@ from uuid import UUID
 from ottla_broker.controller import keys
 from ottla_broker.controller.election import Position
 from ottla_broker.controller.image import BrokerImage, ClusterImage, MemberImage, PartitionImage, TopicImage
-from ottla_broker.controller.leaders import Here, after_return, fitted, policy_of, with_preferred
+from ottla_broker.controller.leaders import LiveBrokers, after_return, policy_of, reconcile, with_preferred
 from ottla_core.ids import NO_BROKER
 from ottla_core.ports.store import BRANCHES_MAX, Branch, Compare, CreateRevisionIs, Delete, ModRevisionIs, Put
 
@@ -195,20 +195,20 @@ def _end_former_lives(
 ) -> Iterator[Branch]:
     arriving = frozenset(broker.id for broker in brokers)
     torn = frozenset(b.id for b in brokers if not _is_whole(b, image.members.get(b.id)))
-    admitted = Here.of(image)
-    here = admitted._replace(alive=admitted.alive | arriving)
+    admitted = LiveBrokers.of(image)
+    live = admitted._replace(alive=admitted.alive | arriving)
     for topic in image.topics.values():
         policy = policy_of(topic, defaults)
         prefix = keys.partition(topic.id, 0)[:-1]
         for index, partition in enumerate(topic.partitions):
-            wanted = after_return(partition, arriving, torn, here.for_partition(topic.id, index), policy)
+            wanted = after_return(partition, arriving, torn, live.for_partition(topic.id, index), policy)
             if wanted is not None:
                 yield _change_partition(image, f"{prefix}{index}", wanted)
 
 
 @_plan.register
 def _(event: PartitionsChecked, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
-    here = Here.of(image)
+    live = LiveBrokers.of(image)
 
     def made() -> Iterator[Branch]:
         for topic, indexes in _chosen(image, event.partitions):
@@ -216,8 +216,8 @@ def _(event: PartitionsChecked, image: ClusterImage, defaults: Mapping[str, str]
             prefix = keys.partition(topic.id, 0)[:-1]
             for index in indexes:
                 positions = event.positions.get((topic.id, index))
-                able = here.for_partition(topic.id, index)
-                wanted = fitted(topic.partitions[index], able, policy, positions)
+                able = live.for_partition(topic.id, index)
+                wanted = reconcile(topic.partitions[index], able, policy, positions)
                 if wanted is not None:
                     yield _change_partition(image, f"{prefix}{index}", wanted)
 
@@ -227,14 +227,14 @@ def _(event: PartitionsChecked, image: ClusterImage, defaults: Mapping[str, str]
 @_plan.register
 def _(event: PreferredLeadersWanted, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
     # Somebody that has just come back is given nothing yet: it may go again.
-    here = Here.of(image)
-    here = here._replace(alive=here.alive.intersection(event.settled))
+    live = LiveBrokers.of(image)
+    live = live._replace(alive=live.alive.intersection(event.settled))
 
     def made() -> Iterator[Branch]:
         for topic, indexes in _chosen(image, event.partitions):
             prefix = keys.partition(topic.id, 0)[:-1]
             for index in indexes:
-                wanted = with_preferred(topic.partitions[index], here.for_partition(topic.id, index))
+                wanted = with_preferred(topic.partitions[index], live.for_partition(topic.id, index))
                 if wanted is not None:
                     yield _change_partition(image, f"{prefix}{index}", wanted)
 
@@ -354,11 +354,11 @@ def _first_then(partitions: Sequence[Branch], topic: Branch, guard: tuple[Compar
 def _new_partitions(
     image: ClusterImage, topic_id: UUID, placement: Sequence[tuple[int, ...]], first: int
 ) -> list[Branch]:
-    here = {broker.id for broker in image.staying()} or {broker.id for broker in image.admitted()}
+    live = {broker.id for broker in image.staying()} or {broker.id for broker in image.admitted()}
     prefix = keys.partition(topic_id, 0)[:-1]
     made = []
     for index, replicas in enumerate(placement, first):
-        isr = tuple(r for r in replicas if r in here)
+        isr = tuple(r for r in replicas if r in live)
         partition = PartitionImage(replicas, leader=isr[0] if isr else NO_BROKER, isr=isr or replicas)
         # A leftover of an attempt to grow may be there; it was never part of the topic.
         old = image.unnamed.get(topic_id, {}).get(index)

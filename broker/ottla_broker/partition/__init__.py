@@ -1,1 +1,1 @@
-"""Partitions as this broker hosts them: a log, who leads it, how far it is committed, and who waits for that."""
+"""Partitions on this broker: log, leadership, high watermark, and the requests that wait for it."""

@@ -1,7 +1,7 @@
-"""A partition while another broker leads it: carries out what the follower machine decides, on the log. [S]
+"""A partition while another broker leads it: executes the follower machine's decisions on the log. [S]
 
-Made by the partition when such an epoch begins, ended with it or when this broker is elected, before it leads
-(rule 10). The stream's shell hands it sections and asks it for its position; it never sends anything itself.
+The partition creates it when such an epoch begins, and ends it with the epoch or when this broker is elected, before
+it leads (rule 10). `FollowClient` passes it sections and asks for its position; it never sends anything itself.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Following:
     def __init__(self, partition: Partition, leader: int, leader_epoch: int) -> None:
         self._partition = partition
         self.machine = Follower(leader, leader_epoch)
-        #: Told when more is flushed, where that is what counts; set by who carries our reports.
+        #: Callback on flush progress, used when flush.before.ack is on; set by FollowClient.
         self.on_flushed: Callable[[], None] | None = None
 
     @property
@@ -55,7 +55,7 @@ class Following:
         return f"Following({self._partition.tp}, epoch {self.machine.leader_epoch})"
 
     def entry(self, says: Says) -> PositionEntry:
-        """Our position as it is now (F4)."""
+        """The current position of this replica (F4)."""
         partition = self._partition
         log = partition.log
         end = log.end_offset
@@ -69,7 +69,8 @@ class Following:
         return self._do(self.machine.on_silence())
 
     def on_section(self, section: Section) -> Report | None:
-        """What the leader sent. KafkaStorageError if our disk fails, CorruptMessage if the batches are bad."""
+        """Handle a section from the leader. KafkaStorageError if the disk fails, CorruptMessage if batches are
+        damaged."""
         log, machine, epoch = self._partition.log, self.machine, section.leader_epoch
         effects: list[FollowerEffect]
         if section.tells == Tells.BATCHES:
@@ -114,7 +115,7 @@ class Following:
         partition = self._partition
         log = partition.log
         if log.start_offset == log.end_offset or log.end_offset <= log_start:
-            # After DeleteRecords a log may begin in the midst of a batch. Ours has nothing that is not deleted, so it
+            # After DeleteRecords a log may begin in the middle of a batch. All records of this log are deleted, so it
             # can begin there too.
             first = header_at(records).base_offset
             if first < log.end_offset:

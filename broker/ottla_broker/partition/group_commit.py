@@ -1,7 +1,7 @@
-"""One fsync for all who wait: how a partition's appends become durable. [S]
+"""Group commit: one fsync for all appends of a partition that wait for it. [S]
 
 While an fsync runs on a thread, appends go on and pile up; when it ends, the next one covers all of them.
-Topics that ask for no fsync never start one here: their pages are written back by the kernel, and segments are
+Topics without flush settings never start one: the kernel writes their pages back, and segments are
 flushed when they roll.
 """
 
@@ -16,7 +16,7 @@ from ottla_broker.topic_config import LONG_MAX
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.offload import Offload
 
-#: A day: longer waits than event loops are made for mean the same here.
+#: A day: event loops do not support much longer timers, and a day is as good as never.
 _TIMER_MS_MAX = 86_400_000
 
 
@@ -74,11 +74,11 @@ class GroupCommit:
         return self._log.recovery_point <= last_offset < self._barrier
 
     def cut(self, end_offset: int) -> None:
-        """The log ends there now: what is written behind that is new, and waits only if it asks for it itself."""
+        """The log was truncated: later appends are new, and wait for a flush only if they ask for one."""
         self._barrier = min(self._barrier, end_offset)
 
     def stop(self) -> None:
-        """Begin nothing more; a flush under way ends by itself."""
+        """Start no more flushes; a running one finishes."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,11 +1,11 @@
-"""All partitions on this broker: follows the metadata image and keeps the logs tidy. [S]
+"""All partitions on this broker: reconciles logs and roles with the metadata image. [S]
 
-The image says which partitions belong here and who leads them; the host opens, creates, leads, follows and drops logs
-to match. It never decides who leads. A directory whose topic id is not the image's is set aside, never joined and
-never deleted unasked (design rule 4); that is `LogDirs`' part.
+The image says which replicas this broker has and which brokers lead them; the host opens, creates, leads, follows
+and drops logs to match. It never elects a leader. A directory with another topic id than the image's is set aside,
+never reused and never deleted on its own account (design rule 4); `LogDirs` does that.
 
-What partitions need from the outside for their copies comes through `connect`: streams to leaders, and a writer of
-in-sync sets. Without it (a host alone) there are none, and in-sync sets stay as they are.
+`connect` provides what replication needs: streams to leaders, and a writer of
+in-sync sets. Without it (a single host) nothing is replicated, and in-sync sets stay as they are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ottla_core.ports.offload import Offload
 
 _log = structlog.get_logger("ottla.partitions")
 
-#: Lag is looked at twice in the time it is allowed, as in Kafka, but at least so often.
+#: Lag is checked twice per replica.lag.time.max.ms, as in Kafka, but at least this often.
 _TICK_S_MAX = 5.0
 #: New partitions opened in one turn of the loop: three small files each, some milliseconds together.
 _HANDFUL = 16
@@ -55,7 +55,7 @@ class IsrWriter(Protocol):
 
 
 class Leaders(Protocol):
-    """Streams to the brokers that lead what we copy: see `replication.follow_clients`."""
+    """Follow streams to leaders: see `replication.follow_clients`."""
 
     def follow(self, followed: Followed, leader_id: int) -> None: ...
 
@@ -84,16 +84,16 @@ class PartitionHost:
         self._broker_defaults = broker_defaults
         self._partitions: dict[TopicPartition, Partition] = {}
         self._by_key: dict[bytes, Partition] = {}
-        #: What all partitions share about their copies elsewhere.
+        #: Replication state that all partitions share.
         self.replication = Replication(broker_id, lag_max_s, propose=self._propose)
         self._leaders: Leaders | None = None
         self._isr_writer: IsrWriter | None = None
         self._proposing: dict[asyncio.Task[None], None] = {}
         self._image = ClusterImage(cluster_id="")
-        #: New partitions that wait for their log, and whether a turn for some of them is coming.
+        #: New partitions whose log is not open yet, and whether a turn of the loop is scheduled for some of them.
         self._to_open: dict[TopicPartition, None] = {}
         self._opening = False
-        #: Ours by the image, and their log cannot be opened: by topic id and number.
+        #: Replicas of this broker whose log cannot be opened, by topic id and partition.
         self._unopened: dict[tuple[UUID, int], None] = {}
         self._mending = Mending(broker_id)
         #: Until the controller has admitted this incarnation, it leads nothing (design rule 1).
@@ -107,7 +107,7 @@ class PartitionHost:
         on_led: Callable[[bytes], None],
         is_confirmed: Callable[[], bool],
     ) -> None:
-        """Give partitions the ways out that copies need."""
+        """Connect partitions to streams and to the writer of in-sync sets."""
         self._leaders = leaders
         self._isr_writer = isr_writer
         self.replication.on_led = on_led
@@ -116,7 +116,7 @@ class PartitionHost:
     # ------------------------------------------------------------------ finding
 
     def find_by_key(self, key: bytes) -> Partition | None:
-        """By topic id and partition, as Follow frames name it."""
+        """The partition with this key (topic id and partition), as in Follow frames."""
         return self._by_key.get(key)
 
     def find(self, tp: TopicPartition) -> Partition:
@@ -136,7 +136,7 @@ class PartitionHost:
     # ------------------------------------------------------------------ following the image
 
     def admit(self, image: ClusterImage) -> None:
-        """The controller knows this incarnation: leaderships in the image are from now on meant for it."""
+        """The controller has admitted this incarnation: from now on, leaderships in the image apply to it."""
         self._admitted = True
         self._dirs.note_admitted()
         for partition in self:
@@ -146,7 +146,7 @@ class PartitionHost:
         self.on_image(ClusterImage(cluster_id=""), image)
 
     def open_logs(self, image: ClusterImage) -> None:
-        """Open the logs that the image gives us, before anything is served. Blocks."""
+        """Open the logs of this broker's replicas, before anything is served. Blocks."""
         defaults = self._broker_defaults(image)
         for topic in image.topics.values():
             config: TopicConfig | None = None
@@ -159,7 +159,7 @@ class PartitionHost:
         return {tp: partition.high_watermark for tp, partition in self._partitions.items()}
 
     def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Make what is hosted here match `new`. Costs the topics that changed, not all of them."""
+        """Reconcile the hosted partitions with `new`. The cost depends on the changed topics, not on all of them."""
         self._image = new
         self._dirs.history = max(self._dirs.history, (new.recoveries, new.revision))
         if not self._admitted:
@@ -207,8 +207,8 @@ class PartitionHost:
     def _open_some(self) -> None:
         """Open a handful of new partitions, the rest in later turns of the loop.
 
-        A thousand new folders in one go would hold up every client, and the lease with them. What is opened is what
-        the image says when its turn comes, not what it said when it was put in line.
+        A thousand new folders at once would delay every client and the lease renewal. Each turn opens
+        what the image says then, not what it said when the partition was queued.
         """
         defaults = self._broker_defaults(self._image)
         configs: dict[str, TopicConfig] = {}
@@ -235,7 +235,7 @@ class PartitionHost:
 
     def _apply_state(self, partition: Partition, state: PartitionImage) -> None:
         if state.revision < partition.image.revision:
-            return  # The answer to our own proposal was faster than the watch.
+            return  # The reply to this broker's proposal was faster than the watch.
         former = partition.following
         if state.leader == self._broker_id:
             if former is not None and self._leaders is not None:
@@ -251,7 +251,7 @@ class PartitionHost:
                 self._leaders.follow(following, following.leader)
 
     def _on_members(self, image: ClusterImage) -> None:
-        """Who may be in an ISR has changed, or where leaders are."""
+        """The brokers that may be in an ISR changed, or addresses of leaders did."""
         admitted = {b.id: b.incarnation for b in image.admitted() if not b.stopping}
         if admitted != self.replication.admitted:
             self.replication.admitted = admitted
@@ -264,7 +264,7 @@ class PartitionHost:
     # ------------------------------------------------------------------ in-sync sets
 
     async def run(self) -> None:
-        """Look at the lag of followers now and then, until cancelled."""
+        """Check the lag of followers periodically, until cancelled."""
         try:
             while True:
                 await self._clock.sleep(min(_TICK_S_MAX, self.replication.lag_max_s / 2))
@@ -278,7 +278,8 @@ class PartitionHost:
     def _propose(self, partition: Partition, wanted: ProposeIsr, expected: PartitionImage) -> None:
         writer = self._isr_writer
         if writer is None or partition.log.broken is not None:
-            # Unanswered: both sets count, which is safe. Without a log we do not judge others' copies.
+            # Without an answer both sets count, which is safe. A leader without a usable log does not judge other
+            # replicas.
             return
         self._metrics.replication.isr_changes += 1
         task = asyncio.get_running_loop().create_task(self._settle(writer, partition, wanted, expected))
@@ -303,10 +304,10 @@ class PartitionHost:
     # ------------------------------------------------------------------ logs
 
     def give_up_broken(self) -> Mapping[UUID, tuple[int, ...]]:
-        """Follow no longer with logs that have failed; gives all partitions that are here and cannot be served.
+        """Stop following with failed logs; return all partitions on this broker that cannot be served.
 
-        What is led with such a log serves nobody, and is led until the image says otherwise: the cluster has to be
-        told. Logs that are damaged go on as they are until others have taken over, and are then mended.
+        A leader with such a log serves no requests, and leads until the image says otherwise: the cluster must be
+        notified. Damaged logs continue as they are until other replicas have taken over, and are then repaired.
         """
         self._begin_anew()
         lost = set(self._unopened)
@@ -321,7 +322,7 @@ class PartitionHost:
         return {topic_id: tuple(indexes) for topic_id, indexes in by_topic.items()}
 
     def _damaged(self) -> list[Partition]:
-        """Go on with the mending of damaged logs; gives those that are to be announced."""
+        """Continue the repair of damaged logs; return the partitions to announce as offline."""
         mending, silent = self._mending, list(self._mending.silent)
         announced = mending.look(self, self._metrics.log.corruptions)
         silent += mending.silent
@@ -339,7 +340,7 @@ class PartitionHost:
         return announced
 
     def _begin_anew(self) -> None:
-        """Logs that are too damaged to be opened, where nobody counts on them: set aside, and another one begun."""
+        """Set aside logs that are too damaged to open, if no ISR or ELR counts on them, and create empty ones."""
         for topic in self._image.topics.values() if self._unopened and self._admitted else ():
             for index, state in enumerate(topic.partitions):
                 tp = TopicPartition(topic.name, index)
@@ -361,9 +362,9 @@ class PartitionHost:
         try:
             log = self._dirs.get_or_create(tp, topic_id, config, now_ms=self._clock.wall_ms())
             if config.flush_before_ack and log.recovery_point < log.end_offset:
-                log.flush()  # After a crash: such a topic shows only what is durable, so make it so.
+                log.flush()  # After a crash: such a topic serves only durable records, so make them durable.
         except (OSError, KafkaStorageError) as error:
-            # A dead directory takes only its own partitions offline.
+            # A failed directory takes only its own partitions offline.
             _log.error("partition not opened", partition=str(tp), error=str(error))
             self._unopened[topic_id, tp.partition] = None
             return None
@@ -410,7 +411,7 @@ class PartitionHost:
             self._leaders.unfollow(following, following.leader)
 
     def refresh_metrics(self) -> None:
-        """Gauges that are counted when somebody looks."""
+        """Update the gauges that are counted on scrape."""
         probe, partitions = self._metrics.partitions, self._partitions.values()
         probe.partitions = len(partitions)
         probe.leaders = sum(p.is_leader for p in partitions)

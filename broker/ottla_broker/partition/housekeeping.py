@@ -1,9 +1,9 @@
-"""What has to be done now and then for all partitions: retention, compaction, checkpoints, expiry. [S]
+"""Periodic work for all partitions: retention, compaction, checkpoints, expiry. [S]
 
 One task for all partitions and all chores, so that ten thousand idle partitions cost a few milliseconds a minute.
-Chores that touch every partition let the loop breathe between handfuls of them. Compaction is a task of its own, since
-one round may take an hour: it runs on a thread, one log at a time, at a bounded rate. So is the scrubber. Logs are cut,
-lose segments and are deleted meanwhile.
+Chores that touch every partition yield to the event loop between small groups of them. Compaction is a separate
+task, since one round may take an hour: it runs on a thread, one log at a time, at a bounded rate. So is the
+scrubber. Logs are truncated, lose segments and are deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ottla_core.ports.offload import Offload
 
 _log = structlog.get_logger("ottla.housekeeping")
 
-#: Partitions looked at in one go before other work gets its turn: about a tenth of a millisecond.
+#: Partitions checked before other work gets its turn: about a tenth of a millisecond.
 _HANDFUL = 100
 #: Markers written before other work gets its turn: about a millisecond.
 _MARKERS_PER_TURN = 50
-#: Files of removed segments and topics are looked for this often.
+#: How often files of removed segments and topics are deleted.
 _PURGE_INTERVAL_S = 10.0
 
 
@@ -94,11 +94,11 @@ class Housekeeping:
                 if partition.log.broken is None and not partition.log.is_closed:
                     work(partition)
             except RequestError as error:
-                # The log has marked itself broken; its directory is told, the others go on.
+                # The log has marked itself broken; its directory is notified, the other partitions continue.
                 _log.error("housekeeping failed", partition=str(partition.tp), error=str(error))
 
     async def _learn(self, partition: Partition) -> None:
-        """After a start nothing is known of sealed segments, and all of them are looked at."""
+        """Load the facts about sealed segments, which are unknown after a start."""
         log = partition.log
         work = None if log.broken is not None or log.is_closed else log.learn_work()
         for damage in () if work is None else await self._offload.run(work):
@@ -139,9 +139,9 @@ class Housekeeping:
         await self._each(lambda partition: partition.log.producers.expire(now_ms, after_ms))
 
     async def _abort_stale_transactions(self) -> None:
-        """End transactions that nobody has gone on with: they hold up readers, retention and compaction.
+        """Abort timed-out transactions: they block readers, retention and compaction.
 
-        Only the leader does, with a marker that is replicated as any batch.
+        Only the leader does so, with a marker that is replicated like any batch.
         """
         for partition in list(self._host):
             producers = partition.log.producers
@@ -161,7 +161,7 @@ class Housekeeping:
                             first_offset=one.first_offset,
                         )
                 except RequestError as error:
-                    # Not leader any more, or too few replicas in sync: the next round tries again.
+                    # No longer leader, or too few replicas in sync: the next round tries again.
                     _log.warning("transaction not aborted yet", partition=str(partition.tp), error=str(error))
                     break
                 if len(stale) < _MARKERS_PER_TURN:
@@ -208,7 +208,7 @@ class Housekeeping:
                 self._dirs.cleaner_offsets[partition.tp] = cleaning.end_offset
             finished = not log.is_closed
         except (OSError, RequestError, ValueError) as error:
-            # A ValueError: files were closed under it, because they were cut off or the topic was deleted.
+            # A ValueError: files were closed meanwhile, because the log was truncated or the topic was deleted.
             if not (log.is_closed or cleaning.is_outdated):
                 self._note_failed(partition, error)
         finally:

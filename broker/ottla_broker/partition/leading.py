@@ -1,7 +1,7 @@
-"""A partition while this broker leads it and others copy it: carries out what the leader machine decides. [S]
+"""A partition while this broker leads it and others follow: executes the leader machine's decisions. [S]
 
-Made by the partition when such an epoch begins, ended with it. A partition with one replica has none of this: there
-the end of the log is the high watermark.
+The partition creates it when such an epoch begins, and ends it with the epoch. A partition with one replica needs
+none of this: there the end of the log is the high watermark.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("ottla.replication")
 
-#: Without a confirmed lease, acks=1 goes on only while all that could be elected were heard so lately (rule 14).
+#: Without a confirmed lease, acks=1 continues only while every electable replica reported within this time (rule 14).
 HEARD_WITHIN_S = 2.0
 
 
@@ -36,17 +36,17 @@ def _nothing(partition: Partition, wanted: ProposeIsr, expected: PartitionImage)
 
 @dataclass
 class Replication:
-    """What all partitions of a broker share about their copies elsewhere."""
+    """Replication state that all partitions of a broker share."""
 
     broker_id: int = -1
     lag_max_s: float = 30.0
     #: Incarnations of brokers that may be in an ISR: admitted, and not stopping (rule 8).
     admitted: Mapping[int, UUID] = field(default_factory=dict)
-    #: Hand a proposal to the metadata store; its outcome comes back through `Leading.on_outcome`.
+    #: Pass a proposal to the metadata store; its outcome comes back through `Leading.on_outcome`.
     propose: Callable[[Partition, ProposeIsr, PartitionImage], None] = _nothing
-    #: Whether this broker's lease is sure to live (rule 14).
+    #: Whether this broker's lease is confirmed (rule 14).
     is_confirmed: Callable[[], bool] = lambda: True
-    #: A leadership began: followers that asked for it too early are looked at again.
+    #: A leadership began: handle the requests of followers that knew the epoch first.
     on_led: Callable[[bytes], None] = lambda key: None
 
 
@@ -79,7 +79,7 @@ class Leading:
         self._shared.on_led(self._partition.key)
 
     def end(self) -> None:
-        """The epoch is over: streams carry this partition no longer."""
+        """The epoch is over: remove this partition from all streams."""
         outlets, self._outlets = self._outlets, {}
         for outlet in outlets.values():
             outlet.end()
@@ -87,7 +87,7 @@ class Leading:
     # ------------------------------------------------------------------ events
 
     def appended(self, size: int = 0) -> None:
-        """So many bytes were written, or something was flushed: send them, and see whether it is committed."""
+        """`size` bytes were written, or more was flushed: send them, and advance the high watermark if possible."""
         effects = self.machine.appended(self._partition.position)
         if effects:
             self._do(effects)
@@ -99,7 +99,7 @@ class Leading:
             outlet.mark(size)
 
     def hear(self, said: Position, outlet: Outlet) -> list[LeaderEffect]:
-        """A follower's position; what is left to do is its stream's part."""
+        """Handle a follower's position; return the effects that its stream has to execute."""
         partition, broker_id = self._partition, said.broker_id
         if said.wants:
             self._attach(broker_id, outlet)
@@ -113,10 +113,10 @@ class Leading:
         if former is not outlet:
             self._outlets[broker_id] = outlet
             if former is not None:
-                former.end()  # The follower has come back before its old stream was found dead.
+                former.end()  # The follower reconnected before its old stream was found dead.
 
     def detach(self, broker_id: int, outlet: Outlet) -> None:
-        """A stream has ended, or its follower has left."""
+        """A stream has ended, or its follower no longer follows this partition."""
         if self._outlets.get(broker_id) is outlet:
             del self._outlets[broker_id]
             self._do(
@@ -146,7 +146,8 @@ class Leading:
         return broker_id in self.machine.image.isr
 
     def check_work(self) -> None:
-        """Rule 14: an answer that no replica vouches for needs a lease, or word from all that could be elected."""
+        """Rule 14: a reply that no other replica confirms needs a lease, or recent reports of all electable
+        replicas."""
         if self._shared.is_confirmed():
             return
         since, image = self._clock.monotonic() - HEARD_WITHIN_S, self.machine.image
@@ -163,7 +164,7 @@ class Leading:
     # ------------------------------------------------------------------ carrying out
 
     def _do(self, effects: list[LeaderEffect]) -> list[LeaderEffect]:
-        """Carry out what is ours; the rest is for the stream of the follower that spoke."""
+        """Execute the effects of the partition; return those of the reporting follower's stream."""
         left: list[LeaderEffect] = []
         partition = self._partition
         partition.image = self.machine.image

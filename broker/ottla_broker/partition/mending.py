@@ -1,23 +1,23 @@
-"""Copies that are found to be damaged, and are copied anew from their leader. [S]
+"""Repair of damaged replicas: truncate before the damage, and copy again from the leader. [S]
 
-Bits rot. What was found by a read, the cleaner or a start is an error for whoever asks for it, and if others have all
-of it, this copy is given up and made again from theirs. Looked at by the host now and then.
+A read, the cleaner, the scrubber or a start can find damage. Requests for the damaged range fail. If other replicas
+have all of it, this replica is given up and copied again from them. The host calls this periodically.
 
-Theory of operation. A copy that counts must not get shorter: it could be elected, and what was acknowledged on the
-strength of it would be gone. So, one after the other:
+Theory of operation. A replica in ISR or ELR must not get shorter: it could be elected, and records that it
+acknowledged would be lost. So, in this order:
 
-* D1: it is announced in the registration as one that this broker cannot serve, if others in sync are enough without
-  it. The controller gives the partition another leader, and takes us out of the in-sync set. We do not follow
-  meanwhile: the leader would wish us back.
-* D2: once one image shows our announcement, another leader, and us neither in the in-sync set nor on any record of who
-  may have what is committed, the log is cut before the damage, and followed from there. Nobody can add us meanwhile:
-  who proposes it compares our registration (W3 in `controller.isr_writer`).
-* D3: only when the leader has answered to where we are now is the announcement withdrawn. Until then it may believe
-  what we said before the cut.
+* D1: the broker announces the partition as offline in its registration, if enough other replicas are in sync without
+  it. The controller elects another leader, and removes this broker from the ISR. This replica does not follow
+  meanwhile: the leader would add it to the ISR again.
+* D2: once one image shows the announcement, another leader, and this broker neither in the ISR nor in the ELR nor
+  among the dropped, the log is truncated before the damage and follows from there. No leader can add this broker
+  meanwhile: its proposal compares this broker's registration (W3 in `controller.isr_writer`).
+* D3: the announcement is withdrawn only after the leader has answered the new position. Until then the leader may use
+  a position from before the truncation.
 
-If others are not enough, everything stays as it is: better a damaged copy than none. So does it while nobody leads:
-the election may wait for this copy, and there is none to make it anew from. A log that could not even be
-opened is set aside and begun anew by the same rules. It must never cut what somebody may count on.
+If too few others are in sync, everything stays as it is: a damaged replica is better than none. The same while there
+is no leader: the election may wait for this replica, and there is no source to copy from. A log that cannot be
+opened is set aside and recreated by the same rules. Mending must never truncate a replica in ISR or ELR.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = structlog.get_logger("ottla.partitions")
 
 
 def is_free(broker_id: int, image: ClusterImage, topic_id: UUID, index: int, state: PartitionImage) -> bool:
-    """D2: whether this copy may be thrown away."""
+    """D2: whether this replica may be discarded."""
     own = image.brokers.get(broker_id)
     return (
         own is not None
@@ -51,20 +51,20 @@ class Mending:
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
         self._damaged: dict[Partition, None] = {}
-        #: Where the log ended after the cut, of those whose leader has not answered yet (D3).
+        #: End offsets after the truncation, of partitions whose leader has not answered yet (D3).
         self._cut: dict[Partition, int] = {}
         self._seen = 0
-        #: Those that do not follow (D1).
+        #: Partitions that do not follow meanwhile (D1).
         self.silent: list[Partition] = []
 
     def forget(self, partition: Partition) -> None:
-        """It is not here any more."""
+        """The partition was removed from this broker."""
         self._damaged.pop(partition, None)
         self._cut.pop(partition, None)
         self.silent = [other for other in self.silent if other is not partition]
 
     def look(self, partitions: Iterable[Partition], found: int) -> list[Partition]:
-        """Those that are to be announced. `found`: how often damage was met so far; logs are looked at if it is
+        """Return the partitions to announce. `found` counts damage so far; logs are checked if it is
         more than before."""
         if found != self._seen:
             self._seen = found
@@ -73,7 +73,9 @@ class Mending:
                     self._damaged[partition] = None
         for partition in list(self._damaged):
             if partition.log.damage is None or partition.log.broken is not None:
-                del self._damaged[partition]  # Retention took it, or the whole folder has failed.
+                del self._damaged[
+                    partition
+                ]  # Retention deleted the damage, or the whole directory has failed.
         for partition, end in list(self._cut.items()):
             if partition.log.end_offset != end or partition.log.broken is not None:
                 del self._cut[partition]
@@ -82,7 +84,7 @@ class Mending:
         return [*self._cut, *self.silent]
 
     def ready(self, image: ClusterImage) -> list[Partition]:
-        """Those that may be cut now (D2)."""
+        """Return the partitions that may be truncated now (D2)."""
         found = []
         for partition in self._damaged:
             state = image.partition(partition.tp)
@@ -96,7 +98,7 @@ class Mending:
         return found
 
     def cut(self, partition: Partition) -> None:
-        """Drop what is damaged and all behind it. KafkaStorageError if the disk fails."""
+        """Truncate the log before the damage. KafkaStorageError if the disk fails."""
         log = partition.log
         _log.error(
             "damaged replica truncated; copying it again from the leader",

@@ -1,22 +1,22 @@
-"""One partition on this broker: its log, its leadership, its high watermark, and who waits for them. [S]
+"""One partition on this broker: its log, its leadership, its high watermark, and its waiters. [S]
 
-Theory of operation. The log knows bytes; the partition knows what they are worth. Three marks move up the log:
+Theory of operation. The log stores bytes; the partition knows which of them are committed. Three marks move up the log:
 
     start ≤ high watermark ≤ end          flushed ≤ end
 
-* I1: readers see below the high watermark only.
+* I1: consumers read only below the high watermark.
 * I2: the high watermark is the least position of the in-sync replicas, and stands still while fewer than
   `min.insync.replicas` are in sync (design rules 6 and 7). A position is the log end, or the flushed end where
-  the topic asks for `flush.before.ack` (rule 10): such a topic shows and acknowledges nothing that a power
-  loss could take back.
+  the topic has `flush.before.ack` (rule 10): such a topic serves and acknowledges nothing that a power
+  loss could undo.
 * I3: an acknowledgement waits for its leader epoch and fails with it (rule 11).
 * I4: the (epoch, start offset) of a leadership is in the checkpoint before its first append (rule 3): the log sees
   to that (L3 there).
-* I5: it leads or follows, never both: who is elected stops following first (rule 10).
+* I5: it leads or follows, never both: an elected broker stops following first (rule 10).
 
-With other replicas the role is a machine's: `leading` decides what is committed and who is in sync, `following`
-what a leader's frame means for the log. While this broker is the only replica there is neither: the least position
-is its own, and an append costs what it costs the log.
+With other replicas a machine decides: `leading` decides what is committed and which replicas are in sync, `following`
+decides what a leader's frame means for the log. While this broker is the only replica there is neither: the least
+position is its own, and an append costs what it costs the log.
 """
 
 from __future__ import annotations
@@ -94,25 +94,25 @@ class Partition:
         *,
         checkpointed: int | None = None,
     ) -> None:
-        """`checkpointed` is the high watermark that an earlier life has written down."""
+        """`checkpointed` is the high watermark that an earlier incarnation has checkpointed."""
         self.tp = tp
         self.topic_id = topic_id
-        #: What Follow frames name it by.
+        #: The key of this partition in Follow frames.
         self.key = partition_key(topic_id, tp.partition)
         self.log = log
         self.topic_probe = metrics.topics.of(tp.topic)
         self._log_probe = metrics.log
         self._clock = clock
         self._replication = replication or Replication()
-        #: What the cluster last said about this partition.
+        #: The latest known metadata of this partition.
         self.image = PartitionImage(replicas=())
         self.is_leader = False
-        #: Set while others copy what we lead, or we copy what another leads.
+        #: Set while this broker leads other replicas, or follows a leader.
         self.leading: Leading | None = None
         self.following: Following | None = None
         #: Where the log ended when the present leadership began.
         self.epoch_start = log.end_offset
-        #: First offset that is not committed; readers stop here.
+        #: First offset that is not committed; consumers stop there.
         self.high_watermark = max(log.start_offset, min(checkpointed or 0, log.end_offset))
         self._committed = OffsetWaiters()
         self._flushed = OffsetWaiters()
@@ -127,7 +127,7 @@ class Partition:
         return self.image.leader_epoch
 
     def lead(self, image: PartitionImage) -> None:
-        """Take up, or go on with, a leadership that the metadata store has confirmed."""
+        """Start or continue a leadership that the metadata store has confirmed."""
         began = not self.is_leader or image.leader_epoch != self.image.leader_epoch
         if began:
             self._end_roles(
@@ -146,7 +146,7 @@ class Partition:
             self._advance_alone()
 
     def resign(self, image: PartitionImage) -> None:
-        """Another leads, or nobody: everyone who waits is told, and goes to ask the new leader."""
+        """Another broker leads, or there is no leader: fail all waiters, so that clients ask the new leader."""
         following = self.following
         if following is not None and following.machine.leader_epoch == image.leader_epoch:
             self.image = image  # The same leader of the same epoch, with another ISR.
@@ -154,12 +154,13 @@ class Partition:
         self._end_roles(NotLeaderOrFollower())
         self.image = image
         if image.leader != NO_BROKER and self.log.broken is None:
-            # Epochs in which we led and wrote nothing leave no trace; a leader's older batches could not follow them.
+            # Remove epochs in which this broker led and wrote nothing: a leader's batches of older epochs could not
+            # follow them.
             self.log.epochs.truncate_end(self.log.end_offset)
             self.following = Following(self, image.leader, image.leader_epoch)
 
     def begin_again(self) -> None:
-        """Drop what is damaged and all behind it, and follow from there: see `mending`, which knows that it may be."""
+        """Truncate before the damage and follow from there. Only `mending` may call this."""
         log = self.log
         log.drop_damaged(self.wall_ms())
         self.note_cut()
@@ -170,7 +171,7 @@ class Partition:
         self._end_roles(error)
 
     def _end_roles(self, error: RequestError) -> None:
-        """I5, and I3: nothing of the epoch that is over goes on."""
+        """I5 and I3: end everything that belongs to the old epoch."""
         self.is_leader = False
         self.following = None
         leading, self.leading = self.leading, None
@@ -184,7 +185,7 @@ class Partition:
             self.leading.on_config()
 
     def check_leader(self, expected_epoch: int = NO_EPOCH) -> None:
-        """Refuse who asks the wrong broker, or the right one by an old or too new epoch (KIP-320)."""
+        """Refuse a request if this broker does not lead, or if its leader epoch is stale or unknown (KIP-320)."""
         if self.log.broken is not None:
             raise KafkaStorageError(f"The log of {self.tp} is offline: {self.log.broken}")
         if not self.is_leader:
@@ -209,7 +210,7 @@ class Partition:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         accepted: list[Accepted] | None = None,
     ) -> Appended:
-        """Write as the leader. Only clients' batches are subject to the limits and rules for clients.
+        """Append as the leader. The limits and rules for clients apply to batches of clients only.
 
         `accepted`: these records, checked by `Log.accepting`.
         """
@@ -233,7 +234,8 @@ class Partition:
             self._on_broken()
             raise
         except (InvalidProducerEpoch, OutOfOrderSequenceNumber):
-            # Rule 14: final for a producer, and perhaps only news to a leader that was replaced without knowing it.
+            # Rule 14: the error is final for a producer, but this broker may have been replaced as leader without
+            # knowing it.
             if leading is not None:
                 leading.check_work()
             raise
@@ -248,7 +250,8 @@ class Partition:
         )
 
     def abort_transaction(self, stale: StaleTransaction, now_ms: int) -> None:
-        """Write the marker that a coordinator would have written. It fences no coordinator: the epoch is the last."""
+        """Write an abort marker as a coordinator would. It reuses the last coordinator epoch, so it fences no
+        coordinator."""
         marker = control.build_marker(
             control.Marker(control.MarkerType.ABORT, stale.coordinator_epoch),
             producer_id=stale.producer_id,
@@ -278,7 +281,7 @@ class Partition:
             return None
         if must_commit and len(self.image.isr) < self.needed_in_sync:
             return _fail(NotEnoughReplicasAfterAppend())
-        # Both waits begin here and now: progress made before somebody awaits them must not be missed.
+        # Both waits start now: progress before the caller awaits them must not be missed.
         waits = [
             waiters.reached(next_offset, timeout_s)
             for waiters, must in ((self._flushed, must_flush), (self._committed, must_commit))
@@ -288,11 +291,11 @@ class Partition:
 
     @property
     def waiting(self) -> int:
-        """Acknowledgements that are parked here."""
+        """Number of waiting acknowledgements."""
         return len(self._committed) + len(self._flushed)
 
     async def delete_records(self, offset: int) -> int:
-        """Drop everything before `offset` (-1: all that is committed); gives the new start offset."""
+        """Delete records before `offset` (-1: all committed ones); return the new start offset."""
         self.check_leader()
         target = self.high_watermark if offset == -1 else offset
         self.log.advance_start(target, limit_offset=self.high_watermark)
@@ -304,11 +307,11 @@ class Partition:
     # ------------------------------------------------------------------ reading
 
     def stable_offset(self) -> int:
-        """Where read_committed readers stop: the first offset of the oldest open transaction."""
+        """Last stable offset: the first offset of the oldest open transaction; read_committed consumers stop there."""
         return self.log.producers.last_stable_offset(self.high_watermark)
 
     def when_readable(self, wake: Callable[[], None]) -> None:
-        """Call `wake` once, when more can be read or reading here has ended."""
+        """Call `wake` once, when more can be read or the leadership ends."""
         self._readers[wake] = None
 
     def forget_reader(self, wake: Callable[[], None]) -> None:
@@ -330,12 +333,12 @@ class Partition:
 
     @property
     def position(self) -> int:
-        """What this copy vouches for (rule 10)."""
+        """Position of this replica: everything below it is acknowledged (rule 10)."""
         log = self.log
         return log.recovery_point if log.config.flush_before_ack else log.end_offset
 
     def note_cut(self) -> None:
-        """The log was cut, or begins anew: no mark of it lies behind its end."""
+        """The log was truncated or restarted: move all marks back to its end at most."""
         log = self.log
         self.high_watermark = max(log.start_offset, min(self.high_watermark, log.end_offset))
         self._commit.cut(log.end_offset)
@@ -344,7 +347,7 @@ class Partition:
         return self._clock.wall_ms()
 
     def commit_to(self, offset: int) -> None:
-        """The high watermark has moved: release who waits for it, show it to readers."""
+        """The high watermark has moved: complete waiters and wake readers."""
         self.high_watermark = offset
         self._committed.advance(offset)
         if self._readers:

@@ -1,12 +1,12 @@
-"""The scrubber: reads all closed segments now and then, and notes what is damaged. [S]
+"""The scrubber: reads all closed segments periodically, and records damage. [S]
 
-Bits rot where nobody reads, and a copy that is needed after the failure of another had better be whole. So each broker
-reads the closed segments of all its replicas, led or followed, at a bounded rate, one after the other. Damage goes the
-way of all damage: counted, and repaired from another replica (`partition.mending`). The active segment is left out:
-it was written lately, and what is read again there is checked (`service.reread_check`).
+Bits also rot where no client reads, and a replica must be whole when another one fails. So each broker
+reads the closed segments of all its replicas, as leader and follower, at a bounded rate, one after the other. Damage is
+counted, and repaired from another replica (`partition.mending`). The active segment is left out:
+it was written recently, and repeated reads of it are checked (`service.reread_check`).
 
-How far a round has come is kept in a checkpoint, so that a restart goes on with it. Run by `housekeeping` as a task of
-its own.
+A checkpoint keeps the progress of a round, so that a restart continues it. `housekeeping` runs it as a separate
+task.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from ottla_core.ports.offload import Offload
 
 _log = structlog.get_logger("ottla.scrubbing")
 
-#: A broker that has just started has other things to read.
+#: Delay after a start, when a broker has other things to read.
 FIRST_ROUND_S = 60.0
-#: Rest after each step, in times of what it took: a slow disk, or small batches, get at most a twentieth.
+#: Pause after each step, as a multiple of its duration: the scrubber uses at most a twentieth of a slow disk or a core.
 _REST_FACTOR = 19
 
 
@@ -79,7 +79,7 @@ class Scrubber:
             segment, end_offset = found
             await self._scrub_segment(partition, segment, offset, end_offset)
             if log.is_closed:
-                return  # Deleted, perhaps with another of its name in its place.
+                return  # Deleted; another partition may have its name.
             offset = self._dirs.scrub_offsets[tp] = end_offset
 
     async def _scrub_segment(
@@ -96,9 +96,9 @@ class Scrubber:
                 self._note(partition, scrub, segment, str(damage))
                 return
             except ValueError:
-                return  # The file was closed: the segment has gone.
+                return  # The file was closed: the segment was removed.
             except OSError as error:
-                # An unreadable sector is damage of one file. Other errors are for those who need the file.
+                # An unreadable sector is damage of one file. Other errors are left to regular readers of the file.
                 if error.errno == errno.EIO:
                     self._note(partition, scrub, segment, f"unreadable bytes ({error})")
                 return
@@ -112,7 +112,7 @@ class Scrubber:
 
     def _note(self, partition: Partition, scrub: SegmentScrub, segment: Segment, damage: str) -> None:
         if partition.log.is_closed or scrub.is_outdated:
-            return  # It was cut or removed while it was read.
+            return  # It was truncated or removed while it was read.
         self._probe.scrub_damaged += 1
         partition.log.note_damage(segment.base_offset, damage)
         _log.error("scrubber found damage", partition=str(partition.tp), segment=repr(segment), damage=damage)

@@ -1,4 +1,4 @@
-"""Replies parked until an offset is reached. One per partition and kind of progress. [S]
+"""Replies that wait until an offset is reached. One per partition and kind of progress. [S]
 
 Completing costs the waiters completed, never a scan of all: they sit in a heap by the offset they wait for. A wait is
 a bare future, no task and no timer of its own; one timer per partition looks for those whose time is up, and while
@@ -49,7 +49,7 @@ class OffsetWaiters:
                 future.set_result(None)
 
     def fail(self, error: RequestError) -> None:
-        """End all waiting, because what was waited for will not come here."""
+        """Fail all waiters, because this broker will not reach their offsets."""
         waiting, self._heap = self._heap, []
         if self._timer is not None:
             self._timer.cancel()
@@ -76,4 +76,4 @@ class OffsetWaiters:
 def _refuse(future: asyncio.Future[None], error: RequestError) -> None:
     if not future.done():
         future.set_exception(error)
-        future.exception()  # Looked at: who waited may have gone, which is no mistake of ours.
+        future.exception()  # Mark the exception as retrieved; the waiter may have been cancelled.

@@ -1,1 +1,1 @@
-"""Copies of a partition: the machines that decide, the frames that travel, and the shells that move both."""
+"""Replication of partitions: the leader and follower machines, the frames of the Follow stream, and their shells."""

@@ -1,4 +1,4 @@
-"""Tokens of broker-to-broker calls: who calls whom, proved with the cluster secret. [P]
+"""Tokens of broker-to-broker calls: caller and target, signed with the cluster secret. [P]
 
 A call carries a token, its answer carries a proof:
 
@@ -6,12 +6,12 @@ A call carries a token, its answer carries a proof:
     proof = HMAC(secret, the token's HMAC, answering broker, its incarnation)
 
 The secret itself never travels. The target's incarnation is the challenge: it is random, new with each process start,
-and every broker reads it from the metadata image. So a token is worthless for another broker, for a later life of the
-same broker and for another method, and no clock is asked. Within one life the number makes it valid once
-(`ReplayWindow`). The proof covers the token, so it cannot be recorded and used again either.
+and every broker reads it from the metadata image. So a token is not valid for another broker, for a later
+incarnation of the same broker or for another method, and no clock is needed. Within one incarnation the number makes
+it valid once (`ReplayWindow`). The proof covers the token, so it cannot be recorded and used again either.
 
-This authenticates both ends of a call. It does not encrypt, and it does not protect a connection against somebody who
-can change packets on the network between the brokers: that takes TLS.
+This authenticates both ends of a call. It does not encrypt, and it does not protect a connection against an attacker
+who can change packets on the network between the brokers: that takes TLS.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 VERSION = 1
-#: As long as HMAC-SHA256 makes them.
+#: Size of an HMAC-SHA256.
 MAC_BYTES = 32
 
 _TOKEN = struct.Struct(">Bi16si16sQ")
@@ -31,11 +31,11 @@ _PROOF = struct.Struct(">i16s")
 TOKEN_BYTES = _TOKEN.size + MAC_BYTES
 PROOF_BYTES = _PROOF.size + MAC_BYTES
 
-#: The first bytes of what is signed: a token is never taken for a proof, nor the other way round.
+#: First bytes of the signed text, so that a token is never accepted as a proof, or the other way round.
 _CALL = b"ottla call\x00"
 _ANSWER = b"ottla answer\x00"
 
-#: Numbers below the highest that may still come: calls overtake each other on their way.
+#: How far below the highest number a new one may be: calls overtake each other.
 WINDOW = 4096
 
 
@@ -44,7 +44,7 @@ class BadToken(ValueError):
 
 
 class Claim(NamedTuple):
-    """What a token says."""
+    """Contents of a token."""
 
     caller: int
     caller_incarnation: UUID
@@ -71,11 +71,11 @@ def mac_of(token: bytes) -> bytes:
 
 
 def verify_token(secrets: Sequence[bytes], cluster_id: str, method: str, token: bytes) -> Verified:
-    """What the token claims, if one of `secrets` made it for this cluster and method; else BadToken."""
+    """Contents of the token, if one of `secrets` signed it for this cluster and method; else BadToken."""
     if len(token) != TOKEN_BYTES or token[0] != VERSION:
         raise BadToken("The token has another format.")
     fields, mac = token[: _TOKEN.size], mac_of(token)
-    # Each is compared, so that the time does not tell which one matched.
+    # All are compared, so that the time does not reveal which one matched.
     found = [s for s in secrets if hmac.compare_digest(_mac(s, cluster_id, method, fields), mac)]
     if not found:
         raise BadToken("The token was signed with another secret, or for another cluster or method.")
@@ -124,13 +124,13 @@ def _proof_mac(secret: bytes, token_mac: bytes, fields: bytes) -> bytes:
 
 
 class ReplayWindow:
-    """Takes each number once. Numbers that lie more than `WINDOW` below the highest are refused."""
+    """Accepts each number once. Numbers more than `WINDOW` below the highest are refused."""
 
     __slots__ = ("_highest", "_taken")
 
     def __init__(self) -> None:
         self._highest = -1
-        #: Bit i: the number `_highest - i` was taken.
+        #: Bit i: the number `_highest - i` was used.
         self._taken = 0
 
     def take(self, number: int) -> bool:

@@ -1,4 +1,4 @@
-"""What a replica may ask its shell to do. [P]
+"""Effects: what a replica machine asks its shell to do. [P]
 
 Effects are carried out in the order of their list, before the next event is given to the machine. They are values:
 a test compares them, the shell executes them, and nothing else happens.
@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 
 class AdvanceHighWatermark(NamedTuple):
-    """All below `offset` is committed: release who waits, show it to readers, tell followers (rule 12)."""
+    """All below `offset` is committed: complete waiters, wake readers, notify followers (rule 12)."""
 
     offset: int
 
@@ -21,7 +21,7 @@ class ProposeIsr(NamedTuple):
     """Ask the metadata store for this in-sync set, and report the outcome (rules 5, 6 and 7)."""
 
     isr: tuple[int, ...]
-    #: Who left an in-sync set that is too small, and still has every committed record.
+    #: Eligible leader replicas: left an ISR below min.insync.replicas, and still have every committed record.
     elr: tuple[int, ...]
 
 
@@ -33,7 +33,7 @@ class SendFrom(NamedTuple):
 
 
 class TellDivergence(NamedTuple):
-    """The follower's log is not a beginning of ours: our last epoch not above its own, and where that ends."""
+    """The follower's log diverges: the leader's greatest epoch not above the follower's, and its end offset."""
 
     broker_id: int
     epoch: int
@@ -41,14 +41,14 @@ class TellDivergence(NamedTuple):
 
 
 class TellStart(NamedTuple):
-    """Our log begins behind the follower's end: it has to begin anew at `offset`."""
+    """The leader's log starts after the follower's end: the follower must restart at `offset`."""
 
     broker_id: int
     offset: int
 
 
 class Drop(NamedTuple):
-    """What the follower said does not count here (rule 9); `reason` is for the log."""
+    """Ignore the follower's message (rule 9); `reason` is for the log."""
 
     broker_id: int
     reason: str
@@ -60,7 +60,7 @@ LeaderEffect: TypeAlias = AdvanceHighWatermark | ProposeIsr | SendFrom | TellDiv
 
 
 class Report(NamedTuple):
-    """Tell the leader our position. With `wants`, also that it should send from there."""
+    """Report the position to the leader. With `wants`, also ask it to send from there."""
 
     wants: bool
 
@@ -70,26 +70,26 @@ class Append(NamedTuple):
 
 
 class FollowWatermark(NamedTuple):
-    """The leader's high watermark; ours is that, but never above our end."""
+    """The leader's high watermark; the follower's is the same, but never above its log end."""
 
     high_watermark: int
     log_start: int
 
 
 class TruncateTo(NamedTuple):
-    """Drop everything from `offset` on: the leader's log has something else there."""
+    """Truncate to `offset`: the leader's log differs from there on."""
 
     offset: int
 
 
 class RestartAt(NamedTuple):
-    """Drop everything, begin at `offset`: the leader no longer has what we lack."""
+    """Delete everything and restart at `offset`: the leader no longer has the missing records."""
 
     offset: int
 
 
 class Ignore(NamedTuple):
-    """The frame is about another epoch or another place of the log (rule 9)."""
+    """Ignore the frame: it has another epoch or another offset (rule 9)."""
 
     reason: str
 

@@ -1,13 +1,15 @@
-"""The follower's side: one stream to one leader broker, for all partitions that we copy from it. [S]
+"""The follower's side: one Follow stream to one leader broker, for all partitions that follow it. [S]
 
-Connects, says what we have, writes what comes, says what we have now. Positions are built when they are sent, so
-many appends make one report; a report goes out after each whole frame, in the same turn of the loop.
+Connects, reports positions, appends what arrives, reports again. Positions are built when they are sent, so
+many appends make one report; a report is sent after each whole frame, in the same turn of the loop.
 
-* C1 (rule 9): frames that do not come from the incarnation we greeted, or are not meant for ours, are dropped.
-* C2 (rule 10): a partition that was removed gets nothing more from frames that are still on their way.
-* C3: a wish that was not answered is repeated every `BEAT_S`: the leader may have learnt of its epoch after us.
+* C1 (rule 9): frames from another incarnation than the one greeted, or for another incarnation of this broker, are
+  dropped.
+* C2 (rule 10): a removed partition gets nothing more from frames that are still in flight.
+* C3: an unanswered request for batches is repeated every `BEAT_S`: the leader may learn of its epoch later than the
+  follower.
 
-It must never touch a log itself: partitions do, by what their machine says.
+It must never touch a log itself: partitions do, as their machine decides.
 """
 
 from __future__ import annotations
@@ -33,16 +35,16 @@ _log = structlog.get_logger("ottla.follow")
 #: Between attempts to reach the leader: doubles from the first to the last, and is spread by half.
 _BACKOFF_FIRST_S = 0.05
 _BACKOFF_LAST_S = 1.0
-#: Without anything else to say, a sign of life; a leader relies on it where its lease is in doubt (rule 14).
+#: Interval of heartbeats on an idle stream; a leader with an unconfirmed lease relies on them (rule 14).
 BEAT_S = 0.5
-#: No frame from the leader for so long: the stream is dead, whatever the transport believes.
+#: The stream is dead after this time without a frame from the leader, whatever the transport reports.
 SILENCE_S = 10.0
-#: Positions in one frame: 50 bytes each, far below what a message may have.
+#: Positions in one frame: 50 bytes each, far below the message limit.
 _ENTRIES_MAX = 5000
 
 
 class Followed(Protocol):
-    """A partition that follows, as far as a stream looks at it."""
+    """A following partition, as the stream sees it."""
 
     on_flushed: Callable[[], None] | None
 
@@ -82,13 +84,13 @@ class FollowClient:
         self._chance = chance
         self._probe = probe
         self._followed: dict[bytes, Followed] = {}
-        #: What to report of whom, in order; a wish is not forgotten over a mere position.
+        #: Reports to send, in order; a position does not replace a request for batches.
         self._reports: dict[bytes, Says] = {}
-        #: Farewells: the last thing that is said of a partition in its epoch.
+        #: The last report of a partition in its epoch: it no longer follows.
         self._farewells: dict[bytes, PositionEntry] = {}
-        #: Partitions whose wish was not answered yet.
+        #: Partitions whose request for batches is not answered yet.
         self._unheard: dict[bytes, None] = {}
-        #: Of these, who was sent something of no use: nothing more reaches them until they have asked again.
+        #: Of these, partitions that were sent invalid data: nothing more reaches them until they have asked again.
         self._spoilt: dict[bytes, None] = {}
         self._wake = asyncio.Event()
         self._is_connected = False
@@ -110,7 +112,7 @@ class FollowClient:
             self._begin(followed)
 
     def remove(self, followed: Followed) -> None:
-        """C2: from here on nothing that the leader sends reaches it."""
+        """C2: from now on, nothing from the leader reaches the partition."""
         key = followed.key
         if self._followed.get(key) is not followed:
             return
@@ -258,10 +260,11 @@ class FollowClient:
             self._report(section.key, Says.WANT if report.wants else Says.HAVE)
 
     def _refuse(self, followed: Followed) -> None:
-        """Never written and never reported. Asked for again at the next beat, in case it was hurt on its way.
+        """Invalid data is neither appended nor reported. It is requested again at the next heartbeat, in case it was
+        damaged in transit.
 
-        The leader is told to send nothing more of it until then: else it waits for a report of what it sent, and other
-        partitions with it, or sends the same again and again.
+        The leader is asked to send nothing more of the partition until then: else it waits for a report of what it
+        sent, and other partitions with it, or sends the same again and again.
         """
         key = followed.key
         followed.on_stream()

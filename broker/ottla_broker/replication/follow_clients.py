@@ -1,7 +1,7 @@
-"""All leaders that this broker follows: one client and one task each, as the image says. [S]
+"""All leaders that this broker follows: one client and one task each, from the image. [S]
 
-The partition host says whom to follow; where and which incarnation that is comes from the image. A client lives
-while there is something to copy from its leader, and a leader's new incarnation gets a new one.
+The partition host says which leaders to follow; their addresses and incarnations come from the image. A client lives
+while a partition follows its leader, and a leader's new incarnation gets a new client.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FollowClients:
         *,
         on_lost: Callable[[int], None] | None = None,
     ) -> None:
-        """`on_lost` is told which leader's stream has broken, each time."""
+        """`on_lost` is called with the leader each time its stream breaks."""
         self._on_lost = on_lost
         self._broker_id = broker_id
         self._incarnation = incarnation
@@ -39,14 +39,14 @@ class FollowClients:
         self._chance = chance
         self._probe = probe
         self._image = ClusterImage(cluster_id="")
-        #: All that is followed, by leader; also of leaders that are not here.
+        #: All following partitions, by leader, including offline leaders.
         self._wanted: dict[int, dict[bytes, Followed]] = {}
         self._clients: dict[int, tuple[FollowClient, asyncio.Task[None]]] = {}
         self._failure: asyncio.Future[None] | None = None
         self._is_closed = False
 
     async def run(self) -> None:
-        """Until cancelled; raises what broke if a client fails in a way that it has no answer to."""
+        """Run until cancelled; raise the error if a client fails unexpectedly."""
         self._failure = asyncio.get_running_loop().create_future()
         try:
             await self._failure
@@ -67,7 +67,7 @@ class FollowClients:
             client.add(followed)
 
     def unfollow(self, followed: Followed, leader_id: int) -> None:
-        """Rule 10: when this returns, nothing of the leader reaches the partition any more."""
+        """Rule 10: after this returns, nothing from the leader reaches the partition."""
         wanted = self._wanted.get(leader_id, {})
         if wanted.get(followed.key) is not followed:
             return
@@ -76,7 +76,7 @@ class FollowClients:
             self._clients[leader_id][0].remove(followed)
         if not wanted:
             del self._wanted[leader_id]
-            # Not at once: a new epoch of the same leader lets go of all and takes it up again in the same turn.
+            # Not at once: a new epoch of the same leader removes and adds all partitions in the same turn.
             asyncio.get_running_loop().call_soon(self._end_idle)
 
     def _end_idle(self) -> None:
@@ -84,7 +84,7 @@ class FollowClients:
             self._end(leader_id)
 
     def on_image(self, image: ClusterImage) -> None:
-        """Brokers came, went, or were born again."""
+        """Brokers came online, went offline, or restarted."""
         self._image = image
         for leader_id, (client, _) in list(self._clients.items()):
             broker = image.brokers.get(leader_id)
@@ -98,7 +98,7 @@ class FollowClients:
                         client_or_none.add(followed)
 
     def _client(self, leader_id: int) -> FollowClient | None:
-        """The client for a leader, made if need be; None while the image does not show where the leader is."""
+        """The client for a leader, created if necessary; None while the leader is not in the image."""
         known = self._clients.get(leader_id)
         if known is not None:
             return known[0]

@@ -1,6 +1,6 @@
-"""The leader's side of Follow streams: who follows us, and what each of them is to be sent. [S]
+"""The leader's side of Follow streams: accepts followers and serves each of them. [S]
 
-One stream per follower broker, for all partitions that it copies from us. The gRPC edge hands each stream over as a
+One stream per follower broker, for all partitions that it follows. The gRPC edge passes each stream as a
 link; `follow_stream` serves it. Partitions wake streams through their outlets, streams find partitions by key.
 """
 
@@ -23,9 +23,9 @@ from ottla_core.ports.peers import FollowLink, PeerUnavailable
 
 _log = structlog.get_logger("ottla.follow")
 
-#: A follower greets with its first breath; who is silent for so long is none.
+#: A follower sends its greeting at once; a stream without one ends after this time.
 _GREETING_S = 5.0
-#: A follower has one stream, and for a while those that broke without our noticing. One more ends the oldest.
+#: A follower has one stream, and for a while broken ones that are not noticed yet. One more ends the oldest.
 _STREAMS_PER_FOLLOWER_MAX = 4
 
 
@@ -41,7 +41,7 @@ class FollowServer:
         *,
         on_lost: Callable[[int], None] | None = None,
     ) -> None:
-        """`on_lost` is told which follower's stream has ended by itself."""
+        """`on_lost` is called with the follower whose stream ended unexpectedly."""
         self._on_lost = on_lost
         self._broker_id = broker_id
         self._around = Surroundings(incarnation.bytes, find, clock, offload, probe)
@@ -50,7 +50,7 @@ class FollowServer:
         self._is_stopped = False
 
     async def serve(self, link: FollowLink, follower: int) -> None:
-        """Serve one stream until it ends, for whatever reason. `follower` is the broker that opened it, as proved."""
+        """Serve one stream until it ends. `follower` is the authenticated broker that opened it."""
         try:
             stream = await self._greet(link, follower)
         except (PeerUnavailable, WireError) as error:
@@ -88,12 +88,12 @@ class FollowServer:
         if hello.follower != follower:
             raise WireError(f"Broker {follower} sent a greeting as broker {hello.follower}.")
         if hello.leader != self._broker_id or header.receiver != self._around.incarnation:
-            # Rule 9. It means a former life of ours, or another broker that had our address.
+            # Rule 9. It means an earlier incarnation of this broker, or another broker that had this address.
             raise WireError(f"Broker {hello.follower} follows another incarnation of broker {hello.leader}.")
         return FollowStream(self._around, link, hello.follower, header.sender)
 
     def on_led(self, key: bytes) -> None:
-        """A leadership began here: followers that knew it before us have asked already."""
+        """A leadership began: handle the waiting requests of followers that knew the epoch first."""
         for stream in list(self._streams):
             stream.on_led(key)
 

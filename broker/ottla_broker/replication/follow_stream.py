@@ -1,21 +1,22 @@
-"""One follower broker, as its leader serves it: positions in, batches out. [S]
+"""The leader's end of one Follow stream: receives positions, sends batches. [S]
 
 Theory of operation. Each partition that the follower wants has a `Sending`: the next offset to send, and what is
-under way. An append marks it, and the writer, if it sleeps, wakes in the same turn of the loop: no timer and no poll
-lies between an append and its frame. While a frame is under way, further appends pile up in the log and go together in
+in flight. An append marks it, and wakes a sleeping writer in the same turn of the loop: no timer and no poll
+lies between an append and its frame. While a frame is in flight, further appends gather in the log and go together in
 the next one; so frames are small when there is little to do and large under load.
 
 * S1: one writer task per stream; grpc.aio allows no second concurrent write.
 * S2: bytes and frames sent and not yet reported back are bounded, whatever the transport buffers. That bounds the
   follower's memory, and makes frames grow with the load: a small message costs gRPC as much as a large one.
-* S3 (rule 12): followers outside the ISR take turns in what is left of a frame after those inside it, and have
-  their own, smaller bound of bytes under way. So what the in-sync wait behind is at most that, never a window full.
-* S4: batches, and indexes to find them, are read from the page cache; what is not there is read by a thread while the
-  others go on. A read that
-  fails is tried again after a pause: it holds up its own partition, and nobody else's.
+* S3 (rule 12): partitions that catch up take turns in the rest of a frame after the in-sync ones, and have
+  their own, smaller bound of bytes in flight. So in-sync partitions wait behind at most that, never behind a full
+  window.
+* S4: batches and indexes are read from the page cache; a thread reads what is not cached, while the
+  other partitions continue. A read that
+  fails is retried after a pause: it delays only its own partition.
 * S5: a new high watermark is sent within `_WATERMARK_S`, with batches if there are any, else by itself.
 
-What the positions mean is the leader machine's part; this file must never decide that something is committed.
+The leader machine interprets positions; this file must never decide that something is committed.
 """
 
 from __future__ import annotations
@@ -50,26 +51,26 @@ _log = structlog.get_logger("ottla.follow")
 _FRAME_BYTES = 1024 * 1024
 #: Sections in one frame, so that a thousand small partitions do not delay each other's acknowledgements.
 _FRAME_SECTIONS = 512
-#: Sent and not reported: a few frames, so that the follower never waits for us. This is what bounds its memory.
+#: Sent and not reported: a few frames, so that the follower never waits for the leader. This bounds its memory.
 _IN_FLIGHT_BYTES = 4 * _FRAME_BYTES
 #: Frames with batches that were sent and not reported: two of half the size keep both ends busy.
 _FRAMES_FLYING_MAX = 2
-#: While one is under way another leaves only if it is as large as this; what is less waits for the first to land, and
-#: is more by then (Nagle's rule). A frame and its report cost gRPC on both ends together as much as 300 KB of batches.
+#: While a frame is in flight, another is sent only if it is at least this large; a smaller one waits for the first, and
+#: grows meanwhile (Nagle's rule). A frame and its report cost gRPC on both ends together as much as 300 KB of batches.
 _WORTHWHILE_BYTES = _FRAME_BYTES // 2
-#: The same bound in bytes for who catches up: what an in-sync append may have to wait behind, some milliseconds.
+#: The same bound in bytes for partitions that catch up: an in-sync append may wait behind that, some milliseconds.
 _BEHIND_BYTES = 512 * 1024
-#: One helping of a catching-up partition.
+#: Bytes per turn of a partition that catches up.
 _HELPING_BYTES = 256 * 1024
-#: How long a high watermark waits for batches to travel with. Nobody reads from followers, and who is elected learns
-#: it from the others' positions; a frame of its own for each would double the number of frames under steady load.
+#: How long a high watermark waits for batches to travel with. Clients do not read from followers, and a new leader
+#: learns it from the others' positions; a separate frame for each would double the number of frames under steady load.
 _WATERMARK_S = 0.025
-#: Between attempts to read what the disk did not give.
+#: Pause after a failed read.
 _REREAD_S = 1.0
-#: Wishes that wait for us to learn of their epoch: as many as the partitions of a large broker, 250 bytes each. A
-#: follower repeats what was not answered, so one that is dropped is late by half a second.
+#: Requests for epochs that this broker does not know yet: as many as the partitions of a large broker, 250 bytes
+#: each. A follower repeats unanswered requests, so a dropped one is late by half a second.
 _EARLY_MAX = 10_000
-#: Without anything else to say, a sign of life; and no sign from the follower for so long ends the stream.
+#: Interval of heartbeats on an idle stream; and the silence of the follower that ends the stream.
 BEAT_S = 1.0
 SILENCE_S = 10.0
 
@@ -85,7 +86,7 @@ class Surroundings(NamedTuple):
 
 
 class Sending:
-    """A partition on its way to the follower; the partition's outlet (`Outlet`)."""
+    """State of sending one partition to the follower; the partition's outlet (`Outlet`)."""
 
     __slots__ = (
         "cold",
@@ -111,19 +112,19 @@ class Sending:
         self.role = role
         self.epoch = epoch
         self.next_offset = -1
-        #: What was last told of these two; -1 means that the follower waits for an answer.
+        #: The last values sent of these two; -1 means that the follower waits for an answer.
         self.mark_sent = -1
         self.start_sent = -1
         self.is_queued = False
         self.is_behind = False
         self.is_reading = False
         self.is_ended = False
-        #: (offset behind it, bytes) of what was sent and not reported.
+        #: (end offset, bytes) of sections sent and not reported.
         self.flying: deque[tuple[int, int]] = deque()
         self.flying_bytes = 0
         #: Bytes that a thread has read, from `next_offset` on.
         self.cold: Buffer | None = None
-        #: How often in a row it could not be told where they are without waiting for the disk.
+        #: How often in a row the index look-up would have had to wait for the disk.
         self.cold_looks = 0
 
     @property
@@ -155,22 +156,22 @@ class FollowStream:
         self._incarnation_id = UUID(bytes=incarnation)
         self.heard_at = around.clock.monotonic()
         self._sendings: dict[bytes, Sending] = {}
-        #: Wishes for epochs that we do not know of yet.
+        #: Requests for epochs that this broker does not know yet.
         self._early: dict[bytes, PositionEntry] = {}
         self._live: deque[Sending] = deque()
         self._behind: deque[Sending] = deque()
-        #: Answers without batches, ready to go: the last one for each partition.
+        #: Answers without batches, ready to send: the last one for each partition.
         self._told: dict[bytes, bytes] = {}
-        #: High watermarks that wait for company (S5).
+        #: High watermarks that wait for batches to travel with (S5).
         self._marks: dict[Sending, None] = {}
         self._marks_timer: asyncio.TimerHandle | None = None
         self._flying_bytes = 0
         self._flying_behind_bytes = 0
-        #: All bytes ever sent and reported, and for each frame under way what the second will be when it has landed.
+        #: Total bytes sent and reported, and for each frame in flight the total reported once it has arrived.
         self._sent_bytes = 0
         self._landed_bytes = 0
         self._frames: deque[int] = deque()
-        #: About how much was appended and not sent; where it is wrong, a frame is smaller or later by one round trip.
+        #: Estimate of bytes appended and not sent; an error makes a frame smaller, or late by one round trip.
         self.waiting_bytes = 0
         self._wake = asyncio.Event()
         self._beat_due = False
@@ -181,7 +182,7 @@ class FollowStream:
     # ------------------------------------------------------------------ life
 
     async def run(self) -> str:
-        """Serve until the stream ends; gives the reason."""
+        """Serve until the stream ends; return the reason."""
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(part()) for part in (self._read, self._write, self._beat)]
         try:
@@ -259,7 +260,7 @@ class FollowStream:
             self._keep_early(entry)
             return
         if role is None or led.leader_epoch != entry.leader_epoch:
-            return  # Rule 9: the follower learns of the new epoch as we did.
+            return  # Rule 9: the follower learns of the new epoch from its own image.
         self._early.pop(entry.key, None)
         if sending is None or sending.role is not role:
             sending = self._sendings[entry.key] = Sending(self, led, role, entry.leader_epoch)
@@ -267,7 +268,7 @@ class FollowStream:
         self._do(sending, role.hear(self._position(entry), sending))
 
     def _keep_early(self, entry: PositionEntry) -> None:
-        """Bounded: the key is what the follower says, and nobody may know the partition."""
+        """Keep the request. Bounded: the follower chooses the key, and the partition may not exist."""
         self._early.pop(entry.key, None)
         if len(self._early) >= _EARLY_MAX:
             del self._early[next(iter(self._early))]
@@ -300,7 +301,7 @@ class FollowStream:
                 self._tell(sending, Tells.START, NO_EPOCH, effect.offset)
 
     def _tell(self, sending: Sending, tells: Tells, epoch: int, offset: int) -> None:
-        """The follower cannot go on from where it is; it will ask again."""
+        """The follower cannot continue at its position; it will ask again."""
         self._reset(sending)
         log = sending.led.log
         section = Section(
@@ -328,7 +329,7 @@ class FollowStream:
             self.wake()  # There may be room again.
 
     def _account(self, sending: Sending, size: int) -> None:
-        """`size` more bytes of it are under way, or fewer."""
+        """Add `size`, which may be negative, to the bytes in flight."""
         if size < 0:
             self._landed_bytes -= size
             frames = self._frames
@@ -342,7 +343,7 @@ class FollowStream:
             self._flying_behind_bytes += size
 
     def _reset(self, sending: Sending) -> None:
-        """Whatever is under way will not be reported: the follower begins again, or leaves."""
+        """Forget what is in flight: the follower restarts or leaves, and will not report it."""
         self._account(sending, -sending.flying_bytes)
         sending.flying.clear()
         sending.next_offset = sending.mark_sent = sending.start_sent = -1
@@ -350,7 +351,7 @@ class FollowStream:
         self._wake.set()
 
     def _leave(self, sending: Sending) -> None:
-        """The follower copies this partition no longer, or not from here."""
+        """The follower no longer follows this partition, or not from this broker."""
         self.forget(sending)
         sending.role.detach(self.follower, sending)
 
@@ -376,7 +377,7 @@ class FollowStream:
         self.wake()
 
     def wake(self) -> None:
-        """Batches wait, or there is room for them: have the writer look, if it could send them."""
+        """Wake the writer if batches wait and it could send them."""
         if self._may_send() and (self._live or self._behind):
             self._wake.set()
 
@@ -384,7 +385,7 @@ class FollowStream:
         frames = len(self._frames)
         if not frames:
             return True
-        # Who catches up has whole helpings, and a bound of its own.
+        # Partitions that catch up send full turns, and have a separate bound.
         return frames < _FRAMES_FLYING_MAX and (self.waiting_bytes >= _WORTHWHILE_BYTES or bool(self._behind))
 
     def enqueue_soon(self, sending: Sending) -> None:
@@ -413,7 +414,7 @@ class FollowStream:
             await link.send(frame)
 
     def _next_frame(self) -> bytes | None:
-        """All that may go now, up to a frame's size; None if there is nothing."""
+        """The next frame, up to its maximum size; None if there is nothing to send."""
         parts: list[Buffer] = []
         count = len(self._told)
         if count:
@@ -437,7 +438,7 @@ class FollowStream:
         return wire.encode_batches(self._around.incarnation, self._incarnation, count, parts)
 
     def _take(self, queue: deque[Sending], room: int, helping: int, parts: list[Buffer]) -> tuple[int, int]:
-        """Sections of one queue, each partition once; gives their number and the room that is left."""
+        """Add sections of one queue, each partition once; return their number and the remaining room."""
         count = 0
         for _ in range(min(len(queue), _FRAME_SECTIONS)):
             if room <= 0:
@@ -455,7 +456,7 @@ class FollowStream:
         return count, room
 
     def _fill(self, sending: Sending, room: int, parts: list[Buffer]) -> int:
-        """The next section of a partition; gives the size of its batches, -1 if there is nothing to say."""
+        """Add the next section of a partition; return the size of its batches, -1 if there is nothing to send."""
         led = sending.led
         log, offset = led.log, sending.next_offset
         records: Buffer = b""
@@ -479,7 +480,7 @@ class FollowStream:
         return size
 
     def _records(self, sending: Sending, log: Log, offset: int, room: int) -> Buffer | None:
-        """Whole batches from the partition's next offset on, which moves behind them; None if not now."""
+        """Read whole batches from the next offset on, and advance it; None if not possible now."""
         try:
             records = sending.cold
             if records is None:
@@ -499,7 +500,7 @@ class FollowStream:
                     return records
             check_crc = (
                 sending.is_behind or sending.cold is not None
-            )  # Others are sent what was just written.
+            )  # In-sync followers are sent what was just written.
             sending.cold, sending.cold_looks = None, 0
             try:
                 records, sending.next_offset = whole_batches_in(records, check_crc=check_crc)
@@ -512,8 +513,8 @@ class FollowStream:
         except OffsetOutOfRange:
             self._tell(sending, Tells.START, NO_EPOCH, log.start_offset)
         except (KafkaStorageError, CorruptMessage, ValueError) as error:
-            # Our log is offline or damaged there. The follower is served no longer, and so leaves the ISR in time. If
-            # others have all of it, one of them will lead (`partition.mending`).
+            # The log is offline or damaged there. The follower is no longer served, and so leaves the ISR in time. If
+            # other replicas have everything, one of them will lead (`partition.mending`).
             _log.error("batches not readable for a follower", key=sending.led.key.hex(), reason=str(error))
             self._leave(sending)
         return None
@@ -526,7 +527,7 @@ class FollowStream:
         task.add_done_callback(self._reads.pop)
 
     async def _warm(self, sending: Sending, cold: NotLoaded) -> None:
-        """Indexes that have to be loaded, made anew, or are not in memory."""
+        """Load or rebuild indexes that are not in memory."""
         worked = await warm(self._around.offload, cold)
         sending.cold_looks = sending.cold_looks + 1 if worked else COLD_LOOKS_MAX
         sending.is_reading = False
@@ -538,7 +539,7 @@ class FollowStream:
         try:
             data = await self._around.offload.run(lambda: extent.file.read(extent.position, extent.size))
         except ValueError:
-            pass  # Closed meanwhile: its segment is gone, and the next look finds what is there now.
+            pass  # Closed meanwhile: its segment was removed, and the next read finds the current one.
         except OSError as error:
             key = sending.led.key.hex()
             _log.error("read for a follower failed; retrying", key=key, reason=str(error))
@@ -551,7 +552,7 @@ class FollowStream:
 
 
 def _cached(extent: Extent) -> Buffer | None:
-    """From the page cache; None if a thread has to read it, and find out what is wrong with it."""
+    """Read from the page cache; None if a thread has to read it and handle errors."""
     try:
         return extent.file.read_cached(extent.position, extent.size)
     except OSError:

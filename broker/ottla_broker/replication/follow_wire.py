@@ -1,10 +1,10 @@
-"""Frames of the Follow stream: bytes in, values out, and back. Documented in `replication.proto`. [P]
+"""Codec of the frames of the Follow stream. Documented in `replication.proto`. [P]
 
-Every frame begins with the incarnations of its sender and of who it is meant for; every entry names topic id,
-partition and leader epoch (rule 9). Batches travel as they lie on disk and are never copied here: what is decoded are
-views of the frame, what is encoded is one join.
+Every frame begins with the incarnations of its sender and its receiver; every entry names topic id,
+partition and leader epoch (rule 9). Batches have the same bytes as on disk and are never copied: decoding yields
+views of the frame, encoding is one join.
 
-A frame that does not fit its own counts and lengths is a `WireError`: it costs the stream.
+A frame that contradicts its own counts and lengths is a `WireError`, which ends the stream.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from uuid import UUID
 from ottla_core.ports.disk import Buffer
 
 VERSION = 1
-#: topic id and partition: what names a partition in a frame, and in the tables of both ends.
+#: Topic id and partition: the key of a partition in a frame, and in the tables of both ends.
 KEY_BYTES = 20
 
 _HEADER = struct.Struct(">BBxxI16s16s")
@@ -32,43 +32,43 @@ SECTION_BYTES = _SECTION.size
 
 
 class WireError(ValueError):
-    """Bytes that are no frame of this protocol."""
+    """The bytes are not a frame of this protocol."""
 
 
 class Kind(IntEnum):
-    #: Follower to leader, first on a stream: who follows whom.
+    #: Follower to leader, first on a stream: the ids of both.
     HELLO = 1
-    #: Follower to leader; without entries a sign of life.
+    #: Follower to leader; without entries a heartbeat.
     POSITIONS = 2
-    #: Leader to follower; without sections a sign of life.
+    #: Leader to follower; without sections a heartbeat.
     BATCHES = 3
 
 
 class Says(IntEnum):
-    """What an entry of POSITIONS means."""
+    """Kind of an entry of POSITIONS."""
 
-    #: I have this much now.
+    #: The follower's position.
     HAVE = 0
-    #: I have this much; send what follows.
+    #: The follower's position; the leader shall send from there.
     WANT = 1
-    #: I follow you no longer.
+    #: The follower no longer follows the partition.
     LEAVE = 2
 
 
 class Tells(IntEnum):
-    """What a section of BATCHES means."""
+    """Kind of a section of BATCHES."""
 
     #: Batches from `offset` on, or none and only the marks.
     BATCHES = 0
-    #: Your log is not a beginning of mine: my `epoch` ends at `offset`.
+    #: The follower's log diverges: `epoch` ends at `offset` on the leader.
     DIVERGED = 1
-    #: My log begins at `offset`.
+    #: The leader's log starts at `offset`.
     START = 2
 
 
 class Header(NamedTuple):
     kind: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not needed
     sender: bytes
     receiver: bytes
 

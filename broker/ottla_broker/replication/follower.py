@@ -1,15 +1,15 @@
-"""A follower's copy of one partition: what a leader's frame means for it. [P]
+"""The follower machine of one partition: decides what a leader's frame means. [P]
 
-Made when an epoch begins that another broker leads; thrown away with it. Driven by the partition.
+Created when an epoch begins that another broker leads; discarded with it. Driven by the partition.
 
-* F1 (rule 9): a frame of another epoch is ignored. So is one that does not begin where our log ends: it was sent
-  before we cut the log, and the leader is asked to begin again where we are.
-* F2: the log is cut only because the leader's lineage says so (KIP-101, KIP-279, KIP-320), never to a high watermark
-  of our own: a leader that lost nothing may still have what we would throw away.
-  Where all that it would leave is deleted on the leader, the log begins anew there: what lies below the leader's start
-  cannot be compared any more, and a leader's first batch may begin before it.
-* F3: the high watermark is the leader's, as far as our log goes.
-* F4 (rule 10): what is reported is what was written, or flushed where the topic asks for it; never what is to come.
+* F1 (rule 9): a frame of another epoch is ignored. So is one that does not begin at the log end: it was sent
+  before the truncation, and the leader is asked to send from the log end.
+* F2: only the leader's lineage truncates the log (KIP-101, KIP-279, KIP-320), never the follower's
+  high watermark: a leader that lost nothing may still have the records above it.
+  If the leader has deleted everything that would remain, the log restarts at the leader's start: what lies below it
+  cannot be compared, and the leader's first batch may begin before it.
+* F3: the high watermark is the leader's, up to the follower's log end.
+* F4 (rule 10): the follower reports what it has written, or flushed with `flush.before.ack`; never more.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class Follower:
     def __init__(self, leader: int, leader_epoch: int) -> None:
         self.leader = leader
         self.leader_epoch = leader_epoch
-        #: The leader has answered on this stream; until then the wish is repeated.
+        #: The leader has answered on this stream; until then the request is repeated.
         self.is_heard = False
 
     def on_stream(self) -> list[FollowerEffect]:
-        """A stream to the leader stands; what was said on another one is forgotten."""
+        """A new stream to the leader is up; everything from earlier streams is forgotten."""
         self.is_heard = False
         return [Report(wants=True)]
 
     def on_silence(self) -> list[FollowerEffect]:
-        """Time has passed: ask again if there was no answer, as when the leader did not know its epoch yet."""
+        """Ask again if there was no answer, for example because the leader did not know its epoch yet."""
         return [] if self.is_heard else [Report(wants=True)]
 
     def on_batches(
@@ -84,7 +84,7 @@ class Follower:
         return [RestartAt(log_start) if anew else TruncateTo(cut), Report(wants=True)]
 
     def on_start(self, leader_epoch: int, log_start: int, end_offset: int) -> list[FollowerEffect]:
-        """The leader's log begins behind our end."""
+        """The leader's log starts after the follower's log end."""
         if leader_epoch != self.leader_epoch:
             return [Ignore(f"epoch {leader_epoch}, not {self.leader_epoch}")]
         self.is_heard = True

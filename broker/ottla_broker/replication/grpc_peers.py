@@ -1,13 +1,13 @@
-"""The other brokers over gRPC: Follow streams, probes and questions. [A]
+"""gRPC client for other brokers: Follow streams, probes and requests. [A]
 
-Implements the `Peers` port. Each Follow stream has a connection of its own, made for it and ended with it: a leader
-that was refused is tried again when we say so and not when a channel's back-off does, and a stream full of batches
-stands in nobody's way. Questions and probes share one connection per broker.
+Implements the `Peers` port. Each Follow stream has its own connection, which lives as long as the stream: the follower
+decides when to reconnect, not the channel's back-off, and a stream full of batches
+delays nothing else. Requests and probes share one connection per broker.
 
-Every call goes to the internal listener of the other broker and is signed (`peer_auth`); nothing that comes back is
-used before the other end has proved who it is.
+Every call goes to the internal listener of the other broker and is signed (`peer_auth`); no response is
+used before the other end has proved its identity.
 
-Follow frames are passed through as bytes: no serializer, no copy of ours.
+Follow frames are passed through as bytes: no serializer, no copy.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _ASK = f"/{SERVICE}/Ask"
 
 
 class PeerAddress(NamedTuple):
-    """The internal listener of a broker, and which incarnation of it is expected there."""
+    """The internal listener of a broker, and the incarnation that is expected there."""
 
     host: str
     port: int
     incarnation: UUID
 
 
-#: Where a broker listens for other brokers, as the image says; None if it is offline.
+#: Address of a broker's internal listener, from the image; None if it is offline.
 Locate = Callable[[int], PeerAddress | None]
 
 #: A leader answers a Follow call at once, before it reads from it; a paused one does not.
@@ -54,10 +54,10 @@ _FOLLOW_ANSWER_S = 5.0
 #: The status of a refused call comes right behind its empty headers.
 _STATUS_S = 1.0
 
-#: HTTP/2 look-ahead of a Follow stream: what may lie in memory before it is read. Larger ones did not raise the rate.
+#: HTTP/2 window of a Follow stream: bytes in memory before they are read. Larger ones did not raise the rate.
 _LOOKAHEAD_BYTES = 2 * 1024 * 1024
 _FRAME_BYTES_MAX = 1024 * 1024
-#: A peer that vanished without a word is noticed after these two together; beats notice it sooner.
+#: A peer that vanished silently is noticed after the sum of these two; heartbeats notice it sooner.
 _KEEPALIVE_MS = 10_000
 _KEEPALIVE_TIMEOUT_MS = 5_000
 
@@ -73,12 +73,12 @@ _FOLLOW_OPTIONS = [
     ("grpc.max_receive_message_length", -1),  # A frame is bounded by the topic's largest batch.
     ("grpc.max_send_message_length", -1),
     ("grpc.http2.lookahead_bytes", _LOOKAHEAD_BYTES),
-    ("grpc.http2.bdp_probe", 0),  # It would raise the look-ahead by itself.
+    ("grpc.http2.bdp_probe", 0),  # It would enlarge the window automatically.
     ("grpc.http2.max_frame_size", _FRAME_BYTES_MAX),
 ]
 _ASK_OPTIONS = [
     *_COMMON_OPTIONS,
-    # Brokers come back within a second, and somebody waits.
+    # Brokers come back within a second, and callers wait.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
@@ -139,7 +139,7 @@ class GrpcPeers:
     def __init__(self, locate: Locate, auth: PeerAuth) -> None:
         self._locate = locate
         self._auth = auth
-        #: For questions: whom it reaches, and the channel, by broker.
+        #: For requests: the target and its channel, by broker.
         self._channels: dict[int, tuple[PeerAddress, Any]] = {}
 
     async def follow(self, broker_id: int) -> FollowLink:
@@ -166,9 +166,9 @@ class GrpcPeers:
         return _ClientLink(channel, call)
 
     async def probe(self, broker_id: int, timeout_s: float = 1.0) -> Probe:
-        """A plain connection first: only that tells "nobody listens" from all other kinds of silence.
+        """Open a plain TCP connection first: only that distinguishes a refused connection from silence.
 
-        A process that answers but does not prove that it is the broker counts as silent: its lease decides then.
+        A process that answers but does not prove that it is the broker counts as silent: then its lease decides.
         """
         where = self._locate(broker_id)
         if where is None:
@@ -197,7 +197,7 @@ class GrpcPeers:
     async def _call(
         self, broker_id: int, where: PeerAddress, method: str, request: bytes, timeout_s: float | None
     ) -> tuple[bytes, UUID]:
-        """The answer, and the incarnation that has proved to have given it. PeerUnavailable otherwise."""
+        """The response, and the authenticated incarnation that sent it. PeerUnavailable otherwise."""
         signed = self._auth.sign(method, broker_id, where.incarnation)
         channel = self._channel(broker_id, where)
         call = channel.unary_unary(method)(request, timeout=timeout_s, metadata=_metadata(signed))
@@ -227,7 +227,7 @@ class GrpcPeers:
         """One for each incarnation: a new one may have another IP behind the same name."""
         known = self._channels.get(broker_id)
         if known is None or known[0] != where:
-            # One to a former incarnation ends with what is still asked there.
+            # A channel to an earlier incarnation ends with its last request.
             known = (where, aio.insecure_channel(_target(where), options=_ASK_OPTIONS))
             self._channels[broker_id] = known
         return known[1]
@@ -242,7 +242,7 @@ def _metadata(signed: SignedCall) -> tuple[tuple[str, bytes], ...]:
 
 
 def _check(signed: SignedCall, metadata: Any) -> UUID | None:
-    """Which incarnation has answered; None if the answer has no proof at all. NotAuthenticated if it is wrong."""
+    """The incarnation that answered; None if the response has no proof. NotAuthenticated if the proof is wrong."""
     proof = next((value for key, value in metadata or () if key == PROOF_KEY), None)
     return None if proof is None else signed.check(proof)
 
@@ -260,7 +260,7 @@ def _unavailable(error: Exception) -> PeerUnavailable:
     if isinstance(error, aio.AioRpcError):
         return PeerUnavailable(f"{_name(error.code())}: {error.details()}")
     if isinstance(error, NotAuthenticated):
-        return PeerUnavailable(f"another broker than the one called answered: {error}")
+        return PeerUnavailable(f"the responder is not the broker that was called: {error}")
     return PeerUnavailable(f"the stream has ended: {error}")
 
 

@@ -1,24 +1,24 @@
-"""One leadership of one partition: who has what, who is in sync, how far it is committed. [P]
+"""The leader machine of one partition and epoch: positions, in-sync set, high watermark. [P]
 
-Made when an epoch begins and thrown away when it ends: positions die with it. Driven by the partition, which gives
-it events and carries out the effects in order.
+Created when an epoch begins and discarded with its positions when it ends. Driven by the partition, which gives
+it events and executes the effects in order.
 
 Theory of operation. A follower reports (last epoch, end offset, position) for every frame that it has written. A
-position counts while its stream lives, its incarnation is the one the cluster has admitted, and its log is a
-beginning of ours.
+position counts while its stream lives, its incarnation is the admitted one, and its log is a prefix
+of the leader's.
 
-* M1 (rule 6): the high watermark is the least position of the ISR and the proposed ISR together; in sync is
-  who is in both.
-* M2 (rule 6): one proposal is under way. It ends when the store has answered, or when an image newer than the one
+* M1 (rule 6): the high watermark is the least position of the ISR and the proposed ISR together; a replica is
+  in sync if it is in both.
+* M2 (rule 6): at most one proposal is pending. It ends when the store has answered, or when an image newer than the one
   it was made from shows that its compare must fail.
 * M3 (rule 7): with fewer than `min.insync.replicas` in sync the high watermark stands still. The same while the ELR
-  is not empty: who is in it may be elected, and must not lack anything committed.
+  is not empty: its replicas may be elected, and must not lack anything committed.
 * M4 (rule 8): a follower enters at a position ≥ high watermark and ≥ the start of this epoch. One in the ISR that
-  reports less than the high watermark has lost something: it leaves at once, and not to the ELR.
+  reports less than the high watermark has lost records: it leaves at once, and not to the ELR.
 * M5 (rule 9): a position is unknown until it was reported in this epoch, on a stream that still lives, and agrees.
-* M6: the high watermark never goes back.
-* M7: whom the controller dropped stays on record until we write something. Nothing waits for that, so it is left to
-  the next change, or to a tick (decision 9).
+* M6: the high watermark never decreases.
+* M7: replicas that the controller dropped stay on record until this leader has written. Nothing waits for that, so
+  it is left to the next change, or to a tick (decision 9).
 
 It must never assume that a proposal took effect because it was made.
 """
@@ -43,26 +43,26 @@ from ottla_broker.replication.lineage import agrees
 from ottla_broker.replication.watermark import UNKNOWN, committed
 from ottla_core.errors import invariant
 
-#: Who enters in one proposal: each is two compares of the transaction, and etcd takes three per branch.
+#: Replicas that one proposal adds: each is two compares of the transaction, and etcd takes three per branch.
 _JOIN_MAX = 1
 
 
 class Position(NamedTuple):
-    """What a follower says about its copy."""
+    """A follower's report about its replica."""
 
     broker_id: int
     incarnation: UUID
     leader_epoch: int
     last_epoch: int
     end_offset: int
-    #: What it vouches for: the end, or where the topic asks for it, the flushed end (rule 10).
+    #: Its position: the log end, or the flushed end with flush.before.ack (rule 10).
     position: int
-    #: It asks to be sent what follows, from `end_offset` on.
+    #: It asks for batches from `end_offset` on.
     wants: bool = False
 
 
 class OwnLog(NamedTuple):
-    """Our log, as far as a position is compared with it."""
+    """The leader's log, as far as positions are compared with it."""
 
     start_offset: int
     end_offset: int
@@ -75,9 +75,9 @@ class _Follower:
     def __init__(self, now: float) -> None:
         self.position = UNKNOWN
         self.incarnation: UUID | None = None
-        #: When it last had all that we had (Kafka's lastCaughtUpTimeMs).
+        #: When it last had everything that the leader had (Kafka's lastCaughtUpTimeMs).
         self.caught_up_at = now
-        #: Of the last report: when it came, and where our log ended then.
+        #: Time of the last report, and the leader's log end then.
         self.reported_at = now
         self.leader_end = 0
         self.is_late = False
@@ -118,22 +118,22 @@ class Leader:
         self.epoch_start = epoch_start
         self.high_watermark = high_watermark
         self.min_insync = min_insync
-        #: The proposal whose outcome is not known.
+        #: The pending proposal.
         self.proposed: ProposeIsr | None = None
         self._lag_max_s = lag_max_s
         #: Brokers that may be in an ISR: admitted, with this incarnation, and not stopping.
         self._admitted = admitted
-        #: Of the replicas, ours included, those that count; the others are UNKNOWN.
+        #: Positions of the replicas that count, including this broker's; the others are UNKNOWN.
         self._positions: dict[int, int] = {broker_id: position}
         self._followers = {b: _Follower(now) for b in image.replicas if b != broker_id}
-        #: The store would not have our last proposal, and nothing has changed since.
+        #: The store refused the last proposal, and nothing has changed since.
         self._is_refused = False
 
     # ------------------------------------------------------------------ what is asked of it
 
     @property
     def in_sync(self) -> int:
-        """How many replicas acks=all can count on (M1)."""
+        """Number of in-sync replicas for acks=all (M1)."""
         if self.proposed is None:
             return len(self.image.isr)
         return sum(1 for broker_id in self.image.isr if broker_id in self.proposed.isr)
@@ -145,15 +145,15 @@ class Leader:
     # ------------------------------------------------------------------ events
 
     def begun(self) -> list[LeaderEffect]:
-        """The leadership begins; alone in the ISR it is committed at once."""
+        """The leadership begins; if this broker is alone in the ISR, everything is committed at once."""
         return [*self._advance(), *self._consider()]
 
     def appended(self, position: int) -> list[LeaderEffect]:
-        """Our own copy has grown, or more of it is flushed."""
+        """The leader's log has grown, or more of it is flushed."""
         positions, own = self._positions, self.broker_id
         was = positions[own]
         positions[own] = position
-        # Only the last one can have held the others back.
+        # Only the replica that was last can have held the high watermark back.
         return self._advance() if was <= self.high_watermark else []
 
     def on_position(self, said: Position, log: OwnLog, now: float) -> list[LeaderEffect]:
@@ -183,7 +183,7 @@ class Leader:
         return effects
 
     def on_stream_lost(self, broker_id: int, log_end: int, now: float) -> list[LeaderEffect]:
-        """Nothing the follower said counts any more (M5)."""
+        """The follower's reports no longer count (M5)."""
         follower = self._followers.get(broker_id)
         if follower is not None:
             if follower.position >= log_end:
@@ -195,9 +195,11 @@ class Leader:
         """The store shows a newer state of the partition, in the same epoch."""
         invariant(image.leader_epoch == self.image.leader_epoch, "a leadership lasts one epoch")
         if image.revision < self.image.revision:
-            return []  # The answer to our own proposal was faster than the watch.
+            return []  # The reply to this leader's proposal was faster than the watch.
         if image.revision > self.image.revision:
-            self.proposed = None  # M2: whatever became of it is in this image, or can no longer be.
+            self.proposed = (
+                None  # M2: this image contains the proposal, or the proposal can no longer succeed.
+            )
             self._is_refused = False
         self.image = image
         for broker_id in image.replicas:
@@ -211,9 +213,10 @@ class Leader:
     def on_outcome(
         self, proposal: ProposeIsr, image: PartitionImage | None, now: float
     ) -> list[LeaderEffect]:
-        """What the store has made of a proposal: the state that holds now; None if only the image will tell.
+        """The store's answer to a proposal: the current state; None if only the image will show it.
 
-        The watch may be faster than the answer, and then another proposal is under way, of which this says nothing.
+        The watch may be faster than the answer; then another proposal is pending, and this answer says nothing about
+        it.
         """
         if image is None or image.leader_epoch != self.image.leader_epoch:
             return []  # Another epoch has begun; the image is on its way, and this leadership ends with it.
@@ -226,7 +229,7 @@ class Leader:
         return []
 
     def on_members(self, admitted: Mapping[int, UUID], now: float) -> list[LeaderEffect]:
-        """Other brokers came, went, or were admitted anew."""
+        """Other brokers came online, went offline, or were admitted again."""
         self._admitted = admitted
         self._is_refused = False
         for broker_id, follower in self._followers.items():
@@ -238,18 +241,18 @@ class Leader:
         return [*self._advance(), *self._consider()]
 
     def tick(self, log_end: int, now: float) -> list[LeaderEffect]:
-        """Now and then: who has not caught up for `replica.lag.time.max.ms` is late."""
+        """Called periodically: remove followers that have not caught up for `replica.lag.time.max.ms`."""
         self._is_refused = False
         for follower in self._followers.values():
             if follower.position >= log_end:
-                follower.caught_up_at = now  # Nothing was asked of it, so it has nothing to say.
+                follower.caught_up_at = now  # It already has everything, so it has nothing to report.
             follower.is_late = now - follower.caught_up_at > self._lag_max_s
         return self._consider(confirm=True)
 
     # ------------------------------------------------------------------ deciding
 
     def _note_time(self, follower: _Follower, end_offset: int, log_end: int, now: float) -> None:
-        """As Kafka does: having all that we had at its last report means it was caught up then."""
+        """As in Kafka: a follower that has everything up to the log end of its last report was caught up then."""
         if end_offset >= log_end:
             follower.caught_up_at = now
         elif end_offset >= follower.leader_end:
@@ -262,7 +265,7 @@ class Leader:
         self._positions.pop(broker_id, None)
 
     def _count(self, broker_id: int, follower: _Follower) -> None:
-        """Rule 9: what another incarnation said is nothing."""
+        """Rule 9: forget what another incarnation reported."""
         if follower.position != UNKNOWN and self._admitted.get(broker_id) == follower.incarnation:
             self._positions[broker_id] = follower.position
         else:
@@ -279,9 +282,9 @@ class Leader:
         return [AdvanceHighWatermark(reached)]
 
     def _consider(self, *, confirm: bool = False) -> list[LeaderEffect]:
-        """Propose the in-sync set as it should be, if it is not and nothing is under way.
+        """Propose the in-sync set as it should be, unless it is that already or a proposal is pending.
 
-        `confirm`: also if only a record of the dropped is to go (M7).
+        `confirm`: also if only the record of dropped replicas changes (M7).
         """
         if self.proposed is not None or self._is_refused:
             return []
@@ -300,7 +303,7 @@ class Leader:
             if b == self.broker_id or (b not in leaving if b in image.isr else b in joining[:_JOIN_MAX])
         )
         enough = len(isr) >= self.min_insync
-        # M3: nobody is needed besides a big enough ISR. Else who leaves it keeps all that will be committed.
+        # M3: a large enough ISR needs no ELR. Else replicas that leave it keep everything that will be committed.
         elr = (
             ()
             if enough

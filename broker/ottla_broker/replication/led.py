@@ -1,6 +1,6 @@
-"""A led partition, as far as the streams that carry it look at it. [S]
+"""A led partition, as Follow streams see it. [S]
 
-Streams are below partitions: they are handed what satisfies this, and know nothing else of them.
+Streams are below partitions: they get objects with this interface, and know nothing else of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla_broker.replication.outlet import Outlet
 
 
 class LedRole(Protocol):
-    """A leadership: hears what followers say."""
+    """A leadership: receives the reports of followers."""
 
     def hear(self, said: Position, outlet: Outlet) -> list[LeaderEffect]: ...
 
@@ -24,7 +24,7 @@ class LedRole(Protocol):
 
 
 class Led(Protocol):
-    """A partition; `leading` is None while another leads it."""
+    """A partition; `leading` is None while another broker leads it."""
 
     @property
     def key(self) -> bytes: ...
@@ -37,7 +37,7 @@ class Led(Protocol):
 
     @property
     def leader_epoch(self) -> int:
-        """The newest epoch that this broker knows of."""
+        """The newest leader epoch that this broker knows."""
 
     @property
     def leading(self) -> LedRole | None: ...

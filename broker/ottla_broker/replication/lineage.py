@@ -1,8 +1,9 @@
-"""Which leader wrote what, compared between two logs (KIP-101, KIP-279, KIP-320). [P]
+"""Leader epochs of two logs, compared to find where they diverge (KIP-101, KIP-279, KIP-320). [P]
 
 A log's lineage is its (epoch, start offset) pairs. Two logs that hold the same epoch at an offset hold the same
-batches up to it, because one leader wrote that epoch, in order. So a follower's (last epoch, end offset) says all:
-if we have that epoch at least up to there, its log is a beginning of ours; else it is cut where they part.
+batches up to it, because one leader wrote that epoch, in order. So a follower's (last epoch, end offset) is enough:
+if the leader has that epoch at least up to there, the follower's log is a prefix; else it is truncated where they
+diverge.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def end_of(entries: Sequence[tuple[int, int]], epoch: int, log_end: int) -> Epoc
     """The greatest known epoch that is not above `epoch`, and where it ends."""
     after = bisect_right(entries, epoch, key=_epoch)
     if not after:
-        # Older than all we have: it ended where our first began, and all before that was committed and is gone.
+        # Older than all known epochs: it ended where the first one began, and everything before was committed and
+        # deleted.
         return EpochEnd(epoch, entries[0][1] if entries else log_end)
     end = entries[after][1] if after < len(entries) else log_end
     return EpochEnd(entries[after - 1][0], end)
@@ -45,16 +47,16 @@ def last_epoch(entries: Sequence[tuple[int, int]], end_offset: int) -> int:
 
 
 def agrees(entries: Sequence[tuple[int, int]], log_end: int, epoch: int, end_offset: int) -> EpochEnd | None:
-    """None if a log that ends so is a beginning of this one, else what its owner has to know to cut it."""
+    """None if a log that ends there is a prefix of this one, else the epoch and end offset to truncate it by."""
     if epoch == NO_EPOCH:
-        # It holds nothing, so nothing can differ; it only must not be ahead.
+        # It is empty, so nothing can differ; it only must not be ahead.
         return None if end_offset <= log_end else EpochEnd(NO_EPOCH, log_end)
     known = end_of(entries, epoch, log_end)
     return None if known.epoch == epoch and end_offset <= known.end_offset else known
 
 
 def cut_for(entries: Sequence[tuple[int, int]], told: EpochEnd, end_offset: int) -> int:
-    """Where a follower cuts its log when the leader names its epoch not above ours, and where that ends."""
+    """Where a follower truncates, given the leader's greatest epoch not above its own, and that epoch's end."""
     if told.epoch == NO_EPOCH:
         return min(told.end_offset, end_offset)
     own = end_of(entries, told.epoch, end_offset)

@@ -1,6 +1,6 @@
-"""What a led partition knows of a stream that carries it to one follower. [P]
+"""A Follow stream to one follower, as a led partition sees it. [P]
 
-Below partitions on purpose: streams know partitions, partitions know only that somebody wants to be woken.
+Below partitions on purpose: streams know partitions, partitions only know that a stream wants to be woken.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Protocol
 class Outlet(Protocol):
     @property
     def heard_at(self) -> float:
-        """When the follower last said anything, by the monotonic clock."""
+        """Monotonic time of the follower's last message."""
 
     def mark(self, size: int = 0) -> None:
         """There is more to send: `size` bytes of batches, or something else."""

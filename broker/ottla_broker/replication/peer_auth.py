@@ -1,10 +1,10 @@
-"""Both ends of an authenticated broker-to-broker call: signs what we call, checks who calls us. [P]
+"""Both ends of an authenticated broker-to-broker call: signs outgoing calls, verifies incoming ones. [P]
 
-`PeerAuth` is what the internal listener and `GrpcPeers` ask of an authentication; `SecretAuth` implements it with the
+`PeerAuth` is the interface that the internal listener and `GrpcPeers` use; `SecretAuth` implements it with the
 cluster secret and `call_token`. Mutual TLS would be another implementation that reads the names in certificates.
 
-State: our own call numbers, and for each incarnation that has called us the numbers it has used. Only calls with a
-valid token touch it, so it grows with restarts of brokers and not with attempts of strangers.
+State: this broker's call numbers, and the numbers used by each calling incarnation. Only calls with a
+valid token change it, so it grows with restarts of brokers and not with unauthenticated attempts.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ TOKEN_KEY = "ottla-call-token-bin"
 PROOF_KEY = "ottla-answer-proof-bin"
 
 #: Incarnations of other brokers whose numbers are remembered, 600 bytes each. The one that called least recently is
-#: forgotten first; a recorded token of it could be used again then, after 4,096 restarts of other brokers.
+#: evicted first; a recorded token of it could be used again then, after 4,096 restarts of other brokers.
 _CALLERS_MAX = 4096
 
 
 class NotAuthenticated(Exception):
-    """The other end did not prove that it belongs to this cluster. `reason` is a word for metrics and logs."""
+    """The other end did not prove that it belongs to this cluster. `reason` is a label for metrics and logs."""
 
     def __init__(self, reason: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -42,7 +42,7 @@ class NotAuthenticated(Exception):
 
 
 class SignedCall(NamedTuple):
-    """A call that we make."""
+    """An outgoing call."""
 
     token: bytes
     target: int
@@ -57,11 +57,11 @@ class SignedCall(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """Another broker that has proved who it is, and what proves to it who we are."""
+    """An authenticated caller, and the proof for the response."""
 
     id: int
     incarnation: UUID
-    #: Whether it means this very incarnation of ours; else it may only learn of it.
+    #: Whether the call is meant for this incarnation; else the caller may only learn of it.
     means_us: bool
     proof: bytes
 
@@ -71,7 +71,7 @@ class PeerAuth(Protocol):
         """For a call to that incarnation of broker `target`."""
 
     def verify(self, method: str, metadata: Mapping[str, str | bytes]) -> Caller:
-        """Who makes this call. NotAuthenticated if that is not proved."""
+        """The authenticated caller. NotAuthenticated if the token is not valid."""
 
 
 class SecretAuth:
@@ -103,7 +103,7 @@ class SecretAuth:
         if claim.caller == self._broker_id:
             raise NotAuthenticated("same_id", f"The caller has the id of this broker, {claim.caller}.")
         means_us = claim.target_incarnation == self._incarnation
-        # A token for a former life of ours is not counted: its caller's numbers are, once it knows of this life.
+        # A token for an earlier incarnation does not count: the caller's numbers do once it knows this incarnation.
         if means_us and not self._window(claim).take(claim.number):
             raise NotAuthenticated("replayed", "The token was used before.")
         proof = make_proof(secret, mac, self._broker_id, self._incarnation)

@@ -1,14 +1,14 @@
 """The high watermark: how far a partition is committed, from what its replicas have. [P]
 
-Used by the leader machine at every append and every position, so it is one loop over a handful of numbers. The dumb
-twin that says the same in set notation is in its test.
+Used by the leader machine at every append and every position, so it is one loop over a handful of numbers. The
+reference implementation in set notation is in its test.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-#: A replica that has not reported in this epoch on a living stream; it holds the high watermark where it is.
+#: A replica that has not reported in this epoch on a live stream; it stops the high watermark.
 UNKNOWN = -1
 
 
@@ -21,7 +21,7 @@ def committed(
 ) -> int:
     """The high watermark that follows from the positions, never below `current`.
 
-    Rule 6: while a proposal is under way both sets hold it back, and only who is in both counts as in sync.
+    Rule 6: while a proposal is pending both sets hold it back, and only replicas in both count as in sync.
     Rule 7: with fewer than `min_insync` it stands still.
     """
     if proposed is None:
@@ -40,5 +40,5 @@ def _least(positions: Mapping[int, int], brokers: Sequence[int]) -> int:
 
 
 def followed(current: int, told: int, end_offset: int) -> int:
-    """A follower's high watermark: the leader's, as far as our log goes; never back."""
+    """A follower's high watermark: the leader's, up to the follower's log end; it never decreases."""
     return max(current, min(told, end_offset))

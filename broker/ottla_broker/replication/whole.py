@@ -16,10 +16,10 @@ _LAST_DELTA_AT = 23
 
 
 def whole_batches_in(data: Buffer, *, check_crc: bool) -> tuple[Buffer, int]:
-    """The batches that are wholly there, and the offset behind the last of them.
+    """The complete batches, and the offset after the last of them.
 
-    `check_crc`: for what has been on the disk a while. The follower checks every batch that it writes, but it cannot
-    tell damage in our log from damage on the way, and would ask for it again and again.
+    `check_crc`: for batches that have been on disk for a while. The follower checks every batch that it writes, but
+    it cannot distinguish damage in the leader's log from damage in transit, and would ask for it again and again.
     """
     at, end, next_offset = 0, len(data), -1
     while end - at >= HEADER_BYTES:

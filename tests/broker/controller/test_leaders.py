@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from ottla_broker.controller.image import PartitionImage, TopicImage
 from ottla_broker.controller.leaders import (
-    Here,
+    LiveBrokers,
     Policy,
     after_return,
-    fitted,
     policy_of,
+    reconcile,
     waits_for_positions,
     with_isr,
     with_preferred,
@@ -27,8 +27,8 @@ def state(
     return PartitionImage((1, 2, 3), leader, 7, isr, elr, revision=9, torn=torn)
 
 
-def here(*alive: int, stopping: tuple[int, ...] = ()) -> Here:
-    return Here(frozenset(alive), frozenset(stopping))
+def here(*alive: int, stopping: tuple[int, ...] = ()) -> LiveBrokers:
+    return LiveBrokers(frozenset(alive), frozenset(stopping))
 
 
 def shown(made: PartitionImage | None) -> tuple[int, tuple[int, ...], tuple[int, ...], int] | None:
@@ -39,49 +39,49 @@ def shown(made: PartitionImage | None) -> tuple[int, tuple[int, ...], tuple[int,
 
 
 def test_nothing_is_written_when_all_are_here() -> None:
-    assert fitted(state(1, (1, 2, 3)), here(1, 2, 3), TWO) is None
-    assert fitted(state(1, (1, 2)), here(1, 2), TWO) is None  # 3 is away, and was not counted on
+    assert reconcile(state(1, (1, 2, 3)), here(1, 2, 3), TWO) is None
+    assert reconcile(state(1, (1, 2)), here(1, 2), TWO) is None  # 3 is away, and was not counted on
 
 
 def test_a_lost_leader_is_replaced_and_leaves_in_the_same_write() -> None:
-    assert shown(fitted(state(1, (1, 2, 3)), here(2, 3), TWO)) == (2, (2, 3), (), 8)
+    assert shown(reconcile(state(1, (1, 2, 3)), here(2, 3), TWO)) == (2, (2, 3), (), 8)
 
 
 def test_a_lost_follower_leaves_under_the_same_epoch() -> None:
-    assert shown(fitted(state(1, (1, 2, 3)), here(1, 2), TWO)) == (1, (1, 2), (), 7)
+    assert shown(reconcile(state(1, (1, 2, 3)), here(1, 2), TWO)) == (1, (1, 2), (), 7)
 
 
 def test_a_lost_follower_of_too_small_a_set_stays_eligible() -> None:
-    assert shown(fitted(state(1, (1, 2)), here(1), TWO)) == (1, (1,), (2,), 7)
-    assert shown(fitted(state(1, (1, 2), (3,)), here(1), Policy(3))) == (1, (1,), (2, 3), 7)
+    assert shown(reconcile(state(1, (1, 2)), here(1), TWO)) == (1, (1,), (2,), 7)
+    assert shown(reconcile(state(1, (1, 2), (3,)), here(1), Policy(3))) == (1, (1,), (2, 3), 7)
 
 
 def test_nobody_is_led_by_who_was_not_in_sync() -> None:
-    assert shown(fitted(state(1, (1,)), here(2, 3), TWO)) == (NO_BROKER, (1,), (), 8)
+    assert shown(reconcile(state(1, (1,)), here(2, 3), TWO)) == (NO_BROKER, (1,), (), 8)
     waiting = state(NO_BROKER, (1,))
-    assert fitted(waiting, here(2, 3), TWO) is None
-    assert fitted(waiting, here(), TWO) is None
-    assert shown(fitted(waiting, here(1, 2), TWO)) == (1, (1,), (), 8)
-    assert shown(fitted(waiting, here(2, 3), Policy(2, unclean=True))) == (2, (2,), (), 8)
+    assert reconcile(waiting, here(2, 3), TWO) is None
+    assert reconcile(waiting, here(), TWO) is None
+    assert shown(reconcile(waiting, here(1, 2), TWO)) == (1, (1,), (), 8)
+    assert shown(reconcile(waiting, here(2, 3), Policy(2, unclean=True))) == (2, (2,), (), 8)
 
 
 # ---------------------------------------------------------------------- stopping
 
 
 def test_who_stops_hands_over_and_is_not_counted_on() -> None:
-    assert shown(fitted(state(1, (1, 2, 3)), here(1, 2, 3, stopping=(1,)), TWO)) == (2, (2, 3), (), 8)
-    assert shown(fitted(state(2, (1, 2, 3)), here(1, 2, 3, stopping=(1,)), TWO)) == (2, (2, 3), (), 7)
+    assert shown(reconcile(state(1, (1, 2, 3)), here(1, 2, 3, stopping=(1,)), TWO)) == (2, (2, 3), (), 8)
+    assert shown(reconcile(state(2, (1, 2, 3)), here(1, 2, 3, stopping=(1,)), TWO)) == (2, (2, 3), (), 7)
 
 
 def test_who_stops_is_counted_on_while_too_few_remain() -> None:
-    assert shown(fitted(state(1, (1, 2)), here(1, 2, 3, stopping=(1,)), TWO)) == (2, (1, 2), (), 8)
-    assert fitted(state(2, (1, 2)), here(1, 2, 3, stopping=(1,)), TWO) is None
+    assert shown(reconcile(state(1, (1, 2)), here(1, 2, 3, stopping=(1,)), TWO)) == (2, (1, 2), (), 8)
+    assert reconcile(state(2, (1, 2)), here(1, 2, 3, stopping=(1,)), TWO) is None
 
 
 def test_the_only_one_in_sync_leads_until_it_is_gone() -> None:
-    assert fitted(state(1, (1,)), here(1, 2, 3, stopping=(1,)), TWO) is None
-    assert fitted(state(1, (1, 2)), here(1, 2, stopping=(1, 2)), TWO) is None
-    assert shown(fitted(state(3, (1, 3)), here(1, 2, stopping=(1,)), TWO)) == (1, (1,), (3,), 8)
+    assert reconcile(state(1, (1,)), here(1, 2, 3, stopping=(1,)), TWO) is None
+    assert reconcile(state(1, (1, 2)), here(1, 2, stopping=(1, 2)), TWO) is None
+    assert shown(reconcile(state(3, (1, 3)), here(1, 2, stopping=(1,)), TWO)) == (1, (1,), (3,), 8)
 
 
 # ---------------------------------------------------------------------- coming back
@@ -106,8 +106,8 @@ def test_a_torn_one_is_remembered_while_nobody_whole_is_here() -> None:
     both = after_return(made, {2}, {2}, here(1, 2), TWO)
     assert both is not None and both.torn == (1, 2) and both.leader == NO_BROKER
     assert waits_for_positions(both, {1, 2}) == (1, 2) and waits_for_positions(both, {1}) == ()
-    assert fitted(both, here(1, 2), TWO) is None
-    assert shown(fitted(both, here(1, 2), TWO, {1: (7, 3), 2: (7, 4)})) == (
+    assert reconcile(both, here(1, 2), TWO) is None
+    assert shown(reconcile(both, here(1, 2), TWO, {1: (7, 3), 2: (7, 4)})) == (
         2,
         (2,),
         (),
@@ -163,8 +163,8 @@ def test_what_always_holds(
 ) -> None:
     leader = leader if leader in isr else NO_BROKER
     before = PartitionImage((1, 2, 3, 4), leader, 7, tuple(sorted(isr)), tuple(sorted(elr - isr)))
-    who = Here(frozenset(alive), frozenset(stopping & alive))
-    made = fitted(before, who, Policy(least))
+    who = LiveBrokers(frozenset(alive), frozenset(stopping & alive))
+    made = reconcile(before, who, Policy(least))
     if made is None:
         assert leader in alive or leader == NO_BROKER
         if leader in alive:
@@ -175,7 +175,7 @@ def test_what_always_holds(
     assert made.leader in alive or made.leader == NO_BROKER
     assert made.leader in made.isr or made.leader == NO_BROKER
     # One write is enough: what it makes is fine.
-    assert fitted(made, who, Policy(least)) is None
+    assert reconcile(made, who, Policy(least)) is None
     assert (made.leader_epoch > 7) == (made.leader != leader)
     if made.leader != NO_BROKER:
         assert set(made.isr) <= alive

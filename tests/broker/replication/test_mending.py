@@ -10,7 +10,7 @@ import pytest
 from broker.replication.cluster import NOW_MS, TOPIC_ID, TP, Cluster, Node, cluster
 from ottla_broker.controller import keys
 from ottla_broker.controller.image import PartitionImage
-from ottla_broker.controller.leaders import Here, Policy, fitted
+from ottla_broker.controller.leaders import LiveBrokers, Policy, reconcile
 from ottla_core.errors import CorruptMessage
 
 #: Within the records of the first batch of a segment: the header is as it should be, the CRC is not.
@@ -49,7 +49,7 @@ class Turns:
                 world._put(keys.broker(node.id), keys.encode_broker(replace(registered, offline=offline)))
         image = world.nodes[max(world.nodes)].metadata.image
         state = world.state
-        wanted = fitted(state, Here.of(image).for_partition(TOPIC_ID, 0), self._policy)
+        wanted = reconcile(state, LiveBrokers.of(image).for_partition(TOPIC_ID, 0), self._policy)
         if wanted is not None and image.partition(TP) == state:
             world._put(keys.partition(TOPIC_ID, 0), keys.encode_partition(wanted))
         state = world.state

@@ -48,7 +48,7 @@ class AnsweredStream(Generic[Q, A]):
         turns: Turns | None = None,
         weigh: Callable[[Q], int] | None = None,
         weigh_answer: Callable[[A], int] | None = None,
-        hurry: Callable[[], None] | None = None,
+        end_waits: Callable[[], None] | None = None,
         sending: Callable[[A], None] | None = None,
     ) -> None:
         """`weigh` and `weigh_answer` give the bytes of a message, where they are worth counting.
@@ -66,7 +66,7 @@ class AnsweredStream(Generic[Q, A]):
         self._weigh_answer = weigh_answer
         self._sending = sending
         #: Called when a request arrives while earlier ones still wait, and at the end: they should not any longer.
-        self._hurry = hurry
+        self._end_waits = end_waits
         #: Answers in order: ready ones, or futures of them.
         self._queue: deque[A | asyncio.Future[A | None]] = deque()
         self._ended = False
@@ -94,8 +94,8 @@ class AnsweredStream(Generic[Q, A]):
     def stop(self) -> None:
         """Read no more; answer what was read, without waiting for more of it than there is; end."""
         self._stopping = True
-        if self._hurry is not None:
-            self._hurry()
+        if self._end_waits is not None:
+            self._end_waits()
         # Only a pending read is cut off; a request that was read is on its way to its answer.
         if self._reader is not None and self._reading:
             self._reader.cancel()
@@ -133,8 +133,8 @@ class AnsweredStream(Generic[Q, A]):
         if isinstance(request, RequestError):
             # The deserializer would not have it, so there is no request to answer: the stream ends with it.
             raise request
-        if self._queue and self._hurry is not None:
-            self._hurry()
+        if self._queue and self._end_waits is not None:
+            self._end_waits()
         if self._weigh is not None:
             self._share.received(self._weigh(request))
         answer = self._handle(request)

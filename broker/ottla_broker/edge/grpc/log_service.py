@@ -128,7 +128,7 @@ class LogService:
             if (hold := held.pop(id(answer), None)) is not None:
                 hold.release()
 
-        def hurry() -> None:
+        def end_waits() -> None:
             for poll in waiting:
                 poll.end_waiting()
 
@@ -142,7 +142,7 @@ class LogService:
             unanswered_max=FETCHES_UNANSWERED_MAX,
             share=Share(self._memory),
             weigh_answer=pb.FetchResponse.ByteSize,
-            hurry=hurry,
+            end_waits=end_waits,
             sending=sending,
         )
         await self._serve("fetch", stream, context)
