@@ -1,7 +1,7 @@
-"""Carries plans out: cuts stages into transactions, fences each by the controller's epoch. [S]
+"""Executes plans: splits stages into transactions, and fences each by the controller's epoch. [S]
 
 Called by `service.py`. It must never decide what to write, and never repeat a write: when a reply is lost
-(`StoreError`) or something was refused, the service looks at what is there and plans anew.
+(`StoreError`) or something was refused, the service reads the current state and plans again.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ottla_core.ports.store import (
     StoreError,
 )
 
-#: Transactions under way at once: etcd takes several into one fsync, and more would only queue there.
+#: Concurrent transactions: etcd takes several into one fsync, and more would only queue there.
 IN_FLIGHT_MAX = 4
 
 
 class Result(NamedTuple):
-    #: Everything was written. False: a guard or a compare did not hold, and no later stage was begun.
+    #: Everything was written. False: a guard or a compare failed, and no later stage was started.
     done: bool
     #: The last revision that was written, 0 if none.
     revision: int

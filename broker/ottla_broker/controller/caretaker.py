@@ -1,14 +1,14 @@
-"""What the controller does about brokers that come, go, stop and die. [S]
+"""Reconciles all partitions with the brokers that are online; run by the controller. [S]
 
-Called once per turn of the controller; a turn that finds everything as it should be costs a few comparisons.
-What is to be written comes from the planner, from what is, never from what was missed: so a controller that
-died anywhere in its work is simply continued by the next.
+Called once per turn of the controller; a turn without work costs a few comparisons.
+The planner derives the changes from the current state, never from past events: so a controller that
+died at any point is simply continued by the next one.
 
-Not all partitions are looked at each time. When who is here has changed, all are, in slices, with the loop
-free in between; else only those whose state is another than at the last look.
+When the set of live brokers has changed, all partitions are checked, in slices, with the loop
+free in between; else only those whose state has changed since the last check.
 
 While over half of the members are missing, nothing is done for up to one lease: after a power cut or a
-partition of the network the others are probably on their way, and leaders chosen among few would only shrink
+partition of the network the others will probably return, and leaders elected among few would only shrink
 every in-sync set (design rule 17).
 """
 
@@ -54,15 +54,15 @@ _ASK_EVERY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class CareConfig:
-    """How patient the controller is."""
+    """Timeouts and limits of the caretaker."""
 
     #: The lease of a broker's registration.
     ttl_s: float = 6.0
-    #: How often leaderships go back to first replicas; 0: never.
+    #: How often leaderships return to preferred replicas; 0: never.
     rebalance_interval_s: float = 300.0
-    #: A broker must have been here for so long before it is given leaderships back.
+    #: How long a broker must have been online before leaderships return to it.
     rebalance_grace_s: float = 20.0
-    #: Leaderships that go back in one round: each costs its clients a look for the new leader.
+    #: Leaderships that return in one round: each costs its clients a metadata request.
     rebalance_max: int = 500
 
 
@@ -85,7 +85,7 @@ class Caretaker:
         self._defaults = defaults
         self._ask_positions = ask_positions
         self._admitting = asyncio.Lock()
-        #: The image at the last complete look.
+        #: The image at the last complete check.
         self._checked = ClusterImage(cluster_id="")
         self._rebalanced_at = clock.monotonic()
         self._positions_at = float("-inf")
@@ -96,7 +96,7 @@ class Caretaker:
         metadata.subscribe(self._on_image)
 
     def _on_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Every broker keeps these times, so that a new controller does not begin to wait anew."""
+        """Every broker keeps these times, so that a new controller does not start its waits again."""
         if old.brokers is new.brokers and old.members is new.members:
             return
         now = self._clock.monotonic()
@@ -110,12 +110,12 @@ class Caretaker:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether too many are missing to do anything yet (rule 17)."""
+        """Whether too many brokers are missing to act (rule 17)."""
         since = self._missing_since
         return since is not None and self._clock.monotonic() - since < self._config.ttl_s
 
     async def turn(self) -> bool:
-        """Make everything fit who is here; False while nothing may be done yet. Raises RequestError."""
+        """Reconcile all partitions with the live brokers; False while it has to wait. Raises RequestError."""
         if self.is_waiting:
             return False
         image = self._metadata.image
@@ -129,7 +129,7 @@ class Caretaker:
         return True
 
     async def admissions(self) -> None:
-        """Until brokers that were just admitted are in our image: they know it already, and so may clients."""
+        """Wait until this broker's image shows just admitted brokers: they know it already, and so may clients."""
         async with self._admitting:
             return
 
@@ -151,7 +151,7 @@ class Caretaker:
         self._checked = image
 
     async def _ask_for_positions(self) -> None:
-        """Rule 2: where all of ISR and ELR are torn and here, the longest log leads."""
+        """Rule 2: if all of ISR and ELR are torn and online, elect the longest log."""
         now = self._clock.monotonic()
         if self._ask_positions is None or now - self._positions_at < _ASK_EVERY_S:
             return
@@ -215,7 +215,7 @@ class Caretaker:
 
 
 def _differing(before: ClusterImage | None, image: ClusterImage) -> Iterator[tuple[str, int]]:
-    """Partitions whose state is another than before; all of them if there is no before."""
+    """Partitions whose state has changed; all of them if there is no earlier image."""
     for name, topic in image.topics.items():
         was = before.topics.get(name) if before is not None else None
         if was is topic:
@@ -229,7 +229,7 @@ def _differing(before: ClusterImage | None, image: ClusterImage) -> Iterator[tup
 def _leaderless_first(
     partitions: Iterator[tuple[str, int]], image: ClusterImage
 ) -> Iterator[tuple[str, int]]:
-    """Clients wait for a leader; a set that is to shrink is waited for by fewer."""
+    """Sort partitions without a live leader first: more clients wait for them than for a smaller ISR."""
     alive, rest = LiveBrokers.of(image).alive, list[tuple[str, int]]()
     for name, index in partitions:
         if image.topics[name].partitions[index].leader in alive:
@@ -261,7 +261,7 @@ def _slices(partitions: Iterator[tuple[str, int]]) -> Iterator[Chosen]:
 
 
 def _first(chosen: Chosen, limit: int) -> Chosen:
-    """At most so many of them."""
+    """The first `count` of them."""
     made: Chosen = {}
     for name, indexes in chosen.items():
         if limit <= 0:

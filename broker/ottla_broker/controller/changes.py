@@ -1,10 +1,10 @@
-"""A controller's changes to the store: planned, carried out, and planned anew until nothing is left to do. [S]
+"""A controller's changes to the store: planned, executed, and planned again until nothing is left to do. [S]
 
-A change is made in attempts: plan from the image, carry out, and when something was refused or a reply lost,
-read everything again and plan anew. A plan for what is done already is empty, which makes each change happen
+A change is made in attempts: plan from the image, execute, and if something was refused or a reply was lost,
+read everything again and plan again. The plan of a finished change is empty, so each change happens
 once. `settle` returns when this broker's own image shows the change.
 
-Used by `service.py` for what clients ask for and by `caretaker.py` for what happens to brokers. While the
+Used by `service.py` for requests of clients and by `caretaker.py` for changes of live brokers. While the
 metadata store has lost history (`Metadata.refusal`) nothing is changed (design rule 18).
 """
 
@@ -25,7 +25,7 @@ from ottla_core.ports.store import MetadataStore, StoreError
 
 _log = structlog.get_logger("ottla.controller")
 
-#: Attempts at one change; with the pauses between them a store that restarts is waited for.
+#: Attempts at one change; with the pauses between them, they outlast a restart of the store.
 ATTEMPTS_MAX = 5
 PAUSE_FIRST_S = 0.1
 #: How long this broker's own image may lag behind a write before it is read again.
@@ -58,7 +58,7 @@ class Changes:
         return epoch
 
     async def settle(self, make: Callable[[ClusterImage], Plan]) -> None:
-        """Carry out what `make` plans until it plans nothing more. Raises RequestError when it cannot be."""
+        """Execute what `make` plans until its plan is empty. Raises RequestError when that fails."""
         pause_s = PAUSE_FIRST_S
         problem = "other writers kept changing the same keys"
         for _ in range(ATTEMPTS_MAX):
@@ -92,7 +92,7 @@ class Changes:
             raise NotController(str(error)) from None
 
     async def _show(self, revision: int) -> None:
-        """Wait until this broker's own image has it: a client that asks next must find it."""
+        """Wait until this broker's image shows the change: the client's next request must find it."""
         try:
             await self._metadata.wait_revision(revision, SHOW_S)
         except TimeoutError:

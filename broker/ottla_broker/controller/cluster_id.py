@@ -1,4 +1,4 @@
-"""The cluster's id: made by the first broker that ever starts, kept in the store and on every disk. [S]"""
+"""The cluster id: created by the first broker of a cluster, kept in the store and on every disk. [S]"""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ottla_core.ports.store import Branch, MetadataStore, ModRevisionIs, Put, St
 async def find_or_create_cluster_id(store: MetadataStore, chance: Chance, seen: Seen) -> str:
     """The id in the store; a new one only if neither the store nor this broker's disk has one.
 
-    A lost reply needs no care: whoever calls again finds what was written. LostHistory when the disk knows
-    of a cluster that the store has forgotten, StoreError when the store is away.
+    A lost reply needs no handling: the next call finds what was written. LostHistory when the disk knows
+    a cluster that the store does not, StoreError when the store is unavailable.
     """
     entry = await store.get(keys.CLUSTER)
     if entry is None and not seen.cluster_id:

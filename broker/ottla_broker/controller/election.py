@@ -1,14 +1,14 @@
-"""Who leads a partition next. [P]
+"""Election of a partition's leader. [P]
 
 A leader comes from the ISR, else from the ELR (replicas that left an ISR which was already too small: they
 hold every committed record), and from nowhere else unless the topic allows an unclean election. A replica is
-torn when the tail of its log may be missing (design rule 2). While a whole one is here, or may come back,
-the torn are not looked at; they stay in their lists, marked, until one that is whole leads. When all of ISR
-and ELR are torn, all must be here and known, and the greatest (last epoch, end offset) is taken. Every state
-made here has a new leader epoch, so no leadership is ever resumed.
+torn when the tail of its log may be missing (design rule 2). While a whole replica is online, or may come back,
+torn ones are not elected; they stay in their lists, marked, until a whole one leads. When all of ISR
+and ELR are torn, all must be online and their positions known, and the greatest (last epoch, end offset) is elected.
+Every state made by this module has a new leader epoch, so no leadership is ever resumed.
 
-Who is elected may be dead already, with its lease still alive and its log torn. So whom an election drops stays on
-record (`dropped`) until the leader has written something itself, and is one of those "all" till then (decision 9).
+An elected broker may be dead already, with a live lease and a torn log. So replicas that an election drops stay on
+record (`dropped`) until the leader has written something, and belong to that "all" until then (decision 9).
 
 Called by `leaders.py` only; the planner turns the state into a compare-and-set.
 """
@@ -36,10 +36,10 @@ def elect(
     unclean: bool = False,
     positions: Mapping[int, Position] | None = None,
 ) -> PartitionImage:
-    """The partition's next state, one epoch on; its leader is NO_BROKER when none may be chosen now.
+    """The partition's next state, with the next epoch; its leader is NO_BROKER when none may be elected now.
 
-    `torn` are those found torn now, besides those marked already. `reluctant` brokers lead only if nobody
-    else can: those that were just restarted, or are about to stop.
+    `torn` are those found torn now, besides those marked already. `reluctant` brokers lead only if no other
+    can: those that were just restarted, or are about to stop.
     """
     safe = safe_replicas(partition)
     marked = tuple(r for r in safe if r in torn or r in partition.torn)
@@ -47,10 +47,10 @@ def elect(
     here = [r for r in partition.isr if r in alive and r in whole]
     if here:
         leader = _preferred(partition, here, reluctant)
-        # Who leaves an ISR that is too small goes to the ELR; with enough in sync nobody outside is needed.
+        # Replicas that leave an ISR below min.insync.replicas go to the ELR; a large enough ISR needs no ELR.
         elr = () if len(here) >= min_insync else tuple(r for r in whole if r not in here)
         return _led(partition, leader, tuple(here), elr)
-    # Rule 7: the first of the ELR stands in. All the others of ISR and ELR stay eligible.
+    # Rule 7: the first of the ELR leads. All others of ISR and ELR stay eligible.
     leader = _preferred(partition, [r for r in whole if r in alive], reluctant)
     if leader != NO_BROKER:
         elr = tuple(r for r in whole if r != leader)
@@ -74,7 +74,7 @@ def _led(
 
 
 def with_sets(partition: PartitionImage, isr: tuple[int, ...], elr: tuple[int, ...]) -> PartitionImage:
-    """Other sets, with a record of whom they drop: their leader may be dead, and all the others torn."""
+    """New sets, with a record of dropped replicas: their leader may be dead, and all the others torn."""
     dropped = tuple(r for r in on_record(partition) if r not in isr and r not in elr)
     return replace(partition, isr=isr, elr=elr, dropped=dropped)
 
@@ -85,13 +85,13 @@ def safe_replicas(partition: PartitionImage) -> tuple[int, ...]:
 
 
 def on_record(partition: PartitionImage) -> tuple[int, ...]:
-    """ISR, ELR, and who was dropped from them by no leader's word."""
+    """ISR, ELR, and the replicas that a controller dropped from them."""
     safe = safe_replicas(partition)
     return (*safe, *(r for r in partition.dropped if r not in safe))
 
 
 def _longest(known: tuple[int, ...], alive: Collection[int], positions: Mapping[int, Position]) -> int:
-    """Rule 2: all that should have it are torn. Wait for every one on record, then take the longest log."""
+    """Rule 2: all replicas on record are torn. Wait for every one of them, then elect the longest log."""
     alone = len(known) == 1
     if not known or any(r not in alive or not (alone or r in positions) for r in known):
         return NO_BROKER

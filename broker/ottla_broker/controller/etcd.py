@@ -1,13 +1,13 @@
 """The metadata store on etcd (3.4.22 or later; 3.5.6 or later in 3.5). [A]
 
-Owns one gRPC channel per endpoint and uses one at a time: a call that fails for lack of an answer moves on
-to the next endpoint, for the calls after it. No call is repeated here, but one that was refused for want of a
-valid login, which surely changed nothing: the outcome of a write whose reply was lost is unknown (`StoreError`),
-and only the caller can read back what became of it. A watch is not resumed either: what was missed in between, or
-whether the store went back to an older backup, shows only in a new read.
+Owns one gRPC channel per endpoint and uses one at a time: a call that gets no answer moves
+later calls to the next endpoint. No call is repeated, except one that was refused without a
+valid login, which changed nothing: the outcome of a write whose reply was lost is unknown (`StoreError`),
+and only the caller can read back its outcome. A watch is not resumed either: missed changes, or
+a restore from an older backup, show only in a new read.
 
 Messages and stubs are aetcd's generated ones; its client is not used (docs/decisions/0003). grpc.aio calls
-run on a deadline of gRPC's own, never under `wait_for`, which would cancel a stream that is merely quiet.
+have gRPC deadlines, never `wait_for`, which would cancel a stream that is merely quiet.
 
 Only this module knows etcd. It must never retry, cache or decide.
 """
@@ -46,7 +46,7 @@ from ottla_core.ports.store import (
 
 #: Entries per page of a scan: about 1 MB of partition states.
 PAGE_ENTRIES = 2500
-#: A watch that is far behind gets up to 1,000 revisions in one message; larger than this it re-reads instead.
+#: A watch that is far behind gets up to 1,000 revisions in one message; with a larger message it re-reads instead.
 _MESSAGE_BYTES_MAX = 32 << 20
 #: A member without a leader ends such a stream; without this it stays silent and looks healthy.
 _HAS_LEADER = (("hasleader", "true"),)
@@ -68,7 +68,7 @@ _NO_ANSWER = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 @dataclass(frozen=True, slots=True)
 class EtcdTls:
-    """PEM texts. Without `ca` the system's roots count; `certificate` and `key` show who we are."""
+    """PEM texts. Without `ca` the system's roots are trusted; `certificate` and `key` identify this broker."""
 
     ca: bytes | None = None
     certificate: bytes | None = None
@@ -109,7 +109,7 @@ class EtcdStore:
         self._channels: dict[str, Any] = {}
         self._current = 0
         self._login = login
-        #: What etcd gave for the login; it ends with etcd's process, or after minutes without a call.
+        #: etcd's login token; it expires with etcd's process, or after minutes without a call.
         self._token: str | None = None
 
     # ------------------------------------------------------------------ keys
@@ -152,7 +152,7 @@ class EtcdStore:
         try:
             await self._call(KVStub, "Compact", rpc.CompactionRequest(revision=revision))
         except HistoryCompacted:
-            return  # Somebody was faster.
+            return  # Another broker has compacted already.
 
     # ------------------------------------------------------------------ leases
 
@@ -228,9 +228,9 @@ class EtcdStore:
             _abandon(reading)
 
     def _revisions(self, answer: Any, delivered: int) -> Iterator[Revision]:
-        """The whole revisions in one message; one without events is a sign of life.
+        """The whole revisions in one message; one without events is a progress notification.
 
-        A sign of life repeats the last delivered revision. etcd before 3.4.25 and 3.5.8 may answer a progress
+        It repeats the last delivered revision. etcd before 3.4.25 and 3.5.8 may answer a progress
         request with a revision whose events are still on their way, so that number is not to be trusted.
         """
         if answer.compact_revision:
@@ -294,7 +294,7 @@ class EtcdStore:
         return await call(request, timeout=self._timeout_s, metadata=metadata)
 
     async def _metadata(self) -> tuple[tuple[str, str], ...]:
-        """What goes with every call; logs in first, where that is asked for."""
+        """Metadata of every call; logs in first if a user is configured."""
         if self._login is None:
             return _HAS_LEADER
         if self._token is None:
@@ -304,9 +304,9 @@ class EtcdStore:
         return (*_HAS_LEADER, ("token", self._token))
 
     async def _bounded(self, write: Coroutine[Any, Any, None]) -> None:
-        """A write to a stream; one that the peer does not take in time ends the stream.
+        """Write to a stream; a write that the peer does not accept in time ends the stream.
 
-        Not `wait_for`: before Python 3.12 it loses a cancellation that meets the end of the write.
+        Not `wait_for`: before Python 3.12 it loses a cancellation at the same time as the end of the write.
         """
         writing = asyncio.ensure_future(write)
         try:
@@ -320,7 +320,7 @@ class EtcdStore:
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
-        """Everything that gRPC and etcd may answer, as the port's three errors."""
+        """Map the errors of gRPC and etcd to the port's three errors."""
         endpoint = self._endpoints[self._current]
         try:
             yield
@@ -336,7 +336,7 @@ class EtcdStore:
                 self._token = None
             raise StoreError(f"{what} at {endpoint}: {code.name}: {details}") from error
         except (grpc.aio.UsageError, grpc.aio.InternalError, asyncio.InvalidStateError) as error:
-            # A stream or channel that ended under our hands.
+            # A stream or channel that was closed meanwhile.
             raise StoreError(f"{what}: {error}") from error
 
     # ------------------------------------------------------------------ translation
@@ -370,12 +370,12 @@ class EtcdStore:
 
 
 def _is_login_refused(error: grpc.aio.AioRpcError) -> bool:
-    """The token is unknown to etcd (any more), or older than a change of users and roles."""
+    """The token is unknown to etcd, or older than a change of users and roles."""
     details = str(error.details() or "")
     return error.code() is grpc.StatusCode.UNAUTHENTICATED or "revision of auth store is old" in details
 
 
 def _abandon(task: asyncio.Future[Any]) -> None:
-    """Nobody waits for it any more; if it has just failed, that is no news."""
+    """Cancel the call and ignore its outcome: it has no waiter."""
     task.cancel()
     task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())

@@ -1,16 +1,16 @@
-"""Finds dead brokers within milliseconds, and removes their registration for all to see. [S]
+"""Failure detector: finds dead brokers within milliseconds, and removes their registration. [S]
 
-Each broker has one. It holds a question open with a few others (its successors in the order of ids, and the
-controller): an answer that never comes costs nothing, but when the process at the other end dies, its
-connections break. That, or a broken Follow stream (`suspect`), is a suspicion and no more. Then:
+Each broker has one. It keeps a request open with a few others (its successors in the order of ids, and the
+controller): an open request costs nothing, but when the process at the other end dies, its
+connections break. That, or a broken Follow stream (`suspect`), is only a suspicion. Then:
 
-1. look at the suspect twice, and ask the other brokers to do the same;
+1. probe the suspect twice, and ask the other brokers to do the same;
 2. let `suspicion.py` judge;
 3. delete `brokers/<id>` in a transaction that compares its create revision, and the controller's key with it
-   if the suspect held that (rules 15 and 16). It also compares our own registration, and `removals`, which
+   if the suspect held that (rules 15 and 16). It also compares this broker's registration, and `removals`, which
    every removal writes: two witnesses cannot remove two brokers without the second knowing of the first.
 
-Who was removed by mistake finds its key gone and registers again; epochs protect the data meanwhile.
+A broker that was removed by mistake finds its key deleted and registers again; epochs protect the data meanwhile.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ from ottla_core.ports.store import (
 
 _log = structlog.get_logger("ottla.detector")
 
-#: Besides the controller, so many brokers are watched by each: enough that two notice every death.
+#: Brokers that each broker watches besides the controller: enough that two notice every death.
 WATCHED_MAX = 3
-#: A held question is answered after so long, and asked again.
+#: An open request is answered after this time, and sent again.
 HOLD_S = 20.0
-#: Between the two looks at a suspect: long enough to be two events, short beside a client's patience.
+#: Between the two probes of a suspect: long enough to be two events, short beside client timeouts.
 LOOK_PAUSE_S = 0.03
-#: Looks that say nothing are repeated so often.
+#: How often probes without a result are repeated.
 LOOKS_MAX = 6
 PROBE_TIMEOUT_S = 1.0
-#: A witness looks twice, and each look may be silent for its whole time.
+#: A witness probes twice, and each probe may take its whole timeout.
 WITNESS_TIMEOUT_S = 2.5
-#: Of many brokers only some are asked; two are enough, and some may be dead.
+#: Maximum number of witnesses; two are enough, and some may be dead.
 WITNESSES_MAX = 4
-#: Before a broken hold is tried again; doubles.
+#: Pause before a broken open request is tried again; doubles.
 RETRY_S = 0.25
 RETRY_LAST_S = 2.0
-#: A broken connection is worth waiting for so long until the first look; longer only with a refusal.
+#: How long a metadata request waits for the first probe of a suspect; longer only after a refused connection.
 FIRST_LOOK_S = 0.06
-#: Clients are kept waiting for a new leader no longer than this.
+#: Maximum wait of a metadata request for a new leader.
 SETTLE_MAX_S = 0.5
-#: Who asks again on a connection of this age may know of a death that we hear of so much later.
+#: A client that asks on a connection of this age may know of a death before this broker, by this much.
 OLD_CONNECTION_S = 1.0
 NEWS_S = 0.02
 
@@ -88,9 +88,9 @@ class FailureDetector:
         self._peers = peers
         self._questions = questions
         self._limit = RemovalLimit(ttl_s)
-        #: Registrations (id, create revision) that are looked into.
+        #: Registrations (id, create revision) under investigation.
         self._suspects: dict[tuple[int, int], asyncio.Task[None]] = {}
-        #: Of these, when it began; and those that have refused us.
+        #: Start of each investigation; and suspects that refused a connection.
         self._suspected_at = float("-inf")
         self._refusing: dict[int, None] = {}
         self._alarm = asyncio.Event()
@@ -101,18 +101,18 @@ class FailureDetector:
         questions.answered_by("witness", self._bear_witness)
 
     async def run(self) -> None:
-        """Watch others until cancelled."""
+        """Watch other brokers until cancelled."""
         stop = self._metadata.subscribe(self._on_image)
         self._on_image(self._metadata.image, self._metadata.image)
         try:
             await self._ending.wait()
-            await asyncio.Event().wait()  # Nobody is watched any more; others may still ask.
+            await asyncio.Event().wait()  # No broker is watched any more; other brokers may still ask.
         finally:
             stop()
             await self._drop_all()
 
     def end(self) -> None:
-        """We are about to stop: let go of those who hold us, so that none of them wonders."""
+        """This broker is about to stop: answer all open requests, so that no broker suspects it."""
         self._ending.set()
 
     async def _drop_all(self) -> None:
@@ -148,7 +148,7 @@ class FailureDetector:
         return list(chosen.values())
 
     async def _watch(self, broker: BrokerImage) -> None:
-        """Hold a question open with it; ends when its registration does."""
+        """Keep a request open with the broker; ends with its registration."""
         pause_s = RETRY_S
         while not self._ending.is_set():
             try:
@@ -170,7 +170,7 @@ class FailureDetector:
     # ------------------------------------------------------------------ suspecting
 
     def suspect(self, broker_id: int) -> None:
-        """A connection to it broke. Returns at once; nothing happens if it turns out to live."""
+        """A connection to the broker broke. Returns at once; nothing happens if the broker is alive."""
         broker = self._metadata.image.brokers.get(broker_id)
         if broker is None or broker_id == self._registration.broker.id or self._ending.is_set():
             return
@@ -191,7 +191,7 @@ class FailureDetector:
     async def _look_into(self, broker: BrokerImage) -> None:
         own = self._registration.broker.id
         others = sorted(i for i in self._metadata.image.brokers if i not in (own, broker.id))
-        # At once, because each takes its time; most are cancelled, because most suspects live.
+        # All at once, because each takes its time; most are cancelled, because most suspects are alive.
         asked = {i: asyncio.ensure_future(self._witness(i, broker)) for i in others[:WITNESSES_MAX]}
         try:
             found = await self._look(broker.id, broker.incarnation)
@@ -210,7 +210,7 @@ class FailureDetector:
             )
 
     async def _look(self, broker_id: int, incarnation: UUID) -> Verdict:
-        """S2: twice the same. A process that is just being torn down resets a connection or two before it refuses."""
+        """S2: two equal results. A process that is just ending resets a connection or two before it refuses."""
         refusals: list[Probe] = []
         for turn in range(LOOKS_MAX):
             if turn:
@@ -231,7 +231,7 @@ class FailureDetector:
         return verdict(refusals, incarnation)
 
     async def _witness(self, witness: int, suspect: BrokerImage) -> Verdict | None:
-        """What another broker finds; None if it is gone as well."""
+        """The verdict of another broker; None if that one refuses connections as well."""
         body = {"broker": suspect.id, "incarnation": keys.uuid_text(suspect.incarnation)}
         try:
             return Verdict(await self._questions.ask(witness, "witness", body, WITNESS_TIMEOUT_S))
@@ -242,7 +242,7 @@ class FailureDetector:
             return Verdict.UNKNOWN
 
     async def _bear_witness(self, body: Body) -> object:
-        """Look at another's suspect. For who does not know it, it is neither dead nor alive."""
+        """Probe another broker's suspect. The verdict is open if this broker does not know the suspect."""
         broker_id, incarnation = int(body["broker"]), keys.uuid_from_text(str(body["incarnation"]))
         known = self._metadata.image.brokers.get(broker_id)
         if known is None or known.incarnation != incarnation:
@@ -252,11 +252,11 @@ class FailureDetector:
     # ------------------------------------------------------------------ upheaval
 
     def settling(self, opened_at: float) -> Awaitable[None] | None:
-        """None if clients may be told who leads; else something to await first. Takes half a second at most.
+        """None if metadata may be answered now; else something to await first, half a second at most.
 
-        A client whose leader dies asks another broker at once, and some ask again only a second later: so
-        the one answer had better be the new leader. `opened_at` is when the client's connection began: who
-        asks again after a while may know of a death before we do, and waits a few milliseconds for it.
+        A client whose leader dies asks another broker at once, and some clients ask again only a second later: so
+        the first answer should name the new leader. `opened_at` is the connect time of the client: a client that
+        asks again after a while may know of a death before this broker, and waits a few milliseconds for it.
         """
         if self._is_upset():
             return self._settled()
@@ -264,7 +264,7 @@ class FailureDetector:
         return self._news() if old and len(self._metadata.image.brokers) > 1 else None
 
     def _is_upset(self) -> bool:
-        """Somebody is just being found dead, or is gone and still named as a leader."""
+        """A broker is under investigation, or is offline and still named as a leader."""
         now = self._clock.monotonic()
         if self._suspects and (self._refusing or now - self._suspected_at < FIRST_LOOK_S):
             return True
@@ -304,7 +304,7 @@ class FailureDetector:
             if outcome.guard_held:
                 _log.warning("dead broker removed", suspect=broker.id, registration=broker.revision)
             elif _is_registered(self._metadata.image, broker):
-                await self._metadata.refresh()  # Something moved meanwhile; the next suspicion knows it.
+                await self._metadata.refresh()  # Something changed meanwhile; the next suspicion sees it.
         except (StoreError, LostHistory) as error:
             _log.warning("dead broker not removed", suspect=broker.id, reason=str(error))
 
@@ -323,6 +323,6 @@ def _names_the_gone(image: ClusterImage) -> bool:
 
 
 def _report(task: asyncio.Task[None]) -> None:
-    """These tasks have no reader: what they did not expect is told here."""
+    """Log unexpected errors of tasks that are not awaited."""
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("failure detector failed unexpectedly", error=repr(error))

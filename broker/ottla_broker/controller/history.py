@@ -1,8 +1,8 @@
-"""The store's history: whether some that this broker has seen is lost, and how much to keep. [P]
+"""The store's history: detects that it was lost, and decides how much to keep. [P]
 
 After a restore from an old backup, or with a fresh etcd under an old cluster, the store's revision or
-cluster id is not the one that this broker kept on disk. Acting on it could hand out epochs and ids a second
-time, so the broker changes nothing, says so, and waits for a person (design rule 18): either a newer backup is
+cluster id differs from what this broker kept on disk. Acting on it could allocate epochs and ids a second
+time, so the broker changes nothing, reports it, and waits for an operator (design rule 18): either a newer backup is
 restored, or `ottla cluster recover` raises epochs and ids above all disks' (`recovery.py`). Each recovery is
 numbered in the store, and revisions of different recoveries are not compared: a later number is ahead of all
 that came before it.
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a broker keeps on disk of the store: `cluster_id` "" means that it never joined a cluster."""
+    """The broker's record of the store on disk: `cluster_id` "" means that it never joined a cluster."""
 
     cluster_id: str = ""
     revision: int = 0
@@ -51,7 +51,8 @@ def _point(seen: Seen) -> str:
 
 
 class HistoryWindow:
-    """Which revision may be compacted: a broker that was away for less than `keep_s` need not read all again.
+    """Decides which revision may be compacted: a broker that was offline for less than `keep_s` need not read all
+    again.
 
     etcd keeps every revision until told otherwise, and stops taking writes when its quota is full.
     """
@@ -64,7 +65,7 @@ class HistoryWindow:
         self._compacted = 0
 
     def note(self, now: float, revision: int) -> int | None:
-        """Take note of the present revision; gives one to compact to, when there is a newer one than last time."""
+        """Record the current revision; return one to compact to, if it is newer than the last one."""
         if not self._marks or now - self._marks[-1][0] >= self._step_s:
             self._marks.append((now, revision))
         old = [r for when, r in self._marks if now - when >= self._keep_s]

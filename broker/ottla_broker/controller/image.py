@@ -44,10 +44,10 @@ class BrokerImage:
     torn: tuple[UUID, ...] = ()
     #: Fields of a newer version, kept so that rewriting the value does not lose them.
     extra: Extra = ()
-    #: It was told to stop: nothing is given to it any more, and what it leads moves away.
+    #: It is about to stop: it gets no new work, and its leaderships move to other brokers.
     stopping: bool = False
     #: Partitions that it cannot serve because their log directory has failed: numbers by topic id. For these it is
-    #: as good as gone, whatever else it serves.
+    #: treated as offline, whatever else it serves.
     offline: Mapping[UUID, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
     #: Mod revision: changes with every announcement of the same registration.
     told_at: int = 0
@@ -65,13 +65,13 @@ class BrokerImage:
 
 @dataclass(frozen=True, slots=True)
 class MemberImage:
-    """What the cluster remembers of a broker, here or not: `members/<id>` has no lease."""
+    """The cluster's record of a broker, online or not: `members/<id>` has no lease."""
 
     id: int
     #: The last incarnation that the controller admitted.
     incarnation: UUID
     directories: tuple[UUID, ...] = ()
-    #: Mod revision: what a writer compares who names this broker leader or adds it to an ISR.
+    #: Mod revision: compared by writers that elect this broker or add it to an ISR.
     revision: int = 0
     extra: Extra = ()
 
@@ -88,15 +88,15 @@ class PartitionImage:
     #: Mod revision of `partitions/<topic id>/<n>`: what the next writer compares. 0: the key is missing.
     revision: int = 0
     extra: Extra = ()
-    #: Of ISR and ELR, those that came back without the tail of their log, while nobody whole is here (rule 2).
+    #: Of ISR and ELR, those that came back with a torn log, while no whole replica is online (rule 2).
     torn: tuple[int, ...] = ()
-    #: Whom the controller took out of ISR or ELR, until a leader has written after that: looked at only when all
+    #: Replicas that the controller removed from ISR or ELR, until a leader has written after that: used only when all
     #: of ISR and ELR are torn (decision 9).
     dropped: tuple[int, ...] = ()
 
     def needed_in_sync(self, min_insync: int) -> int:
-        """`min.insync.replicas` as it counts here: a broker's default may ask for more than there are replicas, and
-        then nothing could ever be written. All of them is what Kafka makes of it, too."""
+        """Effective `min.insync.replicas`: a broker's default may ask for more than there are replicas, and
+        then nothing could ever be written. As in Kafka, the number of replicas is the maximum."""
         return min(min_insync, len(self.replicas))
 
 
@@ -128,11 +128,11 @@ class ClusterImage:
     names_by_id: Mapping[UUID, str] = field(default_factory=lambda: MappingProxyType({}))
     #: Broker configuration set at run time; key "" holds what counts for all brokers.
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
-    #: What is set for consumer groups, by group id; a group with settings need not exist.
+    #: Settings of consumer groups, by group id; a group with settings need not exist.
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
 
     members: Mapping[int, MemberImage] = field(default_factory=lambda: MappingProxyType({}))
-    #: Which process is controller: its broker id alone would not tell it from its predecessor.
+    #: Incarnation of the controller: its broker id alone would not distinguish it from its predecessor.
     controller_incarnation: UUID | None = None
     #: Mod revision of `removals`: each removal of a dead broker compares it, so that none goes unseen.
     removals_revision: int = 0
@@ -149,11 +149,11 @@ class ClusterImage:
         return incarnation is None or incarnation == broker.incarnation
 
     def admitted(self) -> list[BrokerImage]:
-        """Brokers that are here and may be given work, by id."""
+        """Brokers that are online and may get work, by id."""
         return [self.brokers[i] for i in sorted(self.brokers) if self.is_admitted(i)]
 
     def staying(self) -> list[BrokerImage]:
-        """Admitted brokers that were not told to stop, by id."""
+        """Admitted brokers that are not stopping, by id."""
         return [broker for broker in self.admitted() if not broker.stopping]
 
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:

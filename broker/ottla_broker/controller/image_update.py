@@ -223,7 +223,7 @@ class _Draft:
         names: _Overlay[UUID, str],
         unnamed: _Overlay[UUID, Mapping[int, PartitionImage]],
     ) -> None:
-        """Deal all partitions of one id out again: the first to the topic, the rest to nobody."""
+        """Assign all partitions of one topic id again: the first ones to the topic, the rest are left over."""
         before = self._old.topic_by_id(topic_id)
         pool = dict(self._old.unnamed.get(topic_id, ()))
         if before is not None:

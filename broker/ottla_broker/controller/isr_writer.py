@@ -1,20 +1,20 @@
-"""Leaders' changes of in-sync sets: compare-and-set in the store until the outcome is known. [S]
+"""Writes leaders' changes of in-sync sets: compare-and-set in the store until the outcome is known. [S]
 
-Each broker has one; the leaders on it call `propose`. A follower that dies concerns all its leaders at once,
-so what is proposed within one turn of the loop travels together, as branches that win or lose on their own.
+Each broker has one; its leaders call `propose`. A follower that dies affects all its leaders at once,
+so the proposals of one turn of the loop share a transaction, as branches that succeed or fail independently.
 
-* W1 (rules 1 and 5): a branch compares the partition's mod revision, and of everybody it adds `members/<id>` and the
-  registration, with all that was announced in it. Else one that has come back torn could be added between the
-  controller's look at the partition, which did not count on it then, and its admission; or one that has announced its
-  copy as damaged, after it has cut it.
-* W2 (rule 6): a reply that was lost is no outcome. The same compare-and-set is sent again: of all attempts
-  at most one can win, and when one has lost, the key shows what holds.
-* W3 (rule 8): who is not admitted, about to stop, or has lost the partition's log directory, is not added.
+* W1 (rules 1 and 5): a branch compares the partition's mod revision, and of each broker it adds `members/<id>` and the
+  registration, with all its announcements. Else a broker that has come back torn could be added between the
+  controller's check of the partition, when it was not in the ISR, and its admission; or one that has announced its
+  replica as damaged, after it has truncated it.
+* W2 (rule 6): a lost reply leaves the outcome unknown. The same compare-and-set is sent again: of all attempts
+  at most one can succeed, and when one has failed, the key shows the current state.
+* W3 (rule 8): a broker that is not admitted, about to stop, or has lost the partition's log directory, is not added.
 
-* W4: whatever a leader writes proves that it was there after the controller's last word, so whom that dropped is
+* W4: a leader's write proves that it was alive after the controller's last change, so the replicas dropped by that are
   forgotten (decision 9).
 
-It must never decide who is in sync, nor propose anything else than what it was asked to.
+It must never decide which replicas are in sync, nor change a proposal.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from ottla_core.ports.store import (
 
 _log = structlog.get_logger("ottla.isr")
 
-#: Transactions under way at once; what comes meanwhile waits, and travels together.
+#: Concurrent transactions; later proposals wait, and share the next one.
 _IN_FLIGHT_MAX = 4
 _PAUSE_FIRST_S = 0.05
 _PAUSE_LAST_S = 2.0
@@ -74,9 +74,9 @@ class IsrWriter:
         isr: tuple[int, ...],
         elr: tuple[int, ...] = (),
     ) -> PartitionImage | None:
-        """The state that holds now: with the new ISR, or another's if that was faster, or `expected` if refused.
+        """The current state: with the new ISR, or another writer's state if that was faster, or `expected` if refused.
 
-        None: the partition is gone, and only the image will tell. Takes as long as the store is away; cancel
+        None: the partition was deleted, and only the image will show it. Waits while the store is unavailable; cancel
         it when the leadership ends.
         """
         image = self._metadata.image
@@ -99,7 +99,7 @@ class IsrWriter:
         return result
 
     async def close(self) -> None:
-        """Give up what is under way; its outcome stays unknown."""
+        """Cancel pending proposals; their outcome stays unknown."""
         for worker in tuple(self._workers):
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
@@ -113,7 +113,7 @@ class IsrWriter:
             _log.error("in-sync sets not written", error=repr(error))
 
     async def _work(self) -> None:
-        # One turn of the loop: all leaders that were told the same news have proposed by then.
+        # One turn of the loop: all leaders that saw the same change have proposed by then.
         await self._clock.sleep(0)
         while self._waiting:
             batch = self._next_batch()
@@ -125,7 +125,7 @@ class IsrWriter:
                         proposal.outcome.cancel()
 
     def _next_batch(self) -> list[_Proposal]:
-        """As many as fit. One that adds many brokers has too many compares for a branch: it goes alone."""
+        """As many as fit. A proposal that adds many brokers has too many compares for a branch: it is sent alone."""
         self._waiting = [p for p in self._waiting if not p.outcome.done()]
         batch: list[_Proposal] = []
         taken: set[str] = set()
@@ -141,7 +141,7 @@ class IsrWriter:
         return batch
 
     async def _settle(self, batch: list[_Proposal]) -> None:
-        """Until the outcome of each is known, or nobody wants to know it any more (W2)."""
+        """Retry until the outcome of each is known, or its waiter was cancelled (W2)."""
         pause_s = _PAUSE_FIRST_S
         while batch:
             try:
@@ -170,7 +170,7 @@ class IsrWriter:
                 await self._read_back(proposal)
 
     async def _read_back(self, proposal: _Proposal) -> None:
-        """What holds: our own write if its reply was lost, or what was there first."""
+        """Read the current state: this broker's write if its reply was lost, or the earlier one."""
         entry = await self._store.get(proposal.key)
         try:
             _answer(proposal, None if entry is None else keys.decode_partition(entry))

@@ -1,15 +1,15 @@
-"""Where everything lies in the metadata store, and its values as JSON that people can read. [P]
+"""Keys of the metadata store, and their values as readable JSON. [P]
 
     cluster                       {"v":1,"id":"Fw0uyH7bTs2QkgMb0fGnWA"}                       the cluster's id
     controller                    {"v":1,"broker":1,"incarnation":…}                          leased
-    brokers/<id>                  {"v":1,"incarnation":…,"endpoints":[…],"directories":[…]}   leased: here now
+    brokers/<id>                  {"v":1,"incarnation":…,"endpoints":[…],"directories":[…]}   leased: online
     members/<id>                  {"v":1,"incarnation":…,"directories":[…]}                   last admitted
     topics/<name>                 {"v":1,"id":…,"partitions":3,"config":{…}}
     partitions/<topic id>/<n>     {"v":1,"replicas":[1],"leader":1,"epoch":4,"isr":[1]}
     config/broker/<id>|default    {"v":1,"config":{…}}
     config/groups/<group id>      {"v":1,"config":{…}}
-    removals                      {"v":1,"broker":2,"by":1}                       the last broker found dead
-    ids/producer-block            {"v":1,"next":1000}                             the first id not given out
+    removals                      {"v":1,"broker":2,"by":1}                       the last broker removed
+    ids/producer-block            {"v":1,"next":1000}                             the first id not allocated
     recoveries                    {"v":1,"number":1}                              how often history was lost for good
 
 Ids are UUIDs in Kafka's spelling (base64url, 22 characters), as its tools print them.
@@ -19,7 +19,7 @@ because during a rolling upgrade an old broker rewrites what a new controller wr
 change that an old reader would misread; such a value is refused (`BadValue`), the reader keeps its former
 state, and every write that it bases on it fails its compare.
 
-Only this module knows how a key is spelt. It must never decide anything.
+Only this module knows the format of keys. It must never decide anything.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ REMOVALS = "removals"
 PRODUCER_BLOCK = "ids/producer-block"
 RECOVERIES = "recoveries"
 
-#: How `config/broker/<…>` spells "all brokers"; the image's key for it is "".
+#: The key of "all brokers" in `config/broker/<…>`; the image's key for it is "".
 _ALL_BROKERS = "default"
 
-#: Far above what one cluster serves; a slip of etcdctl must not make every broker allocate gigabytes.
+#: Far above what one cluster serves; a typing error in etcdctl must not make every broker allocate gigabytes.
 PARTITIONS_MAX = 200_000
 
 
@@ -272,7 +272,7 @@ def encode_topic(topic_id: UUID, partitions: int, config: Mapping[str, str], ext
 
 
 def decode_topic(entry: Entry) -> tuple[TopicImage, int]:
-    """The topic without its partitions, and how many it has: those lie in keys of their own."""
+    """The topic without its partitions, and their number: partitions have their own keys."""
     try:
         fields = _fields(entry.value)
         topic_id, count, config = _uuid(fields, "id"), _int(fields, "partitions"), _texts(fields, "config")

@@ -1,12 +1,12 @@
-"""What a partition's state should be, given who is here. [P]
+"""The desired state of a partition, given the live brokers. [P]
 
-Each function takes one partition as it is and gives the state that it should have, or None when it is fine.
-They look at the present only, never at what happened, so that a controller that was elected in the middle of
-another's work simply does the rest.
+Each function takes the state of one partition and returns the desired state, or None when it is the same.
+They use the current state only, never past events, so that a controller that was elected in the middle of
+another's work simply continues it.
 
-    fitted           brokers were lost, came back, or are about to stop
-    after_return     a broker is registered that is not admitted yet: its former life ends (rules 1 to 3)
-    with_preferred   leadership goes back to the first replica
+    reconcile        brokers went offline, came back, or are about to stop
+    after_return     a registered broker is not admitted yet: its earlier incarnation ends (rules 1 to 3)
+    with_preferred   leadership returns to the preferred replica
 
 Called by the planner only.
 """
@@ -24,7 +24,7 @@ from ottla_core.ids import NO_BROKER
 
 
 class LiveBrokers(NamedTuple):
-    """Who is admitted, who of these is about to stop, and who has lost the log directory of some partitions."""
+    """Brokers that are admitted, those about to stop, and those that have lost a log directory."""
 
     alive: frozenset[int]
     stopping: frozenset[int] = frozenset()
@@ -40,7 +40,7 @@ class LiveBrokers(NamedTuple):
         )
 
     def for_partition(self, topic_id: UUID, index: int) -> LiveBrokers:
-        """Who is here for this partition: a broker whose log directory with it has failed is not."""
+        """Live brokers for this partition: without those whose log directory with it has failed."""
         if not self.maimed:
             return self
         lost = frozenset(b.id for b in self.maimed if b.has_lost(topic_id, index))
@@ -74,7 +74,7 @@ def reconcile(
             return None
         return _narrowed(partition, live, policy.min_insync)
     if leader in alive and not any(r in alive and r not in stopping for r in isr):
-        # Nobody to hand it to: it leads until it is gone.
+        # No other replica can lead: it leads until it is offline.
         return _narrowed(partition, live, policy.min_insync)
     if leader == NO_BROKER and not alive.intersection(partition.replicas):
         return None
@@ -92,7 +92,7 @@ def reconcile(
 
 
 def _narrowed(partition: PartitionImage, live: LiveBrokers, min_insync: int) -> PartitionImage | None:
-    """The same leader without those in the ISR that are gone or, where enough remain, about to stop."""
+    """The same leader, without ISR members that are offline or, where enough remain, about to stop."""
     leader, isr = partition.leader, partition.isr
     left = tuple(r for r in isr if r in live.alive)
     staying = tuple(r for r in left if r not in live.stopping or r == leader)
@@ -106,7 +106,7 @@ def _narrowed(partition: PartitionImage, live: LiveBrokers, min_insync: int) -> 
 def with_isr(
     partition: PartitionImage, isr: tuple[int, ...], min_insync: int, lacking: Collection[int] = ()
 ) -> PartitionImage:
-    """Another ISR under the same leader. Rule 7: who leaves one that is now too small goes to the ELR.
+    """Another ISR under the same leader. Rule 7: replicas that leave an ISR that is now too small go to the ELR.
 
     `lacking` are known to lack committed records: they leave for good.
     """
@@ -123,13 +123,13 @@ def after_return(
     live: LiveBrokers,
     policy: Policy,
 ) -> PartitionImage | None:
-    """`here.alive` counts those that arrive; `torn` are those of them whose log is not whole."""
+    """`live.alive` includes the arriving brokers; `torn` are those of them whose log is not whole."""
     leader, safe = partition.leader, safe_replicas(partition)
     led_on = leader in live.alive and leader not in arriving
     if led_on:
         if not any(r in torn for r in safe):
             return None
-        # Only their copies are no longer to be counted.
+        # Only their replicas no longer count.
         return with_sets(
             partition,
             tuple(r for r in partition.isr if r not in torn),
@@ -150,7 +150,7 @@ def after_return(
 
 
 def with_preferred(partition: PartitionImage, live: LiveBrokers) -> PartitionImage | None:
-    """Leadership to the first replica, if that is in sync and here to stay."""
+    """Leadership to the preferred replica, if that is in sync and not about to stop."""
     first = partition.replicas[0] if partition.replicas else NO_BROKER
     fit = first in partition.isr and first in live.alive and first not in live.stopping
     if partition.leader in (first, NO_BROKER) or not fit:
@@ -159,7 +159,7 @@ def with_preferred(partition: PartitionImage, live: LiveBrokers) -> PartitionIma
 
 
 def waits_for_positions(partition: PartitionImage, alive: Collection[int]) -> tuple[int, ...]:
-    """Whose log ends must be known to elect a leader (rule 2), when all of them are here; else nobody's."""
+    """Replicas whose positions are needed to elect a leader (rule 2), if all of them are online; else none."""
     known = on_record(partition)
     if partition.leader != NO_BROKER or len(known) < 2:
         return ()
@@ -168,7 +168,7 @@ def waits_for_positions(partition: PartitionImage, alive: Collection[int]) -> tu
 
 
 def is_handed_over(image: ClusterImage, broker_id: int, defaults: Mapping[str, str]) -> bool:
-    """Whether a broker that wants to stop leads nothing, and is counted on nowhere, that others could take."""
+    """Whether a stopping broker leads no partition and is in no ISR that other brokers could take over."""
     broker, live = image.brokers.get(broker_id), LiveBrokers.of(image)
     if broker is None or not broker.stopping:
         return broker is None  # The controller has not been asked yet.

@@ -3,10 +3,10 @@
 Each broker has one. `load` (or the first turn of `run`) reads everything, `run` follows for ever. A
 compacted, silent or broken watch is not resumed but read again and compared (design rule 18): only a new
 read shows whether the store went back to an older backup. If it did, or belongs to another cluster, the
-image stays as it is, `refusal` says why, and `on_refusal` is told; it is for the broker to stop changing
-anything. It stays so for the life of the process: that the store's numbers grow past ours later, because
-somebody who had seen less goes on from the backup, makes what it holds no less wrong. A store that was made
-usable again (`recovery.py`) is taken over by a process that starts, never by one that has led in the lost history.
+image stays as it is, `refusal` says why, and `on_refusal` is called; the broker then stops changing
+anything. It stays so until the process ends: even if the store's revision grows past this broker's later, because
+a broker that had seen less continues from the backup, its contents are still wrong. A store that was made
+usable again (`recovery.py`) is accepted by a starting process, never by one that has led in the lost history.
 
 Subscribers are called on the loop, in order, with the old and the new image; what did not change is the
 same object in both. It must never write to the store.
@@ -53,7 +53,7 @@ class Metadata:
         seen: Seen | None = None,
         on_refusal: Callable[[str], None] | None = None,
     ) -> None:
-        """`seen` is what the broker kept on disk of an earlier life."""
+        """`seen` is the broker's record on disk from an earlier incarnation."""
         self._store = store
         self._clock = clock
         self._chance = chance
@@ -63,14 +63,14 @@ class Metadata:
         self._loaded = False
         #: Set once the store has answered the watch.
         self._following = asyncio.Event()
-        #: Attempts since the watch last said something.
+        #: Attempts since the watch last delivered anything.
         self._failures = 0
         self._subscribers: list[Subscriber] = []
-        #: Replaced at each new image, so that waiting for one costs nothing while nobody waits.
+        #: Replaced at each new image; without waiters this costs nothing.
         self._news = asyncio.Event()
         #: One read of everything at a time.
         self._reading = asyncio.Lock()
-        #: Why the store's state is not taken over, or None when all is well.
+        #: Why the store's state is not applied, or None.
         self.refusal: str | None = None
 
     @property
@@ -78,7 +78,7 @@ class Metadata:
         return self._image
 
     def subscribe(self, callback: Subscriber) -> Callable[[], None]:
-        """Be told of each new image from now on; call the result to stop."""
+        """Subscribe to new images; call the result to unsubscribe."""
         self._subscribers.append(callback)
         return lambda: self._subscribers.remove(callback)
 
@@ -97,7 +97,7 @@ class Metadata:
     async def refresh(self) -> ClusterImage:
         """Read everything now: the image then shows all that the store held when this was called.
 
-        StoreError when the store is away, LostHistory when it is behind what was seen.
+        StoreError when the store is unavailable, LostHistory when it is behind what was seen.
         """
         async with self._reading:
             if self.refusal is not None:
@@ -112,23 +112,23 @@ class Metadata:
             return self._image
 
     def learn(self, revision: Revision) -> None:
-        """Take over a change of our own at once, if nothing can lie between it and the image.
+        """Apply this broker's own change at once, if no other change can lie between it and the image.
 
-        A watch that begins before the store's present looks at what it missed only every 100 ms; a starting
+        etcd checks a watch that starts in the past only every 100 ms for missed changes; a starting
         broker that has just registered would wait for that.
         """
         if self._loaded and revision.revision == self._image.revision + 1:
             self._take_over(revision)
 
     async def load(self) -> ClusterImage:
-        """The first read; further calls give the image as it is."""
+        """The first read; further calls return the current image."""
         return self._image if self._loaded else await self.refresh()
 
     async def following(self, timeout_s: float) -> bool:
-        """Whether the watch stands, waiting for it if need be.
+        """Wait until the watch is established; return whether it is.
 
-        etcd delivers at once only what happens after the watch stands, and looks for the rest every 100 ms;
-        so who writes and waits for its own change does better to begin here.
+        etcd delivers at once only what happens after the watch is established, and checks for the rest every 100 ms;
+        so call this before writing a change and waiting for it.
         """
         return await wait_for_sign(self._following, self._clock, timeout_s)
 
@@ -190,7 +190,7 @@ class Metadata:
 
 
 def _found(snapshot: Snapshot) -> Seen:
-    """What the store says of itself."""
+    """The store's cluster id, revision and recovery number."""
     entries = {e.key: e for e in snapshot.entries if e.key in (keys.CLUSTER, keys.RECOVERIES)}
     cluster, recoveries = entries.get(keys.CLUSTER), entries.get(keys.RECOVERIES)
     try:

@@ -1,4 +1,4 @@
-"""A metadata store that counts what is asked of it: calls that failed, transactions, their time. [S]
+"""A metadata store with metrics: failed calls, transactions, their duration. [S]
 
 Wraps any `MetadataStore`; the composition root puts it around etcd's, so that neither the adapter nor its
 users need to know of metrics.
@@ -57,7 +57,7 @@ class MeteredStore:
         await self._counted(self._store.revoke_lease(lease))
 
     def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Revision]:
-        """The store's own: a watch that is lost shows as another scan."""
+        """Not counted: a lost watch shows as another scan."""
         return self._store.watch(prefix, after_revision)
 
     async def compact(self, revision: int) -> None:

@@ -30,7 +30,7 @@ def check_topic_name(name: str) -> None:
 
 
 def no_such_topic(name: str) -> RequestError:
-    """What to say of a topic that does not exist: that it could not, if its name is not a legal one."""
+    """The error for a topic that does not exist; InvalidTopicException if its name is not legal."""
     try:
         check_topic_name(name)
     except InvalidTopicException as never:
@@ -39,7 +39,7 @@ def no_such_topic(name: str) -> RequestError:
 
 
 def collision_key(name: str) -> str:
-    """Metric names turn '.' into '_', so two topics with the same key could not be told apart there."""
+    """Metric names replace '.' by '_', so two topics with the same key would share their metrics."""
     return name.replace(".", "_")
 
 

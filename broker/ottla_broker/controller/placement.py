@@ -1,10 +1,10 @@
-"""Which brokers hold which replicas: random start, shifted followers, rack-aware. [P]
+"""Placement of replicas on brokers: random start, shifted followers, rack-aware. [P]
 
-Kafka's way. The first replica goes round all brokers, so leaders are spread evenly; the others follow at a
+As in Kafka, the first replica goes round all brokers, so leaders are spread evenly; the others follow at a
 distance that grows by one with each round, so that the partitions of a dead broker fall to all the others,
 not to one neighbour. With racks known for all brokers, neighbours in the order are of different racks, and
-a rack gets a second replica of a partition only when each has one; with some racks unknown, racks are not
-looked at.
+a rack gets a second replica of a partition only when each has one; if some racks are unknown, racks are
+ignored.
 
 The caller draws the two random numbers, so the same input gives the same placement.
 """
@@ -29,7 +29,7 @@ def place(
 ) -> list[tuple[int, ...]]:
     """Replicas of each new partition, the preferred leader first.
 
-    `first` is the number of the first new partition: growing a topic goes on where its creation stopped.
+    `first` is the number of the first new partition: growing a topic continues where its creation stopped.
     """
     if partitions < 1:
         raise InvalidPartitions(f"A topic needs at least 1 partition; {partitions} were asked for.")
@@ -62,7 +62,7 @@ def _replicas(order: Sequence[Site], leader: int, shift: int, count: int, racks:
     used = {chosen[0].rack}
     while len(chosen) < count:
         if racks and len(used) == racks:
-            # Every rack has a replica: from here on only brokers are to differ.
+            # Every rack has a replica: from now on only brokers must differ.
             racks = 0
         site = next(s for s in others if s not in chosen and not (racks and s.rack in used))
         chosen.append(site)

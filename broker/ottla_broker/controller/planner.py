@@ -1,18 +1,18 @@
-"""What has to be written for an event: (image, event) -> plan. [P]
+"""Plans the writes for an event: (image, event) -> plan. [P]
 
-A plan is stages of branches. The branches of a stage are independent of each other and may be cut into
-several transactions; a stage begins when the one before it is wholly done. Every transaction is fenced by
+A plan is stages of branches. The branches of a stage are independent of each other and may be split into
+several transactions; a stage begins when the one before it is complete. Every transaction is fenced by
 the controller's epoch, which `backend.py` adds to the guard; every branch compares the revision of what it
 changes.
 
 Order within the plans, which a crash may cut anywhere:
 
 * P1: a topic's partitions are written first and `topics/<name>` last, or all in one transaction; deletion
-  goes the other way. What no topic names is left over, and the next controller removes it.
-* P2: a broker is admitted (`members/<id>`) only after every leadership of its former life has a new epoch,
-  and after it left every ISR and ELR if its log is not whole. A crash before that begins anew.
-* P3: who is named leader is compared by its `members/<id>`, so nobody leads who was admitted anew meanwhile.
-* P4: elections are one stage of independent branches: what one of them loses to a race is planned again.
+  goes the other way. Partitions without a topic are left over, and the next controller removes them.
+* P2: a broker is admitted (`members/<id>`) only after every leadership of its earlier incarnation has a new epoch,
+  and after it left every ISR and ELR if its log is not whole. After a crash before that, the plan starts again.
+* P3: each elected leader's `members/<id>` is compared, so no broker leads that was admitted again meanwhile.
+* P4: elections are one stage of independent branches: a branch that lost a race is planned again.
 
 Only `service.py` asks for plans. It must never wait or draw at random: placements come with the event.
 """
@@ -47,7 +47,7 @@ class BrokersArrived:
 class PartitionsChecked:
     """A broker was lost, has lost a log directory, is about to stop or came back, or these partitions have changed.
 
-    Leaders and in-sync sets are made to fit who is here. What happened does not matter, only what is.
+    Leaders and in-sync sets are reconciled with the live brokers. Only the current state matters, not past events.
     """
 
     #: Numbers of partitions by topic.
@@ -58,10 +58,10 @@ class PartitionsChecked:
 
 @dataclass(frozen=True, slots=True)
 class PreferredLeadersWanted:
-    """Time to give leaderships back to first replicas that are in sync again."""
+    """Time to return leaderships to preferred replicas that are in sync again."""
 
     partitions: Mapping[str, Sequence[int]]
-    #: Brokers that have been here for a while.
+    #: Brokers that have been online for a while.
     settled: Sequence[int]
 
 
@@ -107,7 +107,7 @@ class GroupConfigChanged:
 
 @dataclass(frozen=True, slots=True)
 class LeftoversFound:
-    """Partitions that no topic names are to go: a creation, a growth or a deletion was cut off."""
+    """Remove partitions without a topic: a creation, a growth or a deletion was interrupted."""
 
     topic_ids: Collection[UUID]
 
@@ -153,7 +153,7 @@ def _plan(event: object, image: ClusterImage, defaults: Mapping[str, str]) -> Pl
 
 
 def plan(image: ClusterImage, event: Event, defaults: Mapping[str, str] = NO_DEFAULTS) -> Plan:
-    """What to write so that the event is dealt with; empty when nothing is to be done.
+    """The plan for the event; empty when there is nothing to do.
 
     `defaults` are the broker's settings for topics that do not say otherwise.
     """
@@ -168,7 +168,7 @@ def _(event: BrokersArrived, image: ClusterImage, defaults: Mapping[str, str]) -
     arriving = [image.brokers[i] for i in event.broker_ids if i in image.brokers and not image.is_admitted(i)]
     if not arriving:
         return Plan()
-    # The registrations that are planned for must still be there when the plan is carried out.
+    # The registrations in the plan must still exist when it is executed.
     guard = tuple(CreateRevisionIs(keys.broker(broker.id), broker.revision) for broker in arriving)
     moved = tuple(_end_former_lives(image, arriving, defaults))
     admissions = tuple(_admission(broker, image.members.get(broker.id)) for broker in arriving)
@@ -186,7 +186,7 @@ def _admission(broker: BrokerImage, member: MemberImage | None) -> Branch:
 
 
 def _is_whole(broker: BrokerImage, member: MemberImage | None) -> bool:
-    """Rule 2: all directories of the former life are back, and none of them may lack its tail."""
+    """Rule 2: all directories of the earlier incarnation are back, and none of them is torn."""
     return member is not None and not broker.torn and set(member.directories) <= set(broker.directories)
 
 
@@ -226,7 +226,7 @@ def _(event: PartitionsChecked, image: ClusterImage, defaults: Mapping[str, str]
 
 @_plan.register
 def _(event: PreferredLeadersWanted, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
-    # Somebody that has just come back is given nothing yet: it may go again.
+    # A broker that has just come back gets nothing yet: it may fail again.
     live = LiveBrokers.of(image)
     live = live._replace(alive=live.alive.intersection(event.settled))
 
@@ -244,7 +244,7 @@ def _(event: PreferredLeadersWanted, image: ClusterImage, defaults: Mapping[str,
 def _chosen(
     image: ClusterImage, chosen: Mapping[str, Sequence[int]]
 ) -> Iterator[tuple[TopicImage, Sequence[int]]]:
-    """The chosen partitions that are (still) there."""
+    """The chosen partitions that still exist."""
     for name, indexes in chosen.items():
         topic = image.topics.get(name)
         if topic is not None:
@@ -297,7 +297,7 @@ def _(event: TopicGrown, image: ClusterImage, defaults: Mapping[str, str]) -> Pl
 def _(event: TopicDeleted, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
     topic = image.topics[event.name]
     indexes = [*range(len(topic.partitions)), *image.unnamed.get(topic.id, ())]
-    # Deleted whatever their revision: the id is dead, nobody may write them any more.
+    # Deleted whatever their revision: the topic id is no longer used, so no leader may write them.
     gone = tuple(Branch((), (Delete(keys.partition(topic.id, i)),)) for i in indexes)
     first = Branch((), (Delete(keys.topic(event.name)),))
     guard = (ModRevisionIs(keys.topic(event.name), topic.revision),)
@@ -325,7 +325,7 @@ def _(event: GroupConfigChanged, image: ClusterImage, defaults: Mapping[str, str
 
 def _config_written(key: str, config: Mapping[str, str]) -> Stage:
     write = Put(key, keys.encode_config(config)) if config else Delete(key)
-    # The image keeps no revision of it, and needs none: the whole value is replaced, and the last one counts.
+    # The image keeps no revision of it, and needs none: the whole value is replaced, and the last write wins.
     return Stage((Branch((), (write,)),))
 
 
@@ -360,7 +360,7 @@ def _new_partitions(
     for index, replicas in enumerate(placement, first):
         isr = tuple(r for r in replicas if r in live)
         partition = PartitionImage(replicas, leader=isr[0] if isr else NO_BROKER, isr=isr or replicas)
-        # A leftover of an attempt to grow may be there; it was never part of the topic.
+        # An interrupted growth may have left it; it was never part of the topic.
         old = image.unnamed.get(topic_id, {}).get(index)
         compare = ModRevisionIs(f"{prefix}{index}", old.revision if old else 0)
         made.append(Branch((compare,), (Put(f"{prefix}{index}", keys.encode_partition(partition)),)))
@@ -368,6 +368,6 @@ def _new_partitions(
 
 
 def _members_of(image: ClusterImage, placement: Sequence[tuple[int, ...]]) -> tuple[Compare, ...]:
-    """P3 for new partitions, once for all of them: every replica is named in an ISR."""
+    """P3 for new partitions, once for all of them: every replica is in an ISR."""
     named = sorted({broker_id for replicas in placement for broker_id in replicas})
     return tuple(_member_as_read(image, broker_id) for broker_id in named)

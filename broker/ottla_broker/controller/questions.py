@@ -1,13 +1,13 @@
-"""Questions between brokers that are not replication: by name, as JSON, each with an answer or a refusal. [S]
+"""Requests between brokers other than replication: by name, as JSON, each with a response or an error. [S]
 
     {"v":1,"ask":"witness","broker":2,…}   ->   {"v":1,"answer":…} or {"v":1,"error":{"code":41,"message":…}}
 
-Components register what they answer, and ask others by broker id; `Peers` carries the bytes. A question
-that this version does not know is refused with a sentence, which is what a newer broker sees during an
+Components register handlers, and call other brokers by id; `Peers` carries the bytes. A request
+that this version does not know is refused with UNSUPPORTED_VERSION, which a newer broker sees during an
 upgrade.
 
-Questions of other brokers have three bounds: of one kind by one broker, of one broker, and all together. So a broker
-that asks too much is refused, and the others still have their elections and topics.
+Requests of other brokers have three limits: per broker and kind, per broker, and in total. So a broker
+that sends too many is refused, and requests of the others still succeed.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Body: TypeAlias = Mapping[str, Any]
 Answerer: TypeAlias = Callable[[Body], Awaitable[object]]
 
 VERSION = 1
-#: Questions of one kind that one broker may have open: it holds one open to notice our death, forwards what its
-#: clients change, and less than what the controller takes from all (`service.controller_calls.UNFINISHED_MAX`).
+#: Open requests of one kind per broker: it keeps one open to notice this broker's death, forwards what its
+#: clients change, and less than what the controller accepts from all (`service.controller_calls.UNFINISHED_MAX`).
 ANSWERING_OF_KIND_MAX = 50
-#: All questions that one broker may have open.
+#: Open requests per broker.
 ANSWERING_PER_BROKER_MAX = 200
-#: Questions being answered at once, a few KB each.
+#: Open requests in total, a few KB each.
 ANSWERING_MAX = 5000
-#: Of what is wrong with a question: some errors repeat what they were given.
+#: Length of the reason in an error: some errors repeat their input.
 _ERROR_CHARS_MAX = 200
 
 
@@ -50,7 +50,7 @@ class Questions:
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
         self._answerers: dict[str, Answerer] = {}
-        #: Open questions by the broker that asked, and by broker and kind. Without entries for none.
+        #: Open requests by calling broker, and by broker and kind. No entries for zero.
         self._of_broker: Counter[int] = Counter()
         self._of_kind: Counter[tuple[int, str]] = Counter()
 
@@ -58,7 +58,7 @@ class Questions:
         self._answerers[name] = answerer
 
     async def ask(self, broker_id: int, name: str, body: Body, timeout_s: float) -> Any:
-        """The answer. RequestError if it was refused, PeerUnavailable if there is none (or none to understand)."""
+        """The response. RequestError if the request was refused, PeerUnavailable if there is no valid response."""
         request = json.dumps({"v": VERSION, "ask": name, **body}).encode()
         reply = await self._peers.ask(broker_id, request, timeout_s)
         try:
@@ -70,7 +70,7 @@ class Questions:
             raise PeerUnavailable(f"Broker {broker_id} sent an invalid response: {error!r}.") from None
 
     async def answer(self, request: bytes, caller: int) -> bytes:
-        """What another broker gets for its question. Raises nothing but a violated invariant of ours."""
+        """The response to another broker's request. Raises InvariantViolation only."""
         try:
             return json.dumps({"v": VERSION, "answer": await self._find(request, caller)}).encode()
         except RequestError as refusal:

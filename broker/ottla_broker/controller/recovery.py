@@ -1,20 +1,20 @@
-"""A cluster whose store has lost history for good is made usable again: `ottla cluster recover`. [S]
+"""`ottla cluster recover`: makes a cluster usable whose store has lost history for good. [S]
 
 The last resort of design rule 18, for when etcd was restored from a backup that is older than what brokers have
-seen. What the backup says of leaders and in-sync sets may be long untrue, so it is no longer believed:
+seen. Its leaders and in-sync sets may be outdated, so they are not used:
 
 * R1: every partition has no leader, and all its replicas are in sync and torn. So its election waits for all of them,
-  and takes the one with the longest log (rule 2). Nothing that a replica still has is cut before that.
-* R2: leader epochs and producer ids leap over all that can have been given out since the backup (`EPOCH_LEAP`,
-  `PRODUCER_ID_LEAP`), so none is given out a second time, whatever lies on the brokers' disks.
+  and elects the longest log (rule 2). No replica is truncated before that.
+* R2: leader epochs and producer ids skip all that can have been allocated since the backup (`EPOCH_LEAP`,
+  `PRODUCER_ID_LEAP`), so none is allocated twice, whatever is on the brokers' disks.
 * R3: the recovery's number is written last. Brokers refuse the store until it is there, so a recovery that was
   interrupted is simply run again.
-* R4: nobody may be there: every transaction compares that there is no controller and that no other recovery was faster.
+* R4: no broker may run: every transaction compares that there is no controller and no concurrent recovery.
 
-Topics that were made after the backup are unknown to it; brokers leave their folders alone (rule 4). What was
-deleted after it is there again.
+The backup does not know topics that were created after it; brokers leave their directories alone (rule 4). Topics
+that were deleted after it exist again.
 
-Called by the command line only. It must never be run by a broker: whether history is lost for good, a person decides.
+Called by the command line only. A broker must never run it: an operator decides whether history is lost for good.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from ottla_core.ports.store import (
 
 #: More elections of one partition than any cluster sees between two backups; an epoch has 31 bits.
 EPOCH_LEAP = 1_000_000
-#: As many ids as a million brokers would take that are started anew; an id has 63 bits.
+#: As many ids as a million broker restarts would take; an id has 63 bits.
 PRODUCER_ID_LEAP = 1_000_000_000
 
 
 class CannotRecover(Exception):
-    """Nothing is the matter with the store, or it is not ours to change now; the text says what to do."""
+    """The store needs no recovery, or must not be changed now; the text says what to do."""
 
 
 class Recovered(NamedTuple):
@@ -68,7 +68,7 @@ def recovered(partition: PartitionImage) -> PartitionImage:
 
 
 async def recover(store: MetadataStore) -> Recovered:
-    """CannotRecover if it may not be done, StoreError if the store is away: then the command can be given again."""
+    """CannotRecover if it is not allowed, StoreError if the store is unavailable: then run the command again."""
     snapshot = await store.scan("")
     entries = {entry.key: entry for entry in snapshot.entries}
     cluster = entries.get(keys.CLUSTER)

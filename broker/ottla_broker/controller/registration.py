@@ -1,16 +1,16 @@
 """This broker's registration: a lease, kept alive, and `brokers/<id>` under it. [S]
 
-A lease decides who is given work, never whose data is right; only epochs protect data (design rule 14).
-`confirmed` says whether the lease is sure to live, by this machine's own monotonic clock and counted from
+A lease decides which broker gets work, never whose data is right; only epochs protect data (design rule 14).
+`confirmed` says whether the lease is certainly alive, by this machine's monotonic clock and counted from
 the sending of the last renewal that was answered.
 
 Registering again keeps the incarnation: the controller sees that nothing happened. The broker may lose its
-key while its lease lives, because others found it dead and removed it (rule 15); so the image is watched,
+key while its lease lives, because other brokers found it dead and removed it (rule 15); so the image is watched,
 and a missing key is put back after everything was read again.
 
-Call `register` only while holding the locks of the log directories: that is what makes a registration with
-one of our own directories a dead predecessor's, which may be removed at once instead of waiting for its
-lease to end.
+Call `register` only while holding the locks of the log directories: then a registration with
+one of these directories belongs to a dead predecessor, and may be removed at once instead of waiting for its
+lease to expire.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ottla_core.ports.store import (
 
 _log = structlog.get_logger("ottla.registration")
 
-#: Between attempts while another holds the id, or the store is away.
+#: Pause between attempts while another broker holds the id, or the store is unavailable.
 _RETRY_S = 0.5
 
 
@@ -61,7 +61,7 @@ class Registration:
         ttl_s: int = 6,
         interval_s: float = 2.0,
     ) -> None:
-        """`broker` says who we are; its revision is filled in here."""
+        """`broker` describes this broker; `register` fills in its revision."""
         self._store = store
         self._clock = clock
         self._metadata = metadata
@@ -70,21 +70,21 @@ class Registration:
         self._lease = 0
         self._confirmed_until = float("-inf")
         self._gone = asyncio.Event()
-        #: As registered: `revision` is the create revision of our key, 0 while there is none.
+        #: As registered: `revision` is the create revision of the key, 0 while there is none.
         self.broker = replace(broker, revision=0)
 
     @property
     def lease(self) -> int:
-        """The lease that our key stands under, 0 while there is none."""
+        """The lease of the registration, 0 while there is none."""
         return self._lease if self.broker.revision else 0
 
     @property
     def confirmed(self) -> bool:
-        """Whether the lease is sure to live right now."""
+        """Whether the lease is certainly alive now."""
         return self._clock.monotonic() < self._confirmed_until
 
     async def register(self, timeout_s: float) -> None:
-        """Be here. BrokerIdTaken when another keeps the id all this time, StoreError if the store is away."""
+        """Register. BrokerIdTaken if another broker keeps the id, StoreError if the store is unavailable."""
         deadline = self._clock.monotonic() + timeout_s
         while True:
             problem: Exception
@@ -116,15 +116,16 @@ class Registration:
             stop()
 
     async def announce_stop(self) -> None:
-        """Ask for our leaderships to be moved away: the first step of a graceful stop."""
+        """Ask the controller to move this broker's leaderships: the first step of a graceful stop."""
         await self._announce(replace(self.broker, stopping=True))
 
     async def announce_offline(self, offline: Mapping[UUID, tuple[int, ...]]) -> None:
-        """Ask for these partitions to be led, and counted on, elsewhere: their log directory has failed."""
+        """Announce partitions that this broker cannot serve, so that other brokers lead them."""
         await self._announce(replace(self.broker, offline=offline))
 
     async def _announce(self, broker: BrokerImage) -> None:
-        """The same registration with another text. Who is not registered now tells it when coming back."""
+        """Update the value of the registration. A broker that is not registered announces it when it registers
+        again."""
         self.broker = broker
         ours = self.broker.revision
         if ours and self._lease:
@@ -133,7 +134,7 @@ class Registration:
             await self._store.transact((CreateRevisionIs(key, ours),), [Branch((), (put,))])
 
     async def withdraw(self) -> None:
-        """Leave at once, with all that stands under the lease: the last step of a graceful stop."""
+        """Revoke the lease, with all its keys: the last step of a graceful stop."""
         lease, self._lease = self._lease, 0
         self.broker = replace(self.broker, revision=0)
         self._confirmed_until = float("-inf")
@@ -143,7 +144,7 @@ class Registration:
     # ------------------------------------------------------------------ staying
 
     async def _renew(self) -> bool:
-        """Whether the store answered; if not, the next attempt is not to wait for its turn."""
+        """Whether the store answered; if not, the next attempt follows at once."""
         sent = self._clock.monotonic()
         try:
             self._confirmed_until = sent + await self._store.keep_alive(self._lease)
@@ -157,7 +158,7 @@ class Registration:
         return True
 
     def _on_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Our key gone from a newer image than the one that showed it: somebody removed it."""
+        """The key is missing in a newer image than the one that showed it: another broker removed it."""
         ours = self.broker.revision
         if ours and new.revision >= ours:
             found = new.brokers.get(self.broker.id)
@@ -181,13 +182,13 @@ class Registration:
     # ------------------------------------------------------------------ registering
 
     async def _try_register(self) -> Entry | None:
-        """None when we are registered, else the entry of another that is in the way."""
+        """None when registered, else the conflicting entry of another broker."""
         key = keys.broker(self.broker.id)
         holder = await self._store.get(key)
         if holder is not None:
             found = _decoded(holder)
             if found.incarnation == self.broker.incarnation and holder.lease == self._lease:
-                self._registered(holder.create_revision)  # The reply to our own write was lost.
+                self._registered(holder.create_revision)  # The reply to this broker's write was lost.
                 return None
             if not self._is_predecessor(found):
                 return holder
@@ -210,12 +211,13 @@ class Registration:
         _log.info("broker registered", broker=self.broker.id, revision=revision)
 
     def _is_predecessor(self, found: BrokerImage) -> bool:
-        """Ourselves under an older lease, or a dead process: we hold the lock of a directory that it used."""
+        """This broker under an older lease, or a dead process: this broker holds the lock of a directory that it
+        used."""
         same = found.incarnation == self.broker.incarnation
         return same or bool(set(found.directories) & set(self.broker.directories))
 
     async def _bury(self, holder: Entry, found: BrokerImage) -> None:
-        """Remove a predecessor's key, and the controllership that it may have held (rules 15 and 16)."""
+        """Remove a predecessor's key, and the controller key if it held that (rules 15 and 16)."""
         branches = [Branch((CreateRevisionIs(holder.key, holder.create_revision),), (Delete(holder.key),))]
         controller = await self._store.get(keys.CONTROLLER)
         if controller is not None and _controller_incarnation(controller) == found.incarnation:
@@ -236,7 +238,7 @@ def _controller_incarnation(entry: Entry) -> UUID | None:
     try:
         return keys.decode_controller(entry)[1]
     except keys.BadValue:
-        return None  # Not ours to remove; its lease ends it.
+        return None  # It belongs to another broker; its lease will expire.
 
 
 def _taken(holder: Entry) -> str:

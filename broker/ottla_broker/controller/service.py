@@ -1,12 +1,12 @@
-"""The controller: campaigns, admits brokers, and makes every change to topics and their configuration. [S]
+"""The controller: campaigns, admits brokers, and changes topics and configuration. [S]
 
 Every broker runs one. The first to create `controller` under its lease is elected; the key's create
-revision is the epoch that fences all of its writes. Who is controller is read from the image alone, so a
-lost reply to the campaign needs no care, and everything is planned from an image at least as new as the
+revision is the epoch that fences all of its writes. Only the image says which broker is controller, so a
+lost reply to the campaign needs no handling, and everything is planned from an image at least as new as the
 election.
 
-What clients ask for is changed one after the other, each checked against what the one before it made
-(`changes.py`). What happens to brokers is `caretaker.py`'s, which the controller gives a turn at every new
+Changes of clients are made one after the other, each checked against the result of the one before it
+(`changes.py`). `caretaker.py` handles changes of brokers; it gets a turn at every new
 image and each second.
 
 While the metadata store has lost history (`Metadata.refusal`) nothing is changed (design rule 18).
@@ -75,19 +75,19 @@ from ottla_core.ports.store import (
 
 _log = structlog.get_logger("ottla.controller")
 
-#: What is set now -> what is to be set; the same again if it is applied to its own result.
+#: Current settings -> new settings; idempotent.
 Edit: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
 
-#: At least so often the controller looks whether there is something to do.
+#: Maximum time between two turns of the controller.
 TURN_S = 1.0
 #: Topics of one request written at the same time: etcd takes several into one fsync.
 TOPICS_IN_FLIGHT_MAX = 8
 PRODUCER_ID_BLOCK = 1000
-#: Every broker keeps all of them in memory, and nothing deletes them but who has set them.
+#: Every broker keeps all of them in memory, and only clients delete them.
 GROUP_CONFIGS_MAX = 10_000
 #: Above etcd's own limit for a request that waits (7 s).
 LEFTOVERS_KEEP_S = 10.0
-#: etcd's history is kept for so long, and compacted in steps of a tenth of it.
+#: How long etcd's history is kept; it is compacted in steps of a tenth of that.
 HISTORY_KEEP_S = 600.0
 
 
@@ -106,7 +106,7 @@ class Controller:
         ask_positions: AskPositions | None = None,
         history_keep_s: float = HISTORY_KEEP_S,
     ) -> None:
-        """`validate` refuses topic settings that cannot be (InvalidConfig); `defaults` stand in for others."""
+        """`validate` refuses invalid topic settings (InvalidConfig); `defaults` are the values of settings not set."""
         self._store = store
         self._clock = clock
         self._chance = chance
@@ -115,9 +115,9 @@ class Controller:
         self._validate = validate
         self._history = HistoryWindow(history_keep_s, history_keep_s / 10)
         self._wake = asyncio.Event()
-        #: One change at a time, so that each is checked against what the one before it made.
+        #: One change at a time, so that each is checked against the result of the one before it.
         self._changing = asyncio.Lock()
-        #: The epoch whose first round is done: every registered broker is admitted, leftovers are gone.
+        #: The epoch whose first round is done: every registered broker is admitted, leftovers are removed.
         self._settled_epoch = 0
         self._retired = False
         #: When partitions without a topic were first seen, by their topic id.
@@ -150,7 +150,7 @@ class Controller:
     # ------------------------------------------------------------------ life
 
     async def run(self) -> None:
-        """Campaign and, when elected, look after the cluster; until cancelled."""
+        """Campaign and, when elected, act as controller; until cancelled."""
         stop = self._metadata.subscribe(lambda old, new: self._wake.set())
         try:
             await self._metadata.following(TURN_S)
@@ -185,8 +185,8 @@ class Controller:
     async def _clean_up(self) -> None:
         """Remove partitions without a topic, unless their topic may still come.
 
-        A transaction of ours whose reply was lost can be carried out seconds later, and name a topic whose
-        partitions we have removed meanwhile.
+        A transaction of this controller whose reply was lost can take effect seconds later, and create a topic whose
+        partitions were removed meanwhile.
         """
         unnamed, now = self._metadata.image.unnamed, self._clock.monotonic()
         self._unnamed_since = {i: self._unnamed_since.get(i, now) for i in unnamed}
@@ -196,7 +196,7 @@ class Controller:
                 await self._changes.settle(lambda image: plan(image, LeftoversFound(old)))
 
     async def _campaign(self) -> None:
-        """Try to become controller. Whether it worked, the image says."""
+        """Try to become controller. The image shows whether it worked."""
         broker = self._registration.broker
         if not self._registration.lease:
             return
@@ -209,7 +209,7 @@ class Controller:
         await self._store.transact(guard, [Branch((), (put,))])
 
     async def resign(self) -> None:
-        """Never campaign again, and make room for another at once: part of a graceful stop."""
+        """Resign and never campaign again: part of a graceful stop."""
         self._retired = True
         epoch = self.epoch
         if epoch:
@@ -231,7 +231,7 @@ class Controller:
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> list[TopicResult]:
-        """Each topic on its own, as a whole or not at all. NotController when another is asked for."""
+        """Create each topic completely or not at all. NotController if another broker is controller."""
         self._required_active()
         await self._caretaker.admissions()
         async with self._changing:
@@ -262,7 +262,7 @@ class Controller:
 
     async def _create(self, wanted: Checked, validate_only: bool) -> TopicResult:
         name, placement, config = wanted
-        # A new id for each attempt: what a lost attempt left behind is then nobody's, and goes.
+        # A new id for each attempt: leftovers of a lost attempt then belong to no topic, and are removed.
         tried: list[UUID] = []
 
         def make(image: ClusterImage) -> Plan:
@@ -335,7 +335,8 @@ class Controller:
     # ------------------------------------------------------------------ configuration
 
     async def alter_topic_config(self, name: str, edit: Edit) -> None:
-        """Change what is set for a topic. `edit` may be called again, on what another has changed meanwhile."""
+        """Change the settings of a topic. `edit` may be called again, on settings that another request changed
+        meanwhile."""
         self._required_active()
         async with self._changing:
 
@@ -361,7 +362,7 @@ class Controller:
             await self._changes.settle(make)
 
     async def alter_group_config(self, group: str, edit: Edit) -> None:
-        """Change what is set for a consumer group, whether it exists or not."""
+        """Change the settings of a consumer group, whether it exists or not."""
         self._required_active()
         async with self._changing:
 
@@ -377,7 +378,7 @@ class Controller:
     # ------------------------------------------------------------------ producer ids
 
     async def allocate_producer_ids(self) -> range:
-        """A block of ids that nobody else gets. Any broker may ask, elected or not: a compare protects it.
+        """Allocate a block of ids. Any broker may do so, elected or not: a compare protects it.
 
         A block whose reply was lost is simply never used.
         """

@@ -3,15 +3,15 @@
 A killed process refuses connections at once, so waiting six seconds for its lease would be a waste. But a
 wrong verdict costs elections, so it takes (design rule 15):
 
-* S1: refusals, or another incarnation at its address. Silence is no evidence: the broker may be paused, or
-  the network between us gone; its lease decides then.
-* S2: each witness looks twice.
-* S3: two witnesses, if there are two: one of the other registered brokers must have found the same. Others
-  that are themselves refused cannot be asked, and do not count; one that is silent does.
-* S4: at most half of the brokers within the time of a lease. Whoever sees everybody else dead is more likely
-  to be wrong about itself.
+* S1: refused connections, or another incarnation at its address. A timeout is not evidence: the broker may be
+  paused, or the network may be down; then its lease decides.
+* S2: each witness probes twice.
+* S3: two witnesses, if there are two: one of the other registered brokers must have found the same. Brokers
+  that refuse connections themselves cannot be asked, and do not count; a silent one does.
+* S4: at most half of the brokers within the time of a lease. A broker that finds all others dead is more likely
+  isolated itself.
 
-`failure_detector.py` looks and asks; this module only judges.
+`failure_detector.py` probes and asks; this module only judges.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def is_refused(probe: Probe, incarnation: UUID) -> bool:
 
 
 def verdict(probes: Sequence[Probe], incarnation: UUID) -> Verdict:
-    """What one witness may say after its looks at the broker of this incarnation."""
+    """The verdict of one witness after its probes of this incarnation."""
     if any(p.presence is Presence.HERE and p.incarnation == incarnation for p in probes):
         return Verdict.ALIVE
     dead = len(probes) >= LOOKS and all(is_refused(p, incarnation) for p in probes)  # S2
@@ -49,7 +49,8 @@ def verdict(probes: Sequence[Probe], incarnation: UUID) -> Verdict:
 
 
 def is_proven(own: Verdict, others: Mapping[int, Verdict | None]) -> bool:
-    """Whether it is dead. `others` are all other registered brokers; None for those that refuse us too."""
+    """Whether the suspect is dead. `others` are all other registered brokers; None for those that refuse
+    connections."""
     if own is not Verdict.DEAD or Verdict.ALIVE in others.values():
         return False
     askable = [said for said in others.values() if said is not None]
@@ -57,11 +58,11 @@ def is_proven(own: Verdict, others: Mapping[int, Verdict | None]) -> bool:
 
 
 class RemovalLimit:
-    """S4, by what the images show: it counts removals by others too."""
+    """S4, from the images: removals by other brokers count too."""
 
     def __init__(self, ttl_s: float) -> None:
         self._ttl_s = ttl_s
-        #: When each broker last vanished without having said that it would.
+        #: When each broker last went offline without announcing it.
         self._vanished: dict[int, float] = {}
 
     def on_image(self, old: ClusterImage, new: ClusterImage, now: float) -> None:

@@ -1,4 +1,4 @@
-"""Whether a wish about topics can be granted, and what exactly it amounts to. [P]
+"""Validates requests about topics, and completes them with defaults and placements. [P]
 
 `service.py` asks before it plans. Every refusal is a `RequestError` with Kafka's code and a sentence.
 """
@@ -23,7 +23,7 @@ from ottla_core.errors import (
 )
 
 Placement: TypeAlias = list[tuple[int, ...]]
-#: Raises InvalidConfig; whatever it gives back is not looked at.
+#: Raises InvalidConfig; its result is ignored.
 Validate: TypeAlias = Callable[[Mapping[str, str]], object]
 #: A whole number in [0, limit).
 Draw: TypeAlias = Callable[[int], int]
@@ -129,7 +129,7 @@ def find_topic(image: ClusterImage, name: str) -> TopicImage:
 
 
 def _placed(image: ClusterImage, count: int, factor: int, first: int, draw: Draw) -> Placement:
-    # Who is about to stop is given nothing new, unless a factor can only be had with it.
+    # Stopping brokers get no new replicas, unless the replication factor requires it.
     staying = image.staying()
     brokers = staying if len(staying) >= factor else image.admitted()
     sites = [Site(broker.id, broker.rack) for broker in brokers]

@@ -1,4 +1,4 @@
-"""Waiting for a sign or for time, whichever comes first, on the injected clock. [S]"""
+"""Waits for an event or a timeout, whichever comes first, on the injected clock. [S]"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ottla_core.ports.clock import Clock
 
 
 async def wait_for_sign(sign: asyncio.Event, clock: Clock, seconds: float) -> bool:
-    """Until `sign` is set (True) or so much time has passed (False)."""
+    """Wait until `sign` is set (True) or the timeout has passed (False)."""
     if sign.is_set():
         return True
     if seconds <= 0:

@@ -22,7 +22,7 @@ _BATCH_BYTES_MAX = 16 * 1024 * 1024
 
 
 def batches_of(entries: Sequence[Entry], now_ms: int) -> Iterator[bytearray]:
-    """What to append, in the order of the entries."""
+    """The batches to append, in the order of the entries."""
     for producer, run in groupby(entries, _batch_key):
         if isinstance(producer, TransactionMarker):
             yield _marker_batch(producer, now_ms)
@@ -65,7 +65,7 @@ def _marker_batch(marker: TransactionMarker, now_ms: int) -> bytearray:
 
 
 def entries_in(data: bytes, position: int, header: BatchHeader, from_offset: int) -> Iterator[Entry]:
-    """What a batch of the log says, from an offset on. Records without a key say nothing."""
+    """The entries of a batch from an offset on. Records without a key are skipped."""
     producer = ProducerIdentity(header.producer_id, header.producer_epoch)
     if header.is_control:
         marker = marker_in(data, position, header)

@@ -30,7 +30,7 @@ from ottla_core.ports.clock import Clock
 
 #: Requests that wait in one shard: joins and syncs of its groups, and replies to be committed.
 _WAITING_MAX = 20_000
-#: While too few replicas are in sync, the commit is looked at again after so long.
+#: How often the commit is checked while too few replicas are in sync.
 _RETRY_S = 0.25
 
 
@@ -94,14 +94,14 @@ class Hosted:
     # ------------------------------------------------------------------ requests
 
     def check_work(self, *, writes: bool) -> None:
-        """Refuse what would fail half-way: nothing is decided that cannot be written down."""
+        """Refuse requests whose decision could not be appended."""
         partition = self.partition
         leading, in_sync = partition.leading, len(partition.image.isr)
         try:
             partition.check_leader(self.epoch)
             if leading is not None:
                 in_sync = leading.machine.in_sync
-                # Rule 14: who may have been replaced answers nobody, not even with what it knows.
+                # Rule 14: a leader that may have been replaced answers no request, not even from memory.
                 leading.check_work()
         except RequestError as error:
             raise NotCoordinator(error.message) from None
@@ -149,7 +149,7 @@ class Hosted:
 
     def _send(self, ticket: Ticket, reply: Any) -> None:
         if ticket not in self._waiting:
-            return  # Given up by its time.
+            return  # It has timed out.
         future = self._waiting.pop(ticket)
         if future is None:
             self._instant[ticket] = reply
@@ -174,7 +174,7 @@ class Hosted:
         self._release_committed()
 
     def _release_committed(self) -> None:
-        """Let out what can go at once; a task waits for the rest."""
+        """Send what is committed; a task waits for the rest."""
         if self._commits is not None:
             return
         while self._gates:
@@ -194,7 +194,7 @@ class Hosted:
                     await wait
                 self._pass_gate()
             except (RequestTimedOut, NotEnoughReplicasAfterAppend) as error:
-                # It may still be committed, and until then nothing behind it is told to anybody.
+                # It may still be committed, and until then no later reply is sent.
                 self._refuse_parked()
                 if isinstance(error, NotEnoughReplicasAfterAppend):
                     await self._clock.sleep(_RETRY_S)
@@ -225,7 +225,7 @@ class Hosted:
     # ------------------------------------------------------------------ the end
 
     def end(self, error: RequestError) -> None:
-        """The leadership is over, or the state is not to be trusted: nothing more goes out from here."""
+        """The leadership is over, or the state is not trusted: send nothing more."""
         self._ended = True
         self.ready = False
         for task in (self.loading, self._commits):

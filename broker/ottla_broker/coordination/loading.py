@@ -26,7 +26,7 @@ _PIECE_BYTES = 256 * 1024
 async def replay_log(
     partition: Partition, epoch: int, end_offset: int, shard: Shard, clock: Clock, offload: Offload
 ) -> int:
-    """Replay everything below `end_offset`; gives the number of records. RequestError if it cannot be read."""
+    """Replay everything below `end_offset`; return the number of records. RequestError if it cannot be read."""
     offset, count, looks = partition.log.start_offset, 0, 0
     while offset < end_offset:
         partition.check_leader(epoch)
@@ -47,7 +47,7 @@ async def replay_log(
         data = await _read(extent, offload)
         after, found = _replay_piece(data, offset, shard)
         if after == offset:
-            # Compaction replaced the file under us, and the piece was of the old one: look again.
+            # Compaction replaced the file meanwhile, and the piece came from the old one: read again.
             _log.info(
                 "log segment changed while loading; retrying", partition=str(partition.tp), offset=offset
             )

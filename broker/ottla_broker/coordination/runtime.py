@@ -14,7 +14,7 @@ Effects run through `perform`, which returns the request that tells the shard th
 every shard that is ready, and again later if its decision could not be written now. One timer of the loop serves the
 deadlines of all shards.
 
-A bug costs the shard that met it. An invariant violation goes to the loop's handler, which stops the broker
+A bug ends the shard it occurred in. An invariant violation goes to the loop's handler, which stops the broker
 (`process.py`).
 """
 
@@ -50,11 +50,11 @@ _log = structlog.get_logger("ottla.coordinators")
 
 #: Shards loaded at the same time; more would only slow each other down.
 _LOADING_MAX = 4
-#: After a failed load (a damaged log, a disk that is away) the next attempt waits so long.
+#: Pause after a failed load (a damaged log, an offline disk).
 _RELOAD_PAUSE_S = 2.0
-#: While the log cannot be written, timers and new images are tried again after so long.
+#: Pause before timers and new images are retried while the log cannot be written.
 _RETRY_MS = 500
-#: How long a loaded shard waits at most before it looks again whether it is committed.
+#: How often a loaded shard checks whether its log is committed.
 _COMMITTED_CHECK_S = 1.0
 
 
@@ -101,7 +101,8 @@ class Runtime:
     # ------------------------------------------------------------------ following leaderships
 
     def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Called after the partitions have followed the image: take up and drop shards, and show it to the others."""
+        """Called after the partitions were reconciled with the image: start and drop shards, and pass it to the
+        others."""
         topic = new.topics.get(self.topic)
         self._image = new
         if old.topics.get(self.topic) is not topic:
@@ -134,7 +135,7 @@ class Runtime:
         )
         self._hosted[index] = hosted
         if partition.log.start_offset == hosted.end_offset <= partition.high_watermark:
-            # Nothing to load, as in all partitions of a new topic: whoever asks first is not sent away.
+            # Nothing to load, as in all partitions of a new topic: the first request is not refused.
             self._take_up(hosted)
             return hosted
         hosted.loading = asyncio.get_running_loop().create_task(
@@ -158,13 +159,13 @@ class Runtime:
         hosted.end(error)
 
     def _fail(self, hosted: Hosted, error: RequestError) -> None:
-        """What the shard has decided did not get into the log, or will not be committed here."""
+        """The shard's decision was not appended, or will not be committed by this leader."""
         _log.info("coordinator dropped", partition=str(hosted.partition.tp), reason=str(error))
         self._drop(hosted, NotCoordinator())
         self._follow(hosted.index)
 
     def close(self) -> None:
-        """The broker stops: everybody who waits is sent to look for another coordinator."""
+        """The broker stops: all waiting requests get NOT_COORDINATOR."""
         self._closed = True
         for hosted in list(self._hosted.values()):
             self._drop(hosted, NotCoordinator())
@@ -188,7 +189,7 @@ class Runtime:
             return
         except InvariantViolation:
             raise  # To the loop, and from there to the broker, which ends.
-        except Exception as error:  # A bug of ours: it costs this shard, and is told in full.
+        except Exception as error:  # A bug: it ends this shard, and is logged with its traceback.
             _log.exception("coordinator loading failed unexpectedly", partition=str(partition.tp))
             await self._give_up_loading(hosted, repr(error))
             return
@@ -249,13 +250,13 @@ class Runtime:
             hosted.give_back(ticket)
             raise
         except BaseException:
-            # A bug of ours: what the shard has half done is not trusted any further.
+            # A bug: the state of the shard is not trusted any more.
             self._fail(hosted, CoordinatorNotAvailable("The coordinator failed unexpectedly."))
             raise
         self._carry_out(hosted, decision)
 
     def ready(self) -> Iterator[tuple[int, Shard]]:
-        """All shards that can answer, for looking at them."""
+        """All shards that can answer, for inspection."""
         return ((hosted.index, hosted.shard) for hosted in list(self._hosted.values()) if hosted.ready)
 
     @property
@@ -351,13 +352,13 @@ class Runtime:
             self._arm_by(min(later))
 
     def _expire(self, hosted: Hosted, now: Now) -> int | None:
-        """Let a shard act on its timers; gives when to look next."""
+        """Let a shard act on its timers; return when to call it next."""
         if self._follow(hosted.index) is not hosted:
             return None
         try:
             hosted.check_work(writes=True)
         except RequestError:
-            # Members cannot be judged while nothing can be written down: nobody is expired for our trouble.
+            # While the log cannot be written, no member expires because of the broker's problem.
             return now.monotonic_ms + _RETRY_MS
         try:
             hosted.carry_out(hosted.shard.expire(now))

@@ -1,4 +1,4 @@
-"""What a coordinator is: a state machine whose only storage is one partition of an internal topic. [P]
+"""A coordinator shard: a state machine whose only storage is one partition of an internal topic. [P]
 
 A shard decides and remembers; `runtime.py` appends what it decided, sends replies, carries out effects. The contract:
 
@@ -33,14 +33,14 @@ NO_TICKET: Ticket = 0
 
 
 class Now(NamedTuple):
-    #: Goes into records; may jump.
+    #: Wall clock for records; may jump.
     wall_ms: int
-    #: Decides timeouts; never goes back.
+    #: Monotonic clock for timeouts.
     monotonic_ms: int
 
 
 class StateRecord(NamedTuple):
-    """One record of the internal topic. No value: forget the key."""
+    """One record of the internal topic. Without a value it is a tombstone."""
 
     key: bytes
     value: bytes | None

@@ -80,7 +80,7 @@ class Timers:
         return found
 
     def next_ms(self) -> int | None:
-        """When to look next. Nothing is due before; something may be due only a little later."""
+        """When to call `due` next. Nothing is due before; something may be due only a little later."""
         heap = self._heap
         while heap and heap[0] not in self._slots:
             heapq.heappop(heap)
