@@ -175,7 +175,7 @@ def test_it_ends_with_its_owner(make_cluster: Make, tmp_path: Path) -> None:
     assert json.loads(ready.read_text())["pid"] == process.pid
     code, said = _ending(process)  # closes its standard input
     assert code == ExitCode.OK
-    assert "is gone" in said
+    assert "has exited" in said
     assert os.path.exists(tmp_path / "log")
 
 

@@ -1,7 +1,7 @@
-"""Kafka's primitive fields, read one after the other from bytes and written so. [P]
+"""Reader and writer of Kafka's primitive fields. [P]
 
-For records and for what consumers say about themselves; requests have their own, generated codecs. Whatever is
-wrong with the bytes is `Undecodable`, never another exception and never an allocation larger than they are.
+For records and for the metadata of consumers; requests have their own, generated codecs. Any error in
+the bytes is `Undecodable`, never another exception and never an allocation larger than the input.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _LONG = struct.Struct(">q")
 
 
 class Undecodable(ValueError):
-    """These bytes are not what they are said to be."""
+    """The bytes do not have the expected format."""
 
 
 class FieldReader:

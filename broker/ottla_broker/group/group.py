@@ -1,16 +1,16 @@
-"""The state of one group: who is in it, which generation it is, what they agreed on. [P]
+"""The state of one group: members, generation, protocol. [P]
 
-Bookkeeping only: which change is allowed when is the machine's part. Invariants, checked by `validate` in tests:
+State only: the machine decides which changes are allowed. Invariants, checked by `validate` in tests:
 
 * G1: EMPTY and DEAD have no members; STABLE and COMPLETING have some, a leader among them, and a protocol that all
   of them know.
 * G2: the generation only grows.
 * G3: every instance id belongs to exactly one member, and to the last that claimed it.
-* G4: nobody waits in a join outside of PREPARING, nobody waits in a sync outside of COMPLETING.
-* G5: an id that was handed out and not used yet (`pending`) is not a member.
+* G4: no member waits in a join outside of PREPARING, or in a sync outside of COMPLETING.
+* G5: an id that was assigned and not used yet (`pending`) is not a member.
 
-Members are kept in the order in which they came; the first that is there leads, so a group's choices do not depend on
-how a dict happens to be hashed.
+Members are kept in the order in which they joined; the first that is present leads, so a group's choices do not
+depend on how a dict happens to be hashed.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ class Group:
         #: Wall time of the last change of state.
         self.state_since_ms = -1
         self.generation = 0
-        #: What kind of members: "consumer", "connect", …; empty if there never were any (only offsets).
+        #: Protocol type: "consumer", "connect", …; empty if there never were members (only offsets).
         self.protocol_type = ""
         self.protocol: str | None = None
         self.leader_id: str | None = None
         self.members: dict[str, Member] = {}
         #: Member id by group instance id.
         self.static: dict[str, str] = {}
-        #: Ids that were handed out with MEMBER_ID_REQUIRED and have not joined yet.
+        #: Ids that were assigned with MEMBER_ID_REQUIRED and have not joined yet.
         self.pending: dict[str, None] = {}
         #: Members of this generation that have not asked for their assignment yet.
         self.not_synced: dict[str, None] = {}
         #: While the first rebalance of a group waits for more members: how much longer it may, and whether
-        #: somebody came during the current delay. None: it does not wait for newcomers.
+        #: a member joined during the current delay. None: it does not wait for more members.
         self.delay_left_ms: int | None = None
         self.newcomers = False
 
@@ -76,7 +76,7 @@ class Group:
         return self.protocol_type == CONSUMER
 
     def rebalance_timeout_ms(self, settings: GroupSettings) -> int:
-        """What is set for the group, else as long as the most patient member has it."""
+        """The group's setting, else the longest rebalance timeout of its members."""
         if settings.rebalance_timeout_ms is not None:
             return settings.rebalance_timeout_ms
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
@@ -86,14 +86,14 @@ class Group:
         return not self.pending and all(m.joining is not None for m in self.members.values())
 
     def find(self, member_id: str, instance_id: str | None) -> Member:
-        """The member that asks. FencedInstanceId if another one has taken its instance id."""
+        """The member of the request. FencedInstanceId if another one has taken its instance id."""
         if instance_id is not None:
             owner = self.static.get(instance_id)
             if owner is None:
                 raise UnknownMemberId(f"No member has the group instance id {instance_id!r}.")
             if not member_id:
-                # Nobody else: it has given up its id, as librdkafka does after a session without a coordinator, and
-                # is about to join again. Fenced it would give up for good.
+                # The same member: it has given up its id, as librdkafka does after a session without a coordinator, and
+                # is about to join again. If it were fenced, it would give up for good.
                 raise UnknownMemberId("The member has no id; join again.")
             if owner != member_id:
                 raise FencedInstanceId()
@@ -135,7 +135,7 @@ class Group:
         return member
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader is somebody who has come to the rebalance; False if nobody has."""
+        """Make sure that the leader is a member that has joined the rebalance; False if there is none."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.joining is not None:
             return True
@@ -147,14 +147,14 @@ class Group:
     # ------------------------------------------------------------------ protocols
 
     def supports(self, protocol_type: str, names: list[str]) -> bool:
-        """Whether a member of this kind can be in the group: there is a protocol that everybody knows."""
+        """Whether such a member can join the group: there is a protocol that all members support."""
         if not self.members:
             return bool(protocol_type) and bool(names)
         common = self._common_protocols()
         return protocol_type == self.protocol_type and any(name in common for name in names)
 
     def vote(self, assignor: str | None = None) -> str:
-        """The protocol of the next generation, of those that all know: the assignor that is set for the group, else
+        """The protocol of the next generation, of those that all support: the assignor that is set for the group, else
         the one with most votes; first named wins ties."""
         common = self._common_protocols()
         if assignor in common:
@@ -169,7 +169,7 @@ class Group:
         return [name for name, count in known.items() if count == len(self.members)]
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """Topics that consumers of the group read; None if that cannot be told."""
+        """Topics that consumers of the group subscribe to; None if unknown."""
         if not self.is_consumers or (self.members and self.protocol is None):
             return None
         return subscribed_topics(m.metadata_for(self.protocol) for m in self.members.values())
@@ -187,7 +187,7 @@ class Group:
         )
 
     def adopt(self, value: GroupValue) -> None:
-        """Become what a record says. Members that are known already keep what no record holds."""
+        """Apply a record. Known members keep the state that no record holds."""
         self.protocol_type = value.protocol_type
         self.generation = value.generation
         self.protocol = value.protocol
@@ -237,7 +237,7 @@ class Group:
         )
 
     def waiting(self) -> list[Ticket]:
-        """Everybody who still waits for an answer."""
+        """Tickets of all unanswered requests."""
         found = [(m.joining, m.syncing) for m in self.members.values()]
         return [ticket for pair in found for ticket in pair if ticket is not None]
 

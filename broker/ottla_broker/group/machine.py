@@ -1,26 +1,26 @@
-"""Kafka's classic group protocol: join, sync, heartbeat, leave, and what happens when somebody does not. [P]
+"""Kafka's classic group protocol: join, sync, heartbeat, leave, and their timeouts. [P]
 
 Theory of operation. A group lives in generations; in each, every partition has at most one owner.
 
     EMPTY ──join──> PREPARING ──all joined, or time is up──> COMPLETING ──leader's sync──> STABLE
       ^                ^  │                                      │                           │
-      └──nobody left───┼──┘     somebody joins anew, leaves, does not sync or falls silent   │
+      └──no members────┼──┘     a member joins, leaves, does not sync or times out           │
                        └─────────────────────────────────────────┴───────────────────────────┘
 
-1. PREPARING: members are called together. Those who are in learn of it by REBALANCE_IN_PROGRESS on a heartbeat and
-   join again; the joins wait here. The first rebalance of a group waits a little for more members to come
+1. PREPARING: members are asked to join. Current members get REBALANCE_IN_PROGRESS on a heartbeat and
+   join again; the joins wait. The first rebalance of a group waits a little for more members
    (`group.initial.rebalance.delay.ms`), so that starting ten consumers takes one rebalance and not ten.
-2. COMPLETING: a generation has begun, the joins are answered. The leader, one of the members, is told who is in and
-   assigns partitions; the syncs of the others wait for that.
+2. COMPLETING: a generation has begun, the joins are answered. The leader, one of the members, gets the list of
+   members and assigns partitions; the syncs of the others wait for that.
 3. STABLE: the leader's assignment is in the log (the record makes the state: `Group.adopt`), the syncs are answered.
 
-What keeps members from doing harm: a generation that is not the current one is refused, a member that was removed
+Fencing: a generation that is not the current one is refused, a member that was removed
 is unknown, and a static member whose instance id was taken by another process is fenced. Everything that waits has a
-timer: a join the rebalance timeout, a sync the same, a session its own, an id that was handed out a session.
+timer: a join and a sync the rebalance timeout, a member its session timeout, an assigned id a session timeout.
 
-The broker looks at protocols and metadata only to vote; what an assignment means is between the members. What is set
-for a group (`group_config`) counts before what its members ask for: timeouts from the next time they are needed, an
-assignor as soon as all members know it, with a rebalance if need be (`review`).
+The broker uses protocols and metadata only for the vote; it does not interpret assignments. Settings of
+a group (`group_config`) override what its members ask for: timeouts from the next time they are needed, an
+assignor as soon as all members support it, with a rebalance if necessary (`review`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ PENDING = "pending"
 JOIN = "join"
 SYNC = "sync"
 
-#: A new member waits in its join without heartbeats; one whose connection broke is given up after this. Kafka's number.
+#: A new member waits in its join without heartbeats; it is removed after this if its connection broke. Kafka's number.
 NEW_MEMBER_TIMEOUT_MS = 300_000
 
 
@@ -81,12 +81,12 @@ class Machine:
         *,
         record_bytes_max: int,
     ) -> None:
-        """`settings_of` gives what is set for one group, by its id."""
+        """`settings_of` returns the settings of one group, by its id."""
         self._settings = settings
         self._settings_of = settings_of
         self._timers = timers
         self._probe = probe
-        #: A group's record has to fit into the topic.
+        #: Maximum size of a group's record, by the topic's max.message.bytes.
         self._record_bytes_max = record_bytes_max
 
     # ------------------------------------------------------------------ join
@@ -115,7 +115,7 @@ class Machine:
             raise GroupMaxSizeReached(f"group.max.size is {self._settings.size_max}.")
 
     def _is_surplus(self, group: Group, member: Member) -> bool:
-        """Whether enough others have come, in a group of before the limit was lowered: the first stay."""
+        """True if group.max.size was lowered and enough members have already rejoined."""
         if len(group.members) <= self._settings.size_max or member.joining is not None:
             return False
         came = sum(each.joining is not None for each in group.members.values())
@@ -130,7 +130,7 @@ class Machine:
     def _join_with_new_id(
         self, group: Group, request: JoinGroup, ticket: Ticket, now: Now, out: Decision
     ) -> None:
-        """The second try of a member that was told its id."""
+        """The second request of a member that got its id."""
         if request.instance_id is not None:
             group.find(request.member_id, request.instance_id)
         if request.member_id not in group.pending:
@@ -166,11 +166,11 @@ class Machine:
             return
         same = member.protocols == request.protocols
         settled = (group.state is State.COMPLETING and same) or (
-            # A leader that joins again while all is well wants partitions to be assigned anew.
+            # A leader that joins again in a stable group wants partitions to be assigned again.
             group.state is State.STABLE and same and member.id != group.leader_id
         )
         if settled:
-            # Its answer was lost, most likely: it gets the same again.
+            # Its reply was lost, most likely: it gets the same again.
             self._start_session(group, member, now)
             out.reply(ticket, _joined(group, member))
             return
@@ -203,7 +203,7 @@ class Machine:
         self._rebalance_or_complete(group, now, out)
 
     def _changes_nothing(self, group: Group, member: Member, before: bytes) -> bool:
-        """Whether the generation can go on: same vote, same topics (Kafka looks at the vote alone)."""
+        """Whether the generation can continue: same vote, same topics (Kafka checks the vote only)."""
         if self._vote(group) != group.protocol:
             return False
         after = member.metadata_for(group.protocol)
@@ -221,13 +221,13 @@ class Machine:
             out.refuse(member.joining, RebalanceInProgress("The member sent a newer JoinGroup request."))
         member.joining = ticket
         if not member.is_new:
-            # It cannot send heartbeats while it waits for us.
+            # It cannot send heartbeats while it waits for the reply.
             self._timers.cancel((SESSION, group.id, member.id))
 
     # ------------------------------------------------------------------ the rebalance
 
     def _rebalance_or_complete(self, group: Group, now: Now, out: Decision) -> None:
-        """Somebody came or went: begin a rebalance, or see whether the one under way has waited for that."""
+        """A member joined or left: start a rebalance, or complete the running one if it waited for that."""
         if group.state is not State.PREPARING:
             self._prepare(group, now, out)
         else:
@@ -259,14 +259,14 @@ class Machine:
             self._complete(group, now, out)
 
     def _complete(self, group: Group, now: Now, out: Decision) -> None:
-        """Begin a generation with those who came, or leave the group empty."""
+        """Start a generation with the members that joined, or leave the group empty."""
         self._timers.cancel((JOIN, group.id))
         group.delay_left_ms = None
         for member in list(group.members.values()):
             if member.joining is None and not member.is_static:
                 self._forget(group, member, out)
         if group.members and not group.elect_joined_leader():
-            # Only static members are left, all away; their sessions will tell whether they come back.
+            # Only static members are left, all offline; their sessions decide whether they come back.
             self._timers.set((JOIN, group.id), now.monotonic_ms + self._rebalance_timeout_ms(group))
             return
         group.generation += 1
@@ -344,19 +344,19 @@ class Machine:
         out.reply(ticket, HeartbeatReply())
 
     def check_commit(self, group: Group, request: CommitOffsets, now: Now) -> None:
-        """Whether who commits may; a commit is a sign of life, too."""
+        """Check that the member may commit; a commit counts as a heartbeat."""
         from_outside = request.generation < 0 and not request.member_id and request.instance_id is None
         if from_outside:
             if group.members:
                 raise UnknownMemberId("The group has members; only they commit its offsets.")
             return
         if request.generation < 0 and group.state is State.EMPTY:
-            return  # A consumer that assigns partitions to itself, with an id of its own making.
+            return  # A consumer that assigns partitions to itself, with an id that it made.
         member = group.find(request.member_id, request.instance_id)
         if request.generation != group.generation:
             raise IllegalGeneration()
         if group.state is State.COMPLETING:
-            # The member has not taken up its new assignment: the offsets may be of partitions it has lost.
+            # The member does not have its new assignment yet: the offsets may be of partitions that it has lost.
             raise RebalanceInProgress()
         self._start_session(group, member, now)
 
@@ -366,7 +366,9 @@ class Machine:
         if len(group.members) < before:
             self._after_departure(group, now, out)
         else:
-            self._complete_if_all_joined(group, now, out)  # An id that was only handed out is not waited for.
+            self._complete_if_all_joined(
+                group, now, out
+            )  # The rebalance does not wait for an id that has not joined.
         out.reply(ticket, LeaveReply(tuple(left)))
 
     def _leave(self, group: Group, leaving: Leaving, out: Decision) -> Left:
@@ -417,7 +419,7 @@ class Machine:
         if group.state is not State.PREPARING:
             return
         if group.delay_left_ms and group.newcomers:
-            # Somebody came during the delay: perhaps more are on their way.
+            # A member joined during the delay: more may follow.
             step_ms = min(self._settings.initial_rebalance_delay_ms, group.delay_left_ms)
             group.delay_left_ms -= step_ms
             group.newcomers = False
@@ -426,7 +428,7 @@ class Machine:
         self._complete(group, now, out)
 
     def sync_over(self, group: Group, now: Now, out: Decision) -> None:
-        """Members that joined but never asked for their assignment own partitions that nobody reads."""
+        """Remove members that joined but never sent SyncGroup: they own partitions that no member reads."""
         late = [group.members[each] for each in group.not_synced if each in group.members]
         if late and group.state in (State.COMPLETING, State.STABLE):
             for member in late:
@@ -448,7 +450,7 @@ class Machine:
     # ------------------------------------------------------------------ what is set for the group
 
     def review(self, group: Group, now: Now, out: Decision) -> bool:
-        """What is set has changed. Whether that takes a rebalance: the members are to use another assignor."""
+        """The group's settings have changed. True if that takes a rebalance, because another assignor applies."""
         if group.state is not State.STABLE or self._settings_of(group.id).assignor in (None, group.protocol):
             return False
         # Of members known from a record only the protocol in use is known: a rebalance lets them name the others.
@@ -478,10 +480,10 @@ def _joined(group: Group, member: Member) -> JoinReply:
 
 
 def _returned(group: Group, member: Member, old_id: str, can_skip_assignment: bool) -> JoinReply:
-    """To a static member that came back into a generation that goes on."""
+    """The reply to a static member that came back into a generation that continues."""
     leads = member.id == group.leader_id
     if leads and not can_skip_assignment:
-        # It must not assign again while the others do not listen: it is told that its old self leads.
+        # It must not assign again while the others do not rejoin: the reply names its old member id as the leader.
         return JoinReply(member.id, group.generation, group.protocol_type, group.protocol, old_id)
     return JoinReply(
         member.id,

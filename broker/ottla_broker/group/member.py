@@ -19,11 +19,11 @@ class Member:
     client_host: str
     session_timeout_ms: int
     rebalance_timeout_ms: int
-    #: What it can do, best first.
+    #: Supported protocols, preferred first.
     protocols: tuple[Protocol, ...]
     #: Of the current generation; empty while there is none.
     assignment: bytes = b""
-    #: Its unanswered JoinGroup: it has come to the rebalance.
+    #: Its unanswered JoinGroup: it has joined the rebalance.
     joining: Ticket | None = None
     #: Its unanswered SyncGroup: it waits for the leader's assignment.
     syncing: Ticket | None = None
@@ -40,7 +40,8 @@ class Member:
         return next((p.metadata for p in self.protocols if p.name == protocol), b"")
 
     def vote(self, candidates: Container[str]) -> str:
-        """The best of the candidates in this member's eyes; there is one, or it would not be in the group."""
+        """This member's preferred protocol of the candidates; it supports at least one, or it would not be in the
+        group."""
         return next(p.name for p in self.protocols if p.name in candidates)
 
     def to_value(self, protocol: str | None, assignment: bytes) -> MemberValue:

@@ -1,4 +1,4 @@
-"""What is asked of a group's coordinator and what it answers, whichever edge it came by. [P]
+"""Requests to a group coordinator and their replies, independent of the edge. [P]
 
 A refusal is a `RequestError` in place of the reply; where only part of a request is refused, the reply has an `error`
 for each part.
@@ -20,7 +20,7 @@ NO_OFFSET = -1
 
 
 class State(StrEnum):
-    """The values are what clients are told."""
+    """States of a group, with the names that clients see."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -39,12 +39,12 @@ class Protocol(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JoinGroup:
-    #: Whether the answer may need a record, and so the partition has to be writable.
+    #: Whether the request may need a record, and so the partition has to be writable.
     writes: ClassVar[bool] = True
 
     group: str
     member_id: str
-    #: What the member is called from now on if it has no id yet.
+    #: The member's new id if it has none yet.
     new_member_id: str
     instance_id: str | None
     client_id: str
@@ -54,7 +54,7 @@ class JoinGroup:
     protocols: tuple[Protocol, ...]
     session_timeout_ms: int
     rebalance_timeout_ms: int
-    #: A member without an id is told one and joins again (KIP-394): the group then never waits for a lost reply.
+    #: A member without an id gets one and joins again (KIP-394): the group then never waits for a lost reply.
     requires_known_id: bool = True
     #: The member understands `JoinReply.skip_assignment` (KIP-814).
     can_skip_assignment: bool = True
@@ -73,7 +73,7 @@ class JoinReply:
     protocol_type: str | None = None
     protocol: str | None = None
     leader_id: str = ""
-    #: All members for the leader, nobody for the others.
+    #: All members for the leader, empty for the others.
     members: tuple[JoinedMember, ...] = ()
     skip_assignment: bool = False
     #: MEMBER_ID_REQUIRED, with the id in `member_id`.
@@ -113,7 +113,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReply:
-    """All is well."""
+    """Success."""
 
 
 class Leaving(NamedTuple):
@@ -148,7 +148,7 @@ class OffsetToCommit(NamedTuple):
     offset: int
     leader_epoch: int = NO_EPOCH
     metadata: str = ""
-    #: Which topic of that name is meant: offsets do not outlive it.
+    #: Topic id: offsets are deleted with their topic.
     topic_id: UUID = NO_TOPIC_ID
 
 
@@ -161,7 +161,7 @@ class CommitOffsets:
     member_id: str
     instance_id: str | None
     offsets: tuple[OffsetToCommit, ...]
-    #: Old clients say how long they want their offsets kept; None: as the broker is set.
+    #: Retention time of offsets, sent by old clients; None: the broker's setting.
     retention_ms: int | None = None
 
 
@@ -246,10 +246,10 @@ class DescribedMember(NamedTuple):
     #: For the protocol in use; empty unless the group is stable.
     metadata: bytes
     assignment: bytes
-    #: In force: the group's setting, else what the member asked for.
+    #: Effective value: the group's setting, else the member's.
     session_timeout_ms: int
     rebalance_timeout_ms: int
-    #: All that it knows, best first; empty while only the one in use is known.
+    #: All supported protocols, preferred first; empty while only the one in use is known.
     protocols: tuple[str, ...] = ()
 
 
@@ -275,7 +275,7 @@ class DeleteGroup:
 
 @dataclass(frozen=True, slots=True)
 class DeleteReply:
-    """The group and its offsets are gone."""
+    """The group and its offsets were deleted."""
 
 
 Request: TypeAlias = (

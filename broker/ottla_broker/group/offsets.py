@@ -1,12 +1,12 @@
-"""Committed offsets of all groups of a shard, and when they may go. [P]
+"""Committed offsets of all groups of a shard, and their expiry. [P]
 
 When offsets expire (`offsets.retention.minutes`), as in Kafka since KIP-211:
 
-* of a group that only stores offsets here: so long after each commit;
-* of a group without members: so long after the last one left;
-* of consumers that are there: so long after the commit, and only for topics that they no longer read.
+* of a group that only stores offsets: that time after each commit;
+* of a group without members: that time after the last member left;
+* of a group with members: that time after the commit, and only for topics that they no longer subscribe to.
 
-A client of the old days may have said when its offsets expire; then that counts, as long as nobody is in the group.
+An old client may have sent a retention time; then that counts while the group has no members.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Offsets:
         return tuple(_fetched(tp, found.get(tp)) for tp in wanted)
 
     def of_missing_topics(self, existing: Mapping[str, UUID]) -> list[tuple[str, TopicPartition]]:
-        """Offsets whose topic is not there (any more), or is another one of the same name."""
+        """Offsets whose topic does not exist, or was recreated with the same name."""
         return [
             (group, tp)
             for group, found in self._by_group.items()
@@ -83,7 +83,7 @@ def _is_expired(value: OffsetValue, idle_since_ms: int | None, now_ms: int, rete
     if value.expire_timestamp_ms is not None:
         return now_ms >= value.expire_timestamp_ms
     known = idle_since_ms is not None and idle_since_ms >= 0
-    # An offset that was set while the group was idle (a reset by hand) counts from then.
+    # An offset that was set while the group was empty (a manual reset) counts from then.
     since_ms = max(idle_since_ms or 0, value.commit_timestamp_ms) if known else value.commit_timestamp_ms
     return now_ms - since_ms >= retention_ms
 

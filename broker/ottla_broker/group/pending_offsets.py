@@ -20,7 +20,7 @@ class PendingOffsets:
         self._by_producer.setdefault(producer_id, {})[key] = value
 
     def take(self, producer_id: int) -> dict[OffsetKey, OffsetValue | None]:
-        """Everything pending of a producer, in the order of the first commit; it is forgotten here."""
+        """Remove and return everything pending of a producer, in the order of the first commit."""
         return self._by_producer.pop(producer_id, {})
 
     def has(self, group: str, tp: TopicPartition) -> bool:

@@ -1,9 +1,9 @@
 """Records of `__consumer_offsets`, byte for byte as Apache Kafka writes and reads them. [P]
 
 A key begins with a version that is really its kind: 0 and 1 an offset (group, topic, partition), 2 a group. Kafka's
-later kinds (3 and up: its broker-side groups) are told apart, so that they can be passed over. A value has
-versions of its own. We write what Kafka 4.3 writes: offsets as version 4 (with the topic id; 1 if the client gave a
-retention time), groups as version 3; we read all.
+later kinds (3 and up: its broker-side groups) are recognised, so that they can be skipped. A value has
+its own version. Ottla writes what Kafka 4.3 writes: offsets as version 4 (with the topic id; 1 if the client gave a
+retention time), groups as version 3; it reads all versions.
 
 Big-endian; strings and bytes with a length of 2 and 4 bytes, in flexible versions (4) as unsigned varints plus one.
 """
@@ -57,7 +57,7 @@ class OffsetValue(NamedTuple):
     leader_epoch: int
     metadata: str
     commit_timestamp_ms: int
-    #: Only if the client asked for a retention time of its own.
+    #: Only if the client sent a retention time.
     expire_timestamp_ms: int | None = None
     topic_id: UUID = NO_TOPIC_ID
 
@@ -69,7 +69,7 @@ class MemberValue(NamedTuple):
     client_host: str
     rebalance_timeout_ms: int
     session_timeout_ms: int
-    #: What it said about itself for the protocol in use.
+    #: Its metadata for the protocol in use.
     subscription: bytes
     assignment: bytes
 
@@ -80,7 +80,7 @@ class GroupValue:
     generation: int
     protocol: str | None
     leader_id: str | None
-    #: When the group came into its state; decides when offsets of an empty group expire.
+    #: When the group entered its state; offsets of an empty group expire relative to it.
     state_timestamp_ms: int
     members: tuple[MemberValue, ...]
 
@@ -172,9 +172,9 @@ def _group_value(value: GroupValue) -> bytes:
 
 
 def read_key(key: bytes) -> OffsetKey | GroupKey | None:
-    """None for a kind that is not known here. Undecodable if the bytes make no sense."""
+    """None for an unknown kind. Undecodable if the bytes are invalid."""
     if key[:2] == _OFFSET_KIND_BYTES:
-        # By far the most. A coordinator that takes over reads a hundred thousand of them before it answers.
+        # By far the most common. A new coordinator reads a hundred thousand of them before it answers.
         try:
             group_end = 4 + _LENGTH.unpack_from(key, 2)[0]
             topic_end = group_end + 2 + _LENGTH.unpack_from(key, group_end)[0]
@@ -182,7 +182,7 @@ def read_key(key: bytes) -> OffsetKey | GroupKey | None:
                 group, topic = key[4:group_end].decode(), key[group_end + 2 : topic_end].decode()
                 return OffsetKey(group, TopicPartition(topic, _INT.unpack_from(key, topic_end)[0]))
         except (struct.error, UnicodeDecodeError):
-            pass  # The careful way finds the words for it.
+            pass  # The full decoder below reports the error.
     reader = FieldReader(key)
     kind = reader.int16()
     if kind in _OFFSET_KINDS:
@@ -194,16 +194,14 @@ def read_offset(value: bytes) -> OffsetValue:
     if value[:2] == _FLEXIBLE_BYTES and len(value) >= _OFFSET_BYTES_MIN and 0 < value[14] < 0x80:
         metadata_end = 14 + value[14]
         tags = value[metadata_end + 8 :]
-        if (
-            len(tags) == 19 and tags[:3] == _TOPIC_ID_PREFIX
-        ):  # As we and Kafka write it, nothing unusual about it.
+        if len(tags) == 19 and tags[:3] == _TOPIC_ID_PREFIX:  # The common form, as Kafka and Ottla write it.
             try:
                 offset, epoch = _OFFSET_AND_EPOCH.unpack_from(value, 2)
                 metadata = value[15:metadata_end].decode() if metadata_end > 15 else ""
                 commit_ms = _LONG.unpack_from(value, metadata_end)[0]
                 return OffsetValue(offset, epoch, metadata, commit_ms, None, _topic_id(tags[3:]))
             except UnicodeDecodeError:
-                pass  # The careful way finds the words for it.
+                pass  # The full decoder below reports the error.
     reader = FieldReader(value)
     version = reader.int16()
     if not 0 <= version <= _FLEXIBLE_VERSION:

@@ -1,7 +1,7 @@
-"""The groups of one partition of `__consumer_offsets`: which group a request is for, and what of it is kept. [P]
+"""The groups of one partition of `__consumer_offsets`: dispatches requests, records and timers to groups. [P]
 
-Run by `coordination.runtime`; see `coordination.shard` for the contract. Membership is the machine's part, offsets
-are kept in `Offsets`; here requests find their group, records find their state, and timers find whom they were for.
+Run by `coordination.runtime`; see `coordination.shard` for the contract. The machine handles membership, offsets
+are kept in `Offsets`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class GroupShard:
         record_bytes_max: int,
         settings_of: Callable[[str], GroupSettings] = lambda group: NO_SETTINGS,
     ) -> None:
-        """`settings_of` gives what is set for one group, by its id."""
+        """`settings_of` returns the settings of one group, by its id."""
         self._settings = settings
         self._settings_of = settings_of
         self._probe = probe
@@ -127,7 +127,7 @@ class GroupShard:
             elif isinstance(key, GroupKey):
                 self._replay_group(key, record.value)
         except Undecodable:
-            # We never write such a record; one that cannot be read must not cost all the others.
+            # Ottla never writes such a record; one unreadable record must not block all the others.
             self._probe.records_skipped += 1
 
     def replay_marker(self, marker: TransactionMarker) -> None:
@@ -138,7 +138,7 @@ class GroupShard:
     def on_metadata(self, change: MetadataChange, now: Now) -> Decision:
         out = Decision()
         if change.removed_topics:
-            # Offsets go with their topics; also with those that were deleted while this partition had no leader.
+            # Delete offsets of deleted topics; also of topics deleted while this partition had no leader.
             gone = self.offsets.of_missing_topics(change.topic_ids)
             out.records += [offset_tombstone(group, tp) for group, tp in gone]
         for group_id in change.changed_groups:
@@ -155,7 +155,7 @@ class GroupShard:
         return out
 
     def states(self) -> Counter[State]:
-        """How many groups are in which state."""
+        """Number of groups by state."""
         return Counter(group.state for group in self.groups.values())
 
     # ------------------------------------------------------------------ replay
@@ -192,7 +192,7 @@ class GroupShard:
                 raise UnknownMemberId()
             group = Group(request.group)
         self._machine.join(group, request, ticket, now, out)
-        self.groups[request.group] = group  # Only now: a refused join leaves nothing behind.
+        self.groups[request.group] = group  # Only now: a refused join leaves no group behind.
         self._probe.joins += 1
 
     def _sync(self, request: SyncGroup, ticket: Ticket, now: Now, out: Decision) -> None:
@@ -216,7 +216,7 @@ class GroupShard:
         return group
 
     def _drop_if_unused(self, group: Group) -> None:
-        """A group that never came to a generation or an offset has no record, and nothing to be kept for."""
+        """Remove a group without a generation and offsets: it has no record."""
         unused = group.state is State.EMPTY and not group.generation and not group.pending
         if unused and not self.offsets.of(group.id):
             self.groups.pop(group.id, None)
@@ -275,7 +275,7 @@ class GroupShard:
             self._probe.offsets_expired += len(expired)
             has_none = len(expired) == len(self.offsets.of(group.id))
             if has_none and group.state is State.EMPTY and not group.pending:
-                # With its last offset an empty group goes, too.
+                # An empty group is deleted with its last offset.
                 out.records.append(group_tombstone(group.id))
 
     # ------------------------------------------------------------------ looking and deleting

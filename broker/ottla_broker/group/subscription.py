@@ -1,7 +1,7 @@
-"""What of a consumer's metadata the broker looks at: the topics it has subscribed to. [P]
+"""Reads the subscribed topics from a consumer's metadata. [P]
 
-The bytes are the clients' own (Kafka's ConsumerProtocolSubscription); the broker never decides about membership by
-them. They only keep offsets of topics that are being read from being deleted or from expiring.
+The clients define the bytes (Kafka's ConsumerProtocolSubscription); the broker never decides about membership by
+them. They only protect offsets of subscribed topics from deletion and expiry.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ CONSUMER = "consumer"
 
 
 def subscribed_topics(metadatas: Iterable[bytes]) -> frozenset[str] | None:
-    """All topics that these consumers read; None if one of them cannot be understood."""
+    """All topics that these consumers subscribe to; None if the metadata of one cannot be decoded."""
     topics: set[str] = set()
     for metadata in metadatas:
         reader = FieldReader(metadata)

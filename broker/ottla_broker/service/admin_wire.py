@@ -1,4 +1,4 @@
-"""Administrative requests and their results as JSON values, for the way to the controller and back. [P]
+"""JSON codec of administrative requests to the controller, and of their results. [P]
 
 Both ends are brokers, possibly of different releases: a field that is missing has its default.
 """

@@ -1,8 +1,8 @@
-"""Changes of configuration as functions of what is set now: applied by the controller, under its lock. [P]
+"""Configuration changes as functions of the current settings: applied by the controller, under its lock. [P]
 
-Two clients that each append to a list, or set different names, must both win; so what travels to the
-controller is the edit, never its result. An edit that was made already changes nothing, which is what lets
-the controller try again after a lost reply.
+Two clients that each append to a list, or set different names, must both succeed; so brokers send the
+edit to the controller, never its result. An edit is idempotent, so
+the controller can retry it after a lost reply.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ottla_broker.requests import ConfigChange
 from ottla_broker.topic_config import Definition, definition, definitions, no_such_setting
 from ottla_core.errors import InvalidConfig
 
-#: What is set now -> what is to be set.
+#: Current settings -> new settings.
 Edit: TypeAlias = Callable[[Mapping[str, str]], dict[str, str]]
 
 SERVER_NAMES = {synonym.name: d for d in definitions() for synonym in d.synonyms}
 
 
 def replacement(values: Mapping[str, str]) -> Edit:
-    """These and no others."""
+    """Replace all settings by these."""
     return lambda old: dict(values)
 
 
@@ -48,7 +48,7 @@ def group_edit(changes: Sequence[ConfigChange]) -> Edit:
 
 
 def group_checked(edit: Edit) -> Edit:
-    """The edit, unless what comes of it cannot be."""
+    """The edit, with its result checked."""
 
     def checked(old: Mapping[str, str]) -> dict[str, str]:
         made = edit(old)
@@ -78,7 +78,7 @@ def changed(
     changes: Sequence[ConfigChange],
     find: Callable[[str], Definition | InertSetting],
 ) -> dict[str, str]:
-    """The settings after all changes; an unknown name or a change that makes no sense is refused. Deleting a setting
+    """The settings after all changes; an unknown name or an invalid change is refused. Deleting a setting
     that is not set changes nothing, whatever its name: Kafka's tools clear settings without asking what is set."""
     made = dict(values)
     for change in changes:

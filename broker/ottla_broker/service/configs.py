@@ -1,9 +1,9 @@
-"""Describing and changing configuration of topics, brokers and groups: what both edges call. [S]
+"""Service for both edges: describes and changes the configuration of topics, brokers and groups. [S]
 
-A topic's effective value comes from the first of: the topic itself, what was set at run time for this broker, what was
-set at run time for all brokers, the broker's own file and flags, Kafka's default. Of broker settings only the
-defaults for topics can change at run time; the others take a restart, and are shown as read-only. A group has only
-what was set for it: see `group_config`.
+A topic's effective value comes from the first of: the topic itself, the run-time setting of this broker, the
+run-time setting of all brokers, the broker's own file and flags, Kafka's default. Of broker settings only the
+defaults for topics can change at run time; the others need a restart, and are shown as read-only. A group has only
+its own settings: see `group_config`.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from ottla_broker.setting import Address
 from ottla_broker.topic_config import Definition, TopicConfig, definitions
 from ottla_core.errors import InvalidGroupId, InvalidRequest
 
-#: What was set at run time for every broker is kept under this name.
+#: Name of the run-time settings of all brokers.
 ALL_BROKERS = ""
 
-#: Kafka's requests for configuration name no time; this is its clients' default.
+#: Kafka's configuration requests have no timeout; this is the default of its clients.
 _ALTER_TIMEOUT_S = 30.0
 #: The name is part of a key that every broker keeps in memory.
 _GROUP_CHARACTERS_MAX = 1_000
 #: A client that connected while the broker's address did not exist tries again after 30 s, librdkafka's default. Until
-#: then, partitions that this broker leads would stand still for that client.
+#: then, that client would not reach the partitions that this broker leads.
 _CONNECT_PATIENCE_S = 35.0
 
 
 def broker_defaults(config: BrokerConfig, image: ClusterImage) -> dict[str, str]:
-    """Broker-side settings for topics as they count now, by their server names."""
+    """Effective broker defaults of topic settings, by their broker names."""
     own = image.broker_configs.get(str(config.process.broker_id), {})
     return {**config.topic_defaults, **image.broker_configs.get(ALL_BROKERS, {}), **own}
 
 
 def care_config(config: BrokerConfig) -> CareConfig:
-    """How the controller on this broker looks after the others."""
+    """Settings of the caretaker on this broker."""
     ttl_s = config.etcd.session_timeout_ms / 1000
     interval_s = config.topics.rebalance_interval_s if config.topics.rebalance_enabled else 0
     grace_s = min(max(3 * ttl_s, _CONNECT_PATIENCE_S), interval_s)
@@ -108,13 +108,13 @@ class ConfigService:
             await self._controller.alter_topic_config(name, changes=changes, timeout_s=_ALTER_TIMEOUT_S)
 
     async def replace_topic(self, name: str, values: Mapping[str, str], *, validate_only: bool) -> None:
-        """Make these the topic's settings, all of them: what is left out goes back to its default."""
+        """Replace all settings of the topic: a setting that is left out returns to its default."""
         self._check_topic(name, replacement(values))
         if not validate_only:
             await self._controller.alter_topic_config(name, values=values, timeout_s=_ALTER_TIMEOUT_S)
 
     def _check_topic(self, name: str, edit: Edit) -> None:
-        """Refuse here what the controller would refuse, by what this broker knows."""
+        """Refuse what the controller would refuse, as far as this broker knows."""
         topic = self._metadata.image.topics.get(name)
         if topic is None:
             raise no_such_topic(name)
@@ -123,7 +123,7 @@ class ConfigService:
     # ------------------------------------------------------------------ brokers
 
     def describe_broker(self, broker_id: int | None) -> list[ConfigValue]:
-        """All settings of this broker, or with None only what was set at run time for all brokers."""
+        """All settings of this broker, or with None only the run-time settings of all brokers."""
         image = self._metadata.image
         if broker_id is None:
             return [
@@ -154,7 +154,7 @@ class ConfigService:
         )
 
     def _listener_values(self, image: ClusterImage) -> list[ConfigValue]:
-        """What Kafka's tools ask for, from our own settings: kafka.listener and kafka.advertised."""
+        """Kafka's names for kafka.listener and kafka.advertised, which Kafka's tools ask for."""
         listener = self._config.kafka.listener
         registered = image.brokers.get(self._config.process.broker_id)
         told = registered.endpoint("kafka", listener.name) if registered is not None else None
@@ -202,7 +202,7 @@ class ConfigService:
     # ------------------------------------------------------------------ groups
 
     def describe_group(self, group: str) -> list[ConfigValue]:
-        """All settings of a group, whether it exists or not; what is not set has no value."""
+        """All settings of a group, whether it exists or not; settings that are not set have no value."""
         _check_group(group)
         own = self._metadata.image.group_configs.get(group, {})
         return [
@@ -223,7 +223,7 @@ class ConfigService:
             await self._controller.alter_group_config(group, changes=changes, timeout_s=_ALTER_TIMEOUT_S)
 
     async def replace_group(self, group: str, values: Mapping[str, str], *, validate_only: bool) -> None:
-        """Make these the group's settings, all of them."""
+        """Replace all settings of the group."""
         self._check_group_settings(group, replacement(values))
         if not validate_only:
             await self._controller.alter_group_config(group, values=values, timeout_s=_ALTER_TIMEOUT_S)

@@ -1,11 +1,11 @@
-"""The way to the controller: done here if this broker is it, else asked of the broker that is. [S]
+"""Calls the controller: locally if this broker is the controller, else over the network. [S]
 
-Clients may send administrative requests to any broker. Each call has until its deadline: while there is no
-controller, or it is taking over, or it cannot be reached, the next image is waited for. A change that takes
-longer than its caller waits goes on by itself, as in Kafka; cancelling it half-way would only leave debris.
+Clients may send administrative requests to any broker. Each call has a deadline: while there is no
+controller, or it is taking over, or it cannot be reached, the call waits for the next image. A change that takes
+longer than its caller waits continues in the background, as in Kafka; cancelling it half-way would leave leftovers.
 
-After a question without an answer nobody knows whether it was carried out. It is asked again, and a change
-that the second time is found made, and was not when we began, counts as ours.
+After a request without a response its outcome is unknown. It is sent again, and a change
+that is then found made, but was not made at the beginning, counts as made by this call.
 
 Used by `topics.py` and `configs.py`; the controller's end of it is registered with `Questions`.
 """
@@ -49,17 +49,17 @@ _log = structlog.get_logger("ottla.admin")
 
 T = TypeVar("T")
 
-#: Changes of callers that gave up waiting; more than that means that etcd is away for long.
+#: Changes whose callers gave up waiting; more than that means that etcd is unavailable for long.
 UNFINISHED_MAX = 100
 _PAUSE_S = 0.05
-#: The answer needs time for the way back.
+#: Time reserved for the response to travel back.
 _MARGIN_S = 0.2
-#: A controller that is told to take its time takes no longer.
+#: Maximum time of one change, whatever the caller asks for.
 _TIMEOUT_MAX_S = 300.0
 
 
 class Done(NamedTuple):
-    """What the controller says, and the revision at which an image shows it."""
+    """The controller's result, and the revision at which an image shows it."""
 
     answer: Any
     revision: int
@@ -140,7 +140,7 @@ class ControllerCalls:
         values: Mapping[str, str] | None = None,
         timeout_s: float,
     ) -> None:
-        """Either changes to what is set, or all that is to be set."""
+        """Either changes of the settings, or the complete settings."""
         await self._call("alter_topic_config", {"name": name, **_edit_out(changes, values)}, timeout_s)
 
     async def alter_broker_config(
@@ -156,11 +156,11 @@ class ControllerCalls:
         values: Mapping[str, str] | None = None,
         timeout_s: float,
     ) -> None:
-        """Either changes to what is set, or all that is to be set."""
+        """Either changes of the settings, or the complete settings."""
         await self._call("alter_group_config", {"group": group, **_edit_out(changes, values)}, timeout_s)
 
     def _made_before(self, result: TopicResult) -> TopicResult:
-        """Asked for again, and it is there, but was not when we began: our first question made it."""
+        """True if the retry found the change made, and it was not made at the beginning: the first request made it."""
         topic = self._metadata.image.topics.get(result.name)
         if topic is None or not isinstance(result.error, TopicAlreadyExists):
             return result
@@ -212,7 +212,7 @@ class ControllerCalls:
         await self._controller.alter_group_config(str(body["group"]), edit)
 
     async def _finish_by(self, work: Awaitable[T], timeout_s: float) -> T:
-        """Its result if it comes in time; else it goes on alone."""
+        """Its result if it comes in time; else it continues in the background."""
         if len(self._unfinished) >= UNFINISHED_MAX:
             getattr(work, "close", lambda: None)()
             raise ThrottlingQuotaExceeded("Too many changes are waiting for the metadata store.")
@@ -237,7 +237,7 @@ class ControllerCalls:
     # ------------------------------------------------------------------ the way there
 
     async def _call(self, name: str, body: Body, timeout_s: float) -> tuple[Any, bool]:
-        """The controller's answer, and whether an earlier question may have been carried out already."""
+        """The controller's response, and whether an earlier request may have been executed already."""
         deadline = self._clock.monotonic() + timeout_s
         again = False
         problem: RequestError = NotController("There is no controller right now; try again.")
@@ -266,7 +266,7 @@ class ControllerCalls:
         return Done(said["answer"], int(said["revision"]))
 
     async def _seen(self, done: Done, deadline: float) -> Any:
-        """A client that asks this broker next must find the change."""
+        """Wait for the image: the client's next request to this broker must find the change."""
         try:
             await self._metadata.wait_revision(done.revision, deadline - self._clock.monotonic())
         except TimeoutError:

@@ -1,11 +1,11 @@
 """One fetch: locate, perhaps wait, read. [S]
 
 Located first, read later: a fetch that has to wait for more data has not copied any. Waiting costs one callback per
-partition and one timer, and no task; a partition calls back when its high watermark moves. Who reads where nobody has
-lately finds indexes that are still on the disk: a thread reads them, and perhaps makes them anew from the log.
+partition and one timer, and no task; a partition calls back when its high watermark moves. A read of a range that was
+not read recently may need indexes from disk: a thread reads them, or rebuilds them from the log.
 
 A fetch of many partitions is made in slices (`steps`); partitions may change between them. An extent lies below the
-high watermark, so it stays true whoever leads by the time it is read.
+high watermark, so it stays valid whichever broker leads by the time it is read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class FetchLimits(NamedTuple):
     min_bytes: int
     max_bytes: int
     read_committed: bool
-    #: Called before anything is read, with all bytes and those of the first partition; gives how many may be read.
+    #: Called before anything is read, with all bytes and those of the first partition; returns how many may be read.
     ask: Ask | None = None
 
 
@@ -60,7 +60,7 @@ class _Located(NamedTuple):
 
 
 class _Cold(Exception):
-    """Some of what is wanted cannot be located without waiting for the disk."""
+    """Some wanted ranges cannot be located without waiting for the disk."""
 
     def __init__(self, looks: list[NotLoaded]) -> None:
         super().__init__(f"{len(looks)} are not in memory")
@@ -149,7 +149,7 @@ class DelayedFetch:
         self._future: asyncio.Future[list[_Located]] = self._loop.create_future()
         self._timer = self._loop.call_later(self._limits.max_wait_s, self._time_is_up)
         self._register(located)
-        # This runs a turn of the loop after `start` has looked: what was written in between woke nobody.
+        # This runs a turn of the loop after `start`: an append in between woke no waiter.
         if any(
             each.partition is not None and self._limit_of(each.partition) != each.read_limit
             for each in located
@@ -175,7 +175,7 @@ class DelayedFetch:
                 each.partition.forget_reader(self._wake)
 
     def _wake(self) -> None:
-        # Many partitions may move in one turn of the loop; look once, after all of them.
+        # Many partitions may advance in one turn of the loop; check once, after all of them.
         if not self._wake_scheduled:
             self._wake_scheduled = True
             self._loop.call_soon(self._look_again)
@@ -199,14 +199,14 @@ class DelayedFetch:
     def _locate(
         self, before: Sequence[_Located] = (), *, wait: bool = True
     ) -> Generator[None, None, tuple[list[_Located], bool]]:
-        """Where each wanted range lies; satisfied if enough bytes are there or an error has to be told.
+        """Locate each wanted range; satisfied if there are enough bytes or an error has to be returned.
 
-        What counts is what could be read within the limits. An answer has whole batches and ends with a segment, and
-        who waited until it is longer would wait in vain.
+        Only bytes that can be read within the limits count. A response has whole batches and ends with a segment, so
+        waiting for more would be in vain.
 
-        Without `wait`, `_Cold` when indexes have to be read for it. Who has waited for more reads at the end of
-        the log, where they are at hand. `before` is what was found last time: most partitions have not moved since,
-        and looking at those again would cost a fetch of a thousand partitions 10 ms for each record that is written.
+        Without `wait`, `_Cold` when indexes have to be read for it. A fetch that waited reads at the end of
+        the log, where they are in memory. `before` is the last result: most partitions have not advanced since,
+        and locating those again would cost a fetch of a thousand partitions 10 ms for each record that is written.
         """
         located: list[_Located] = []
         cold: list[NotLoaded] = []
@@ -216,7 +216,7 @@ class DelayedFetch:
                 yield
             partition: Partition | None = None
             try:
-                # The first batch found is given whole even if it is over the limits, so that nobody is stuck.
+                # The first batch is returned whole even if it exceeds the limits, so that no consumer gets stuck.
                 offered = min(want.max_bytes, room)
                 if before and self._is_still_empty(before[number - 1], want):
                     located.append(before[number - 1])
@@ -262,7 +262,7 @@ class DelayedFetch:
         return partition.stable_offset() if self._limits.read_committed else partition.high_watermark
 
     def _granted(self, located: list[_Located]) -> list[_Located]:
-        """What there is memory for: from the first on, and nothing of the others."""
+        """Limit the read to the granted memory: the first ranges are read, the others not."""
         sizes = [each.extent.size for each in located if each.extent is not None]
         if self._limits.ask is None or not sizes:
             return located
@@ -278,7 +278,7 @@ class DelayedFetch:
         return fitting
 
     def _read(self, located: list[_Located], fetched: list[Fetched] | None = None) -> FetchSteps:
-        """Go on behind what was fetched already."""
+        """Continue after the ranges that were read already."""
         fetched = [] if fetched is None else fetched
         for index in range(len(fetched), len(located)):
             if index % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
@@ -318,13 +318,13 @@ class DelayedFetch:
     def _checked(
         self, located: _Located, extent: Extent, data: bytes, damage: CorruptMessage | None
     ) -> Fetched:
-        """The batches before the damage, or an error if there are none; and the partition may be mended
+        """The batches before the damage, or an error if there are none; and the partition may be repaired
         (`partition.mending`)."""
         if damage is None:
             self._rereads.found_whole(located.tp, extent.first_offset, self._clock.monotonic())
             return _fetched(located, data)
         partition = located.partition
-        if partition is not None and partition.is_leader:  # Else the log may have been cut while it was read.
+        if partition is not None and partition.is_leader:  # Else the log may have been truncated meanwhile.
             offset = extent.first_offset
             partition.log.note_damage(offset, f"a damaged batch at or behind offset {offset}")
         return _fetched(located, data) if data else Fetched(located.tp, damage)
@@ -333,7 +333,7 @@ class DelayedFetch:
         return self._rereads.is_due(tp, extent.first_offset, self._clock.monotonic())
 
     def _from_cache(self, located: _Located, extent: Extent) -> Fetched | None:
-        """None if a thread is to read it: it is large, was read before, or is not in memory."""
+        """None if a thread has to read it: it is large, was read before, or is not in memory."""
         if _is_large(extent) or self._is_reread(extent, located.tp):
             return None
         try:
@@ -357,8 +357,8 @@ def _read_large(extent: Extent) -> bytes | None:
 
 
 def _read_checked(extent: Extent) -> tuple[bytes, CorruptMessage | None]:
-    """On a thread, from the disk or for the second time. Gives what comes before the first damaged batch, and what is
-    wrong with that one."""
+    """Read on a thread, from the disk or for the second time. Return the batches before the first damaged one, and
+    what is wrong with that one."""
     data, end = extent.file.read(extent.position, extent.size), 0
     try:
         for position, header in complete_batches(data):
@@ -374,7 +374,7 @@ def _read_checked(extent: Extent) -> tuple[bytes, CorruptMessage | None]:
 
 def _unreadable(located: _Located, error: OSError | ValueError) -> Fetched:
     if isinstance(error, FileNotFoundError | ValueError):
-        # Retention took the segment between locating and reading: the next fetch is told so properly.
+        # Retention deleted the segment between locating and reading: the next fetch gets the proper error.
         return _fetched(located, b"")
     if located.partition is not None:
         located.partition.log.mark_broken(error)

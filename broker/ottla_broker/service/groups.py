@@ -1,9 +1,9 @@
-"""Consumer groups: what both edges call. Finds the coordinator, checks what is said, hands it to the group's shard. [S]
+"""Consumer groups, for both edges: finds the coordinator, validates requests, passes them to the group's shard. [S]
 
 A group belongs to one partition of `__consumer_offsets`; the broker that leads the partition coordinates the group
 (`internal_topic`).
 
-What can be answered at once is answered without a task or an await: see `Maybe` in requests.
+Requests that can be answered at once need no task or await: see `Maybe` in requests.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class GroupService:
         self._metadata = metadata
         self._chance = chance
         self._probe = probe
-        #: What is set for groups, by their ids.
+        #: Settings of groups, by group id.
         self._settings: dict[str, GroupSettings] = {}
         self._group_configs: Mapping[str, Mapping[str, str]] = {}
         self._topic = InternalTopic(
@@ -121,7 +121,7 @@ class GroupService:
     # ------------------------------------------------------------------ life
 
     def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Called after the partitions have followed the image."""
+        """Called after the partitions were reconciled with the image."""
         self._take_over_settings(new)  # First: shards look them up when they see the image.
         self._runtime.on_image(old, new)
 
@@ -250,7 +250,7 @@ class GroupService:
         *,
         retention_ms: int | None = None,
     ) -> Maybe[CommitReply]:
-        """Each offset on its own: those of topics that do not exist are refused, the others committed."""
+        """Commit each offset independently: offsets of unknown topics are refused, the others committed."""
         self._check_name(group)
         image = self._metadata.image
         errors: list[RequestError | None] = []
@@ -272,7 +272,7 @@ class GroupService:
         return _merged(errors, reply)
 
     def fetch(self, group: str, partitions: Sequence[TopicPartition] | None) -> Maybe[FetchReply]:
-        """What is committed for these partitions, or for all; NO_OFFSET where there is nothing."""
+        """Committed offsets of these partitions, or of all; NO_OFFSET where there is none."""
         self._check_name(group)
         wanted = None if partitions is None else tuple(partitions)
         reply = self._ask(group, FetchOffsets(group, wanted))
@@ -284,7 +284,7 @@ class GroupService:
         return self._shown(await reply)
 
     def _shown(self, reply: FetchReply) -> FetchReply:
-        """Without offsets of a former topic of the same name; they are about to be removed."""
+        """Leave out offsets of a deleted topic of the same name; they are about to be removed."""
         topics = self._metadata.image.topics
 
         def is_current(name: str, topic_id: UUID) -> bool:
@@ -316,7 +316,7 @@ class GroupService:
                 reply = _refusals_raised(self._runtime.ask(index, ListGroups()))
                 found += (await reply if isinstance(reply, Awaitable) else reply).groups
             except NotCoordinator:
-                continue  # It has moved: the new coordinator lists them.
+                continue  # The partition has moved: the new coordinator lists its groups.
         return sorted(each for each in found if not wanted or each.state.casefold() in wanted)
 
     def describe(self, group: str) -> Maybe[DescribedGroup]:

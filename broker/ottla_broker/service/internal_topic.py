@@ -54,7 +54,7 @@ class InternalTopic:
         return coordinator_partition(key, len(topic.partitions))
 
     def locate(self, key: str) -> Maybe[BrokerImage]:
-        """The broker that coordinates a key; creates the topic if nobody has needed it before."""
+        """The broker that coordinates a key; creates the topic on first use."""
         if self.name in self._metadata.image.topics:
             return self._leader_of(key)
         return self._create_and_locate(key)

@@ -1,4 +1,4 @@
-"""What lies in this broker's log directories: sizes, room, and how far copies are behind. [S]
+"""Describes this broker's log directories: sizes, free space, and lag of replicas. [S]
 
 Called by the edges for administrators; sizes of cold segments and of volumes come from the disk, so that part runs
 on a thread.
@@ -17,7 +17,7 @@ from ottla_core.ids import TopicPartition
 from ottla_core.ports.disk import Disk
 from ottla_core.ports.offload import Offload
 
-#: As Kafka says it of a volume that cannot be asked.
+#: Kafka's value for a volume of unknown size.
 UNKNOWN_BYTES = -1
 
 
@@ -25,7 +25,7 @@ UNKNOWN_BYTES = -1
 class ReplicaInDir:
     tp: TopicPartition
     size_bytes: int
-    #: Committed records that this copy does not have yet.
+    #: Committed records that this replica lacks.
     offset_lag: int
 
 
@@ -46,7 +46,7 @@ class LogDirService:
         self._offload = offload
 
     async def describe(self, wanted: Mapping[str, Collection[int]] | None) -> list[DescribedDir]:
-        """Every directory, with those of the wanted partitions (None: all) that it holds."""
+        """Every directory, with the wanted partitions (None: all) in it."""
         watermarks, logs = self._host.high_watermarks(), self._dirs.logs
         rows: list[tuple[str, list[tuple[TopicPartition, Log, int]] | None]] = []
         for log_dir in self._dirs.dirs:
@@ -73,7 +73,7 @@ class LogDirService:
 
 
 def _size_of(log: Log) -> int:
-    """Of the segments that are there now; the loop may retire some while we look."""
+    """Size of the current segments; the loop may retire some meanwhile."""
     size = 0
     for segment in list(log.segments):
         try:

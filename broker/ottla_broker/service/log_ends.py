@@ -1,7 +1,7 @@
-"""Where logs end, asked between brokers: an election among replicas that all lost their tails needs it. [S]
+"""Positions of logs, requested between brokers: an election among torn replicas needs them. [S]
 
-The controller's caretaker asks (design rule 2), every broker answers for what it hosts. A log that is not
-here, or is broken, has no end to speak of.
+The controller's caretaker asks (design rule 2), every broker answers for its replicas. A log that is not
+on this broker, or is broken, has no position.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LogEnds:
         questions.answered_by("log_ends", self._answer)
 
     async def ask(self, broker_id: int, partitions: Sequence[tuple[UUID, int]]) -> list[Position | None]:
-        """The ends at a broker, in order. PeerUnavailable or RequestError if it does not say."""
+        """The positions at a broker, in order. PeerUnavailable or RequestError if it does not answer."""
         if broker_id == self._broker_id:
             return [self._end(topic_id, index) for topic_id, index in partitions]
         body = {"partitions": [[str(topic_id), index] for topic_id, index in partitions]}

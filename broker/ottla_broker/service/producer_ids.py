@@ -1,4 +1,4 @@
-"""Producer ids for idempotent producers, from blocks that the controller hands out. [S]"""
+"""Producer ids for idempotent producers, from blocks allocated in the metadata store. [S]"""
 
 from __future__ import annotations
 

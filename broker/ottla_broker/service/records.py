@@ -1,6 +1,6 @@
-"""Writing and reading records: what both edges call for produce, fetch and offsets. [S]
+"""Service for both edges: produce, fetch and offsets. [S]
 
-Everything that can be answered at once is answered without a task or an await; see `Maybe` in `requests`.
+Requests that can be answered at once need no task or await; see `Maybe` in `requests`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RecordService:
         """Write a client's batches to the partition's log; `acknowledged` says when that may be answered.
 
         Nearly always done at once. Batches that take long to check come back as an awaitable; their order is kept,
-        and the records are not looked at after this returns.
+        and the records are not used after this returns.
         """
         if acks not in _ACKS:
             raise InvalidRequiredAcks()
@@ -81,7 +81,7 @@ class RecordService:
     def acknowledged(
         self, tp: TopicPartition, appended: Appended, acks: int, timeout_s: float
     ) -> Awaitable[None] | None:
-        """None if the reply may go out now; else await it: the flush or the commit that the reply vouches for."""
+        """None if the reply may be sent now; else await the flush or commit that the reply needs."""
         return self._host.find(tp).acknowledged(appended, acks, timeout_s)
 
     def fetch(
@@ -96,9 +96,9 @@ class RecordService:
     ) -> Maybe[list[Fetched]]:
         """Batches from each wanted partition, waiting up to `max_wait_s` until `min_bytes` are there.
 
-        `ask` is told how much is about to be read and how much of it is the first partition's; it may grant less.
+        `ask` gets the bytes to read, in total and of the first partition; it may grant less.
         """
-        # Nobody waits for more than one answer can hold.
+        # A fetch never waits for more than one response can hold.
         limits = FetchLimits(max_wait_s, min(min_bytes, max_bytes), max_bytes, read_committed, ask)
         return self._delayed(wants, limits).start()
 
@@ -144,7 +144,7 @@ class RecordService:
         return self._search_time(partition, timestamp_ms, limit)
 
     async def _search_time(self, partition: Partition, timestamp_ms: int, limit: int) -> FoundOffset:
-        """By time means reading indexes and a batch, which may wait for the disk."""
+        """Look up an offset by time: reads indexes and a batch, which may wait for the disk."""
         log = partition.log
 
         def search() -> FoundOffset:
@@ -159,11 +159,13 @@ class RecordService:
         try:
             return await self._offload.run(search)
         except CorruptMessage:
-            self._metrics.log.corruptions += 1  # Here, and not on the thread, because others count too.
+            self._metrics.log.corruptions += (
+                1  # On the loop, not on the thread, because other code counts too.
+            )
             raise
 
     def delete_records(self, tp: TopicPartition, offset: int, timeout_s: float) -> Maybe[int]:
-        """Gives the new start offset. Refused, as in Kafka, where records stand for state that must not go."""
+        """Return the new start offset. Refused, as in Kafka, for topics whose records are state."""
         if tp.topic in INTERNAL_TOPICS:
             raise InvalidTopicException(f"{tp.topic} belongs to the cluster; its records are not deleted.")
         partition = self._host.find(tp)

@@ -1,7 +1,7 @@
-"""Which reads from the page cache have their CRCs checked: those that repeat an earlier one. [P]
+"""Decides which reads from the page cache have their CRCs checked: those that repeat an earlier one. [P]
 
 The page cache is served unchecked, because checking all of it costs up to twenty times the read (decision 13). A
-consumer that meets a damaged batch asks for it again and again, so a range that is asked for twice is suspect: the
+consumer that gets a damaged batch requests it again and again, so a range that is requested twice is suspect: the
 second read is checked, by a thread. Several consumers of one partition repeat each other's reads too; a range that
 was found whole is not checked again for a while, so that they pay for one check a second and range at most.
 
@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from ottla_core.ids import TopicPartition
 
-#: Ranges remembered at least, and at most twice as many: 2 MB. A client that meets damage asks again after half a
+#: Ranges remembered at least, and at most twice as many: 2 MB. A client that gets damage asks again after half a
 #: second (librdkafka) or less, and a broker serves fewer ranges than this in that time.
 REMEMBERED = 8_192
-#: A range that was whole is not checked again for so long.
+#: A range that was whole is not checked again for this time.
 WHOLE_FOR_S = 1.0
 
 _NEVER = float("-inf")
@@ -39,7 +39,7 @@ class RereadCheck:
         return checked is not None and now - checked >= WHOLE_FOR_S
 
     def served(self, tp: TopicPartition, first_offset: int) -> None:
-        """It was read from the page cache and is sent without a check."""
+        """Record a range that was read from the page cache and sent without a check."""
         key = (tp, first_offset)
         if key not in self._young and key not in self._old:
             self._remember(key, _NEVER)

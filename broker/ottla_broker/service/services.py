@@ -1,4 +1,4 @@
-"""All services in one hand: the only thing an edge is given. [S]"""
+"""All services in one object: the only thing that an edge gets. [S]"""
 
 from __future__ import annotations
 

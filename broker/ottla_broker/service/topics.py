@@ -1,4 +1,4 @@
-"""Creating, deleting and growing topics: what both edges call. [S]
+"""Service for both edges: creates, deletes and grows topics. [S]
 
 The controller changes the metadata store, wherever it is (`controller_calls.py`); this service fills in the broker's
 defaults and applies its policies. It answers within the caller's time, and once the broker's own image shows the
@@ -17,7 +17,7 @@ from ottla_broker.requests import NewTopic, TopicResult
 from ottla_broker.service.controller_calls import ControllerCalls
 from ottla_core.errors import PolicyViolation, RequestError, UnknownTopicOrPartition
 
-#: How long an auto-created topic may take before the client is told to ask again.
+#: How long an auto-creation may take before the client has to ask again.
 _ENSURE_TIMEOUT_S = 5.0
 
 
@@ -29,7 +29,7 @@ class TopicService:
         controller: ControllerCalls,
         settling: Callable[[float], Awaitable[None] | None] = lambda opened_at: None,
     ) -> None:
-        """`settling` gives what to await before clients are told who leads, if somebody was just lost."""
+        """`settling` returns what to await before metadata is answered, if a broker was just lost."""
         self.settling = settling
         self._config = config
         self._metadata = metadata
@@ -63,11 +63,11 @@ class TopicService:
         )
 
     async def ensure(self, names: Sequence[str]) -> None:
-        """Create what is missing, if the broker is set so. Whatever fails, the look-up that follows will say."""
+        """Create missing topics, if auto.create.topics.enable is on. The following look-up reports failures."""
         if not self._config.auto_create:
             return
         image = self._metadata.image
-        # The cluster's own topics come with settings of their own, when they are first needed.
+        # Internal topics are created on first use, with their own settings.
         wanted = (name for name in dict.fromkeys(names) if name not in INTERNAL_TOPICS)
         missing = [NewTopic(name) for name in wanted if name not in image.topics]
         if missing:

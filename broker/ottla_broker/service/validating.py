@@ -1,12 +1,12 @@
 """Appends whose batches take too long to check in one turn of the event loop. [S]
 
-Called by `RecordService` alone. Checking goes on in steps of a millisecond or two, decompression on a thread, and the
+Called by `RecordService` only. Checking runs in steps of a millisecond or two, decompression on a thread, and the
 batches are written when it is done.
 
 * V1: appends to one partition are written in the order in which they came. While one is being checked, all later ones
-  wait for it here, also those that could be written at once; else pipelined sequences would arrive out of order.
-* V2: a write that was begun is completed, also if its client is gone: its successors wait for it.
-* V3: at most `PENDING_BYTES_MAX` wait here; beyond that writes are refused, and clients try again.
+  wait for it, also those that could be written at once; else pipelined sequences would arrive out of order.
+* V2: a started write is completed, also if its client has disconnected: later writes wait for it.
+* V3: at most `PENDING_BYTES_MAX` wait; beyond that writes are refused, and clients try again.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Validating:
                 try:
                     sent = await self._offload.run(work)
                 except Exception as error:
-                    # The steps may know better what it means.
+                    # The steps may map it to a better error.
                     work = steps.throw(error)
                     sent = None if work is None else await self._offload.run(work)
         except StopIteration as done:
@@ -98,6 +98,6 @@ class Validating:
 
 
 def _retrieved(task: asyncio.Task[Appended]) -> None:
-    """Mark the exception as retrieved: the client may be gone."""
+    """Mark the exception as retrieved: the client may have disconnected."""
     if not task.cancelled():
         task.exception()

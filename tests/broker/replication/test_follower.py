@@ -56,7 +56,7 @@ def test_it_cuts_by_epoch_and_asks_again() -> None:
 def test_behind_the_leaders_log_it_begins_anew() -> None:
     machine = Follower(1, 7)
     assert machine.on_start(7, 50, 30) == [RestartAt(50), Report(wants=True)]
-    assert machine.on_start(7, 20, 30) == [Ignore("we have 30 already"), Report(wants=True)]
+    assert machine.on_start(7, 20, 30) == [Ignore("the log already ends at 30"), Report(wants=True)]
 
 
 def test_it_begins_anew_where_a_cut_would_leave_only_what_the_leader_has_deleted() -> None:
