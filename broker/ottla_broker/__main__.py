@@ -1,12 +1,12 @@
-"""The broker process: settings in, real ports built, one `Broker` run until a signal. [A]
+"""Entry point of the broker process: reads settings, builds the real ports, runs one `Broker` until a signal. [A]
 
     python -m ottla_broker [--config FILE] [--set name=value ...]
 
 Ends with a code of `exit_codes.py` and, if something went wrong, one sentence on standard error. A second
 signal ends it at once, with 128 + its number.
 
-Imports are inside functions on purpose: a wrong setting is told in 100 ms, and what a broker never uses is
-never loaded (`light_imports.py`). Time from exec to ready is a figure we publish.
+Imports are inside functions on purpose: a wrong setting is reported in 100 ms, and what a broker never uses is
+never loaded (`light_imports.py`). The time from exec to ready is published.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
 Start, in the order that safety asks for (design rules 1 and 3):
 
 1. log directories are opened and locked, and after a dirty stop recovered;
-2. listeners are bound, so that their addresses can be told;
-3. the broker registers; whoever is controller moves its former leaderships to new epochs and admits it;
-4. from then on it leads what the image gives it, and the edges serve.
+2. listeners are bound, so that their addresses are known;
+3. the broker registers; the controller moves its former leaderships to new epochs and admits it;
+4. from then on it leads partitions as the image says, and the edges serve.
 
-Stop is the way back: hand leaderships over, stop serving, leave the cluster, flush and close the logs, mark them clean.
+Stop is the reverse: hand leaderships over, stop serving, leave the cluster, flush and close the logs, mark them clean.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ from ottla_core.ports.store import MetadataStore, StoreError
 _ADMISSION_TIMEOUT_S = 30.0
 #: A controller moves ten thousand leaderships in about a second; without one nothing moves.
 _HAND_OVER_TIMEOUT_S = 8.0
-#: Requests in hand when a stop begins have this long.
+#: Time for pending requests when a stop begins.
 _STOP_GRACE_S = 3.0
 
 
@@ -96,7 +96,7 @@ class Broker:
         secret: ClusterSecret,
         make_peers: Callable[[Locate, PeerAuth], Peers] = GrpcPeers,
     ) -> None:
-        """`secret` is what other brokers of the cluster know too."""
+        """`secret` is the shared secret of the cluster."""
         self._config = config
         self._secret = secret
         self._make_peers = make_peers
@@ -466,13 +466,14 @@ class Broker:
             raise self._failure
 
     async def stop(self) -> None:
-        """Graceful: hand leaderships over, answer what is in hand, leave the cluster, flush, mark the logs clean.
+        """Graceful stop: hand leaderships over, answer pending requests, leave the cluster, flush, mark the logs clean.
 
         `shutdown.linger.ms` is spent twice. With the listeners open, clients learn the new leaders and have no more
         reason to connect here. With the listeners closed, clients that were idle are disconnected, refused at once
         when they connect again, and look up the leaders elsewhere.
 
-        After a broken promise it is as if killed: nobody gets another answer, and the next start scans the logs.
+        After an invariant violation the broker stops as if killed: it answers no more, and the next start scans the
+        logs.
         """
         serves, self._waiting_for = self._waiting_for is None, "the broker is stopping"
         self._lag.stop()

@@ -1,4 +1,4 @@
-"""The secret that all brokers of a cluster share: read from its file, or made for a broker that is alone. [A]
+"""The secret that all brokers of a cluster share: read from its file, or generated for a single broker. [A]
 
 Read by a broker's process at its start. The text is never logged nor part of an error.
 """

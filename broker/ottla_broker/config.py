@@ -1,8 +1,8 @@
 """Every setting of a broker, in one typed place: names, defaults, bounds, and the reason for each. [P]
 
-One frozen dataclass per component; a component is given its own part and never sees the rest. Names are
+One frozen dataclass per component; a component gets its own part and never sees the rest. Names are
 Kafka's where Kafka has one. `resolve` merges flag > `OTTLA_…` variable > file > default and remembers where
-each value came from; it reads nothing itself, `__main__.py` hands it the texts.
+each value came from; it reads no files itself, `__main__.py` passes the texts.
 
 (No slots, and a docstring on every dataclass: slots make each class twice, and without a docstring `dataclass`
 spends a millisecond on making one up. This file is on the way to the first answer of a starting broker.)

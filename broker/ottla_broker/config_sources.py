@@ -1,4 +1,4 @@
-"""Where settings are written down: a TOML file, a Kafka-style properties file, `OTTLA_…` variables. [P]
+"""Sources of settings: a TOML file, a Kafka-style properties file, `OTTLA_…` variables. [P]
 
 Each reader turns its text into name -> value, both text. It knows the notation and nothing about any setting.
 """
@@ -27,7 +27,7 @@ def variable_of(name: str) -> str:
 def read_environ(
     environ: Mapping[str, str], known: Iterable[str]
 ) -> tuple[dict[str, tuple[str, str]], tuple[str, ...]]:
-    """name -> (value, variable), and a warning for each variable that looks like ours and is not.
+    """name -> (value, variable), and a warning for each `OTTLA_…` variable without a setting.
 
     A warning and no error: the environment is shared with other programs, and Kubernetes writes into it too.
     """

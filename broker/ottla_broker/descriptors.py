@@ -1,7 +1,7 @@
-"""Who may have how many of the process's file descriptors: files of logs, connections, and all the rest. [P]
+"""Divides the process's file descriptors among log files, connections and everything else. [P]
 
 A broker without descriptors cannot open its own files, and takes its disks for broken. So connections stay below what
-is left for them, however many clients come: to be refused costs a client less than the broker's end costs everybody.
+is left for them, however many clients connect: a refused client costs less than a crashed broker.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def share_out(config: BrokerConfig, limit: int) -> Shares:
     room = limit - files - config.http.connections_max - internal - _OTHERS
     kafka, grpc = config.kafka.connections_max, config.grpc.connections_max
     half = max(_CONNECTIONS_MIN, room // 2)
-    # Who needs less than half leaves the rest to the other.
+    # A user that needs less than half leaves the rest to the other.
     shares = min(kafka, max(half, room - grpc)), min(grpc, max(half, room - kafka))
     return Shares(files, *shares, internal)
 

@@ -1,6 +1,6 @@
-"""The metadata store that a broker's settings name, with its certificates and login. [A]
+"""Builds the metadata store from a broker's settings, with certificates and login. [A]
 
-Made by a broker's process, and by the commands that look after a cluster without one.
+Used by the broker process, and by commands that manage a cluster without a broker.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 R = TypeVar("R")
 
-#: Four looks a second cost an idle broker nothing, and a stall of a quarter of a second is never missed.
+#: Four samples a second cost an idle broker nothing, and a stall of a quarter of a second is never missed.
 LAG_PROBE_S = 0.25
 
 

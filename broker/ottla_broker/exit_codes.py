@@ -17,7 +17,7 @@ class ExitCode(IntEnum):
     NO_ETCD = 4
     #: A log folder cannot be used: of another broker or cluster, in use, or not writable; or all of them have failed.
     BAD_LOG_DIR = 5
-    #: The graceful stop was cut off by its deadline; the next start recovers.
+    #: The graceful stop did not finish within its deadline; the next start recovers.
     STOP_CUT_OFF = 6
     #: etcd holds less than this broker has seen (another cluster, or restored from an old backup).
     LOST_HISTORY = 7

@@ -1,7 +1,7 @@
 """Metrics and health over HTTP: GET /metrics, /healthz, /readyz, and nothing else. [A]
 
 For Prometheus, the kubelet and `ottla up`. One request per connection, a bounded head, a deadline on
-everything; a client that breaks these rules loses its connection and nobody else notices. It answers from the
+everything; a client that breaks these rules loses its connection, without effect on others. It answers from the
 broker's loop on purpose: a broker whose loop hangs must fail its liveness probe.
 
 * /healthz: 200 as long as the loop turns.
@@ -89,7 +89,7 @@ class Exporter:
                 writer.close()
                 await writer.wait_closed()
         except (OSError, asyncio.IncompleteReadError, TimeoutError):
-            # The peer went away or does not read: nobody is left to tell.
+            # The peer disconnected or does not read: there is no one to report to.
             writer.transport.abort()
         finally:
             writer.close()

@@ -1,6 +1,6 @@
 """Metric families as Prometheus' text format, version 0.0.4. [P]
 
-Forty lines of our own instead of `prometheus_client`, whose import costs a broker 50 ms of start-up and 5 MB
+Forty lines instead of `prometheus_client`, whose import costs a broker 50 ms of start-up and 5 MB
 for the same text; the tests read it back with that library's parser.
 """
 

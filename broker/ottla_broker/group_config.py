@@ -1,9 +1,9 @@
 """Configuration of consumer groups: one table for parsing, checking and DescribeConfigs. [P]
 
-Members of the classic protocol bring their assignor and their timeouts themselves; what is set for a group here counts
-instead of that, for all of its members. What is not set has no value: each member's own wish counts.
+Members of the classic protocol choose their assignor and their timeouts; settings of a group override
+that, for all of its members. A setting without a value leaves the choice to each member.
 
-Names are Kafka's where it has one. Kafka's settings for protocols that are not served here are refused with the reason:
+Names are Kafka's where it has one. Kafka's settings for protocols that are not supported are refused with the reason:
 a setting that is silently ignored is worse than an error.
 """
 
@@ -86,7 +86,7 @@ class GroupSettings:
 
     @classmethod
     def of(cls, values: Mapping[str, str]) -> GroupSettings:
-        """`InvalidConfig` for an unknown name or a value that cannot be."""
+        """`InvalidConfig` for an unknown name or an invalid value."""
         parsed = {name: definition(name).parse(text) for name, text in values.items()}
         made = cls(parsed.get(ASSIGNOR), parsed.get(SESSION_TIMEOUT), parsed.get(REBALANCE_TIMEOUT))
         if made.assignor is not None and not 0 < len(made.assignor) <= _ASSIGNOR_CHARACTERS_MAX:

@@ -1,4 +1,4 @@
-"""Settings of Kafka that are accepted, stored and described here, and have no effect. [P]
+"""Settings of Kafka that Ottla accepts, stores and describes, without effect. [P]
 
 Kafka's tools set and clear them on the way to something else: `kafka-reassign-partitions --verify` clears the
 replication throttles of every broker and topic, and consoles set thread counts. Refusing them breaks the tool. Only
@@ -69,7 +69,7 @@ TOPIC = _by_name(
 
 
 def check(settings: Mapping[str, InertSetting], values: Mapping[str, str]) -> None:
-    """`InvalidConfig` for a value that Kafka would refuse too; names that are not in the table are others' to check."""
+    """`InvalidConfig` for a value that Kafka would refuse too; names that are not in the table are not checked."""
     for name, text in values.items():
         setting = settings.get(name)
         if setting is None:

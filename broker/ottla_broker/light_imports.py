@@ -1,11 +1,11 @@
 """Keeps what a broker never uses out of its process: 150 ms of start-up and 10 MB of memory. [A]
 
 Called once, first thing, by `__main__.py`; nothing else may rely on it. Three libraries run far more code at
-import than we use of them, because their package imports everything they have:
+import than a broker uses of them, because their package imports everything they have:
 
-* aiokafka: we use its compiled record codec, it loads its clients;
-* aetcd: we use its generated stubs, it loads its client;
-* crc32c: we use one function, it loads its command line, argparse, and its own version number from disk;
+* aiokafka: the broker uses its compiled record codec, it loads its clients;
+* aetcd: the broker uses its generated stubs, it loads its client;
+* crc32c: the broker uses one function, it loads its command line, argparse, and its own version number from disk;
 
 and structlog loads all of rich, if it is there, to print tracebacks in colour.
 

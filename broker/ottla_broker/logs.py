@@ -1,8 +1,8 @@
-"""The broker's own log: structured lines on one stream, JSON or for people, and never a flood. [A]
+"""The broker's own log: structured lines on one stream, JSON or console format, with a rate limit. [A]
 
 Components take `structlog.get_logger("ottla.<component>")` at import and log what an operator would want to
-know: starts, stops, changes of role, refused peers, failures. Nobody logs per request. Three guards stand
-between them and the stream, because what ends up here can be provoked by any client:
+know: starts, stops, changes of role, refused peers, failures. No component logs per request. Three guards stand
+between them and the stream, because any client can provoke log lines:
 
 * a level filter in front, so that a disabled `debug` costs one call that does nothing;
 * `RepeatGuard`: the same event gets through a few times, then rarely, with the number left out in between;
@@ -23,9 +23,9 @@ LEVELS: Final[Mapping[str, int]] = {"debug": 10, "info": 20, "warning": 30, "err
 
 #: One event may repeat this often before it is held back: enough to see a pattern begin.
 BURST: Final = 20
-#: Afterwards one line per so many seconds and event: 256 events at most make ~25 lines a second.
+#: Afterwards one line per event in this many seconds: 256 events at most make ~25 lines a second.
 REPEAT_EVERY_S: Final = 10.0
-#: Different events that are told apart; the rest share one allowance, so that memory stays bounded.
+#: Distinct events with their own allowance; the rest share one, so that memory stays bounded.
 EVENTS_MAX: Final = 256
 #: A client id or topic name of 32 KiB says no more than its beginning.
 VALUE_CHARS_MAX: Final = 500
@@ -36,7 +36,7 @@ Event = MutableMapping[str, Any]
 
 
 class StreamLogger:
-    """What structlog writes to: one `write` per line, so that lines of two processes do not mix."""
+    """The output of structlog: one `write` per line, so that lines of two processes do not mix."""
 
     __slots__ = ("_stream", "name")
 
@@ -49,7 +49,7 @@ class StreamLogger:
             self._stream.write(line + "\n")
             self._stream.flush()
         except (OSError, ValueError):
-            # The reader of the log is gone (closed pipe, full disk). A broker does not stop for that, and
+            # The log cannot be written (closed pipe, full disk). A broker does not stop for that, and
             # there is nowhere left to say it.
             return
 
@@ -57,7 +57,7 @@ class StreamLogger:
 
 
 class RepeatGuard:
-    """A token bucket per event; drops what exceeds it and says later how much that was."""
+    """A token bucket per event; drops excess lines and logs their number later."""
 
     __slots__ = ("_buckets", "_now")
 

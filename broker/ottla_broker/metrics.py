@@ -1,6 +1,6 @@
-"""What a broker counts: names, labels and meaning of every metric, one probe per component. [P]
+"""Metrics of a broker: names, labels and meaning, one probe per component. [P]
 
-A probe is a plain object with int fields, handed to its component, which writes `probe.bytes_in += n` on the
+A probe is a plain object with int fields, passed to its component, which writes `probe.bytes_in += n` on the
 hot path: tens of nanoseconds, no lock, no look-up. Nothing is computed until a scrape: `Metrics.families`
 reads all probes then, and `exposition.py` writes them as Prometheus text. All on the loop's thread.
 
@@ -150,7 +150,7 @@ class KafkaEdgeProbe:
 
 @dataclass
 class LoopProbe:
-    """How long the event loop is held; everything a broker does shares it."""
+    """Turn time and lag of the event loop, which everything in a broker shares."""
 
     turn_seconds: Histogram = seconds(
         "ottla_event_loop_turn_seconds", "Time spent on client requests in one turn of the event loop."
@@ -233,7 +233,7 @@ class LogProbe:
 
 @dataclass
 class PartitionsProbe:
-    """What this broker hosts and who waits for it."""
+    """Partitions on this broker, and the requests that wait for them."""
 
     partitions: int = gauge("ottla_partitions", "Partitions on this broker.")
     leaders: int = gauge("ottla_partition_leaders", "Partitions that this broker leads.")
@@ -244,7 +244,7 @@ class PartitionsProbe:
 
 @dataclass
 class ReplicationProbe:
-    """Copies of partitions, to followers and from leaders."""
+    """Replication to followers and from leaders."""
 
     streams: int = gauge("ottla_replication_followers", "Brokers with a Follow stream from this broker.")
     streams_to_leaders: int = gauge(

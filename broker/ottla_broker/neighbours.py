@@ -1,6 +1,6 @@
-"""What one broker is to the others: Follow streams both ways, in-sync sets, and their questions. [S]
+"""Wires one broker to its peers: Follow streams both ways, in-sync sets, and their requests. [S]
 
-Wired by the composition root from parts that do not know each other; decides nothing. The internal listener hands it
+Wired by the composition root from parts that do not know each other; decides nothing. The internal listener passes it
 what other brokers send, the partition host what it wants of them.
 """
 
@@ -40,7 +40,7 @@ class Neighbours:
         chance: Chance,
         probe: ReplicationProbe,
     ) -> None:
-        """`answer` is for questions of other brokers, `suspect` is told of whose streams broke."""
+        """`answer` handles requests of other brokers, `suspect` is called with brokers whose streams broke."""
         self.incarnation = incarnation
         self._answer = answer
         self._host = host

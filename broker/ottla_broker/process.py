@@ -1,7 +1,7 @@
 """One broker process from resolved settings to its exit code: real ports, signals, deadlines. [A]
 
 Called by `__main__.py` only. It owns the event loop, the signal handlers and the order of start and stop;
-what a broker is made of is `broker.py`'s. Every way to fail at start is told in one sentence, because the
+`broker.py` builds the broker. Every failure at start is reported in one sentence, because the
 reader is a person at a terminal or in front of a crash-looping pod.
 """
 
@@ -44,7 +44,7 @@ from ottla_core.real.offload import ThreadOffload
 
 _log = structlog.get_logger("ottla.process")
 
-#: First pause between two looks whether etcd listens; doubles up to the second.
+#: First pause between two checks whether etcd listens; doubles up to the second.
 _ETCD_PAUSE_S = 0.01
 _ETCD_PAUSE_MAX_S = 0.5
 
@@ -145,7 +145,7 @@ async def _live(
         if not await _until(stop, _start(broker, config, clock, store)):
             _log.info("stopped while starting")
         else:
-            # What exists now stays: the collector, off since the start (`__main__`), need not look at it ever.
+            # Objects that exist now stay: the collector, off since the start (`__main__`), never needs to scan them.
             gc.freeze()
             gc.enable()
             _log.info("ready", **{name: str(address) for name, address in broker.addresses.items()})

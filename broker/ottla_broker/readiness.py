@@ -1,4 +1,4 @@
-"""Whether this broker withholds its readiness because its copies are behind. [P]
+"""Decides whether this broker is not ready because its replicas are behind. [P]
 
 On Kubernetes a drain may evict the next broker as soon as all are ready. So a broker that has just started is ready
 only when it is back in the ISR of every partition it holds. `broker.py` asks at each probe. Addresses of pods that are
@@ -6,7 +6,8 @@ not ready stay published, so clients still reach the partitions that it leads.
 
 * At least one live broker stays ready even if all lag: clients must find a first address. One that is not ready is
   enough for a PodDisruptionBudget to refuse evictions.
-* Partitions without a leader count nowhere: there is nobody to copy from. Nor do those whose log directory has failed.
+* Partitions without a leader do not count: there is no broker to copy from. Nor do those whose log directory has
+  failed.
 * A broker that was in sync and falls behind is not ready after `grace_s` only; one that does not catch up within
   `timeout_s` is ready again, because a partition that never catches up must not hold up drains for ever.
 """

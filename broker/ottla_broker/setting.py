@@ -1,6 +1,6 @@
-"""What one setting is: a name, a kind, a default, its reason, and how text becomes its value. [P]
+"""Definition of one setting: name, kind, default, reason, and parser. [P]
 
-`config.py` declares settings with it and nobody else needs it. A value always travels as text (a flag, a
+Only `config.py` uses it. A value is always passed as text (a flag, a
 variable, a line of a file, a Kafka request) and is parsed in exactly one place, so that every refusal reads
 the same: which setting, which value, what is allowed.
 """

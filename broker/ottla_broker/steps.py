@@ -1,6 +1,6 @@
 """Large requests in slices: a generator yields after each slice and returns its result. [P]
 
-Who drives it decides what happens between two slices: the scheduler serves other connections there.
+The driver decides what happens between two slices: the scheduler serves other connections there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TypeVar
 
 R = TypeVar("R")
 
-#: Partitions per slice. A look at one costs 5 to 20 µs, so a slice is well below a millisecond.
+#: Partitions per slice. One costs 5 to 20 µs, so a slice is well below a millisecond.
 PARTITIONS_PER_STEP = 32
 
 

@@ -3,7 +3,7 @@
 Three levels: what a topic sets, what the broker sets under its own older names (`log.retention.hours`), and
 Kafka's defaults. `TopicConfig.resolve` folds them into one typed value, which the log and the partition read.
 
-A setting that is accepted here does something, apart from the few in `inert_config`. What else Kafka knows and Ottla
+Every accepted setting has an effect, apart from the few in `inert_config`. Other settings that Kafka has and Ottla
 does not have is refused with the reason, and a misspelt name with the nearest ones: a setting that is silently ignored
 is worse than an error.
 """

@@ -3,7 +3,7 @@
 An entry belongs to the segment that holds the abort marker; its records may lie in earlier segments. A reader
 with read_committed gets the entries that overlap what it fetched and skips those producers' records.
 
-The segment owns the file: it writes what `append` gives back and cuts the file to what `truncate_to` says.
+The segment owns the file: it writes what `append` returns and truncates the file to what `truncate_to` returns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ENTRY_BYTES = _ENTRY.size
 
 
 class CorruptAbortedIndex(ValueError):
-    """The file is not what we wrote; rebuild it from the log."""
+    """The file is damaged; rebuild it from the log."""
 
 
 class AbortedTransaction(NamedTuple):
@@ -47,7 +47,7 @@ class AbortedIndex:
         return iter(self._entries)
 
     def append(self, entry: AbortedTransaction) -> bytes:
-        """Take an entry, in the order of the markers; gives back the bytes to add to the file."""
+        """Add an entry, in the order of the markers; return the bytes to append to the file."""
         if self._entries and entry.last_offset <= self._entries[-1].last_offset:
             raise CorruptAbortedIndex(
                 f"An abort marker at {entry.last_offset} cannot follow one at "
@@ -57,7 +57,7 @@ class AbortedIndex:
         return entry.encode()
 
     def truncate_to(self, offset: int) -> int:
-        """Forget markers at or after `offset`; gives back the size the file must be cut to."""
+        """Remove markers at or after `offset`; return the new size of the file."""
         while self._entries and self._entries[-1].last_offset >= offset:
             self._entries.pop()
         return len(self._entries) * ENTRY_BYTES

@@ -1,7 +1,7 @@
 """Kafka's checkpoint files: a version, a count, and one line per entry. [P]
 
 Text on purpose, as in Kafka: a person can read them, and Kafka's tools do. The count and the final newline
-make a torn file recognisable; whoever reads one falls back to what the log itself says.
+make a torn file recognisable; its reader falls back to the log itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Offsets: TypeAlias = dict[TopicPartition, int]
 
 
 class BadCheckpoint(ValueError):
-    """The file is not what we wrote."""
+    """The file is damaged."""
 
 
 def encode_lines(lines: Iterable[str]) -> bytes:

@@ -1,14 +1,14 @@
-"""Copying a log without what compaction removes. [S]
+"""The cleaner: copies segments without the records that compaction removes. [S]
 
 `compaction.py` decides, this module reads and writes. A cleaning has three parts, so that the loop never
 waits for it and no thread is held for long:
 
 1. `Cleaning.begin` on the loop takes what it needs to know from the log.
-2. `step` on an offload thread, again and again while it gives True, works on a bounded piece each time.
+2. `step` on an offload thread, repeated while it returns True, works on a bounded piece each time.
 3. `finish` on the loop swaps the new segments in, one after the other, unless the log has moved on underneath. What
    it yields blocks and runs on a thread. `abandon` removes what was made and is not wanted, as it does after an error.
 
-New segments are written under the suffix `.cleaned`, which recovery throws away, and synced before they are
+New segments are written with the suffix `.cleaned`, which recovery deletes, and synced before they are
 swapped in: the old ones are removed on the strength of the new.
 
 Batches are checked before anything is copied: damage is reported, never copied under a new, right CRC.
@@ -66,7 +66,7 @@ class _Source(NamedTuple):
     segment: Segment
     file: File
     facts: CleanableSegment
-    #: As often it had been cut: its size may be the same again.
+    #: Number of truncations then: the size may be the same again.
     cuts: int
 
 
@@ -82,7 +82,7 @@ class Cleaning:
         key_map_bytes: int,
     ) -> None:
         self.plan = due
-        #: The next round begins here; known when `step` has given False.
+        #: Start of the next round; known when `step` has returned False.
         self.end_offset = due.first_dirty_offset
         self.read_bytes = 0
         self.written_bytes = 0
@@ -110,7 +110,7 @@ class Cleaning:
         stable_offset: int,
         key_map_bytes: int = KEY_MAP_BYTES,
     ) -> Cleaning | None:
-        """A cleaning of this log, if one is due; `CorruptMessage` if that cannot be told.
+        """A cleaning of this log, if one is due; `CorruptMessage` if the log is damaged.
 
         `stable_offset`: nothing at or above it is touched (C2).
         """
@@ -143,7 +143,7 @@ class Cleaning:
 
     @property
     def is_outdated(self) -> bool:
-        """Segments that it works on were cut off or removed: errors mean nothing, the next round begins anew."""
+        """Its segments were truncated or removed: errors are expected, and the next round starts again."""
         return any(s.segment.is_retired or s.segment.cuts != s.cuts for s in self._sources)
 
     def step(self) -> bool:
@@ -154,7 +154,7 @@ class Cleaning:
         """Swap the new segments in; afterwards `end_offset` is where the next round begins. See `Log.replace_segments`
         for what it yields.
 
-        If the log was cut or lost segments in the meantime, the affected swaps are dropped: the next round
+        If the log was truncated or lost segments in the meantime, the affected swaps are dropped: the next round
         does them again.
         """
         cuts = {id(source.segment): source.cuts for source in self._sources}

@@ -1,4 +1,4 @@
-"""What compaction may remove: plans and verdicts over headers, keys and time, without a file in sight. [P]
+"""Decides what compaction may remove: plans and verdicts from headers, keys and time, without file access. [P]
 
 `cleaner.py` reads and copies; this module decides. It keeps Kafka's meaning:
 
@@ -80,7 +80,7 @@ def plan(
     if not config.compacts or len(segments) < 2:
         return None
     if not start_offset <= first_dirty_offset <= segments[-1].end_offset:
-        # The log was cut or lost its front since the last cleaning; what is cleaned twice is not harmed.
+        # The log was truncated or lost its front since the last cleaning; cleaning twice does no harm.
         first_dirty_offset = start_offset
     end = segments[0].base_offset
     for segment in segments[:-1]:
@@ -211,9 +211,9 @@ class Transactions:
 class Fate(enum.Enum):
     #: The batch goes, records and all.
     DROP = "drop"
-    #: Records are looked at; if none stays, the batch goes.
+    #: Records are checked; if none stays, the batch is removed.
     KEEP_IF_ANY = "keep if any"
-    #: Records are looked at; if none stays, an empty batch does (C4).
+    #: Records are checked; if none stays, an empty batch stays (C4).
     KEEP_EMPTY = "keep empty"
 
 

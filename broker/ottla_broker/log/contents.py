@@ -1,4 +1,4 @@
-"""Looking inside batches, where the log has to: times of single records, keys, another compression. [P]
+"""Decodes the records of a batch where the log needs it: timestamps, keys, another compression. [P]
 
 Whatever a producer sent, memory stays bounded: a batch may inflate to `INFLATED_BYTES_MAX`, and one whose records
 would make too many objects is refused before it is opened.
@@ -23,7 +23,7 @@ from ottla_core.records.compression import Compression, compress, decompress_fra
 
 #: Sixteen times the default max.message.bytes. Producers bound a batch before compressing it, to far less.
 INFLATED_BYTES_MAX = 16 << 20
-#: Some 300 bytes of objects each: 75 MB while a batch is looked into.
+#: Some 300 bytes of objects each: 75 MB while a batch is decoded.
 RECORDS_MAX = 250_000
 
 _LENGTH_AT, _ATTRIBUTES_AT = 8, 21
@@ -52,7 +52,7 @@ def wanted_codec(config: TopicConfig) -> Compression:
 
 
 def recompressed(batch: Buffer, header: BatchHeader, config: TopicConfig) -> bytearray:
-    """The same records in the topic's compression; the records themselves are not looked at."""
+    """The same records in the topic's compression; the records themselves are not decoded."""
     codec = wanted_codec(config)
     view = memoryview(batch)
     inflated, size = decompress_framed(header.compression, view[HEADER_BYTES:], INFLATED_BYTES_MAX)

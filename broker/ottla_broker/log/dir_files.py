@@ -6,15 +6,15 @@ from any method means that the directory has failed; the owner takes it offline.
 * D1: the clean-stop marker is removed, for sure, before any log is opened: what follows may not be clean.
 * D2: a folder goes by its topic id. One without a readable id, or with another than is asked for, is set aside under
   a `-stray` name: never joined, never deleted unasked (rule 4 of the design).
-* D3: checkpoints go by name, as Kafka's do, so a file of ours says whose marks they are. It is written last: marks
-  that a death left behind are then those of another topic id, and not believed.
-* D4: a torn directory stays torn, whatever lives die on it, until the cluster has been told: only then is it noted
+* D3: checkpoints are keyed by name, as in Kafka, so an extra file has the topic ids of the marks. It is written
+  last: marks that a death left behind are then those of another topic id, and not believed.
+* D4: a torn directory stays torn over any number of restarts, until the cluster knows it: only then is it noted
   under which boot it was opened.
 * D5: a directory that has failed leaves a note of it. At the next start it is torn, whatever it looks like, and what
-  is not known to be durable is written anew (`renewing.py`): after a failed fsync the page cache shows what no later
+  is not known to be durable is written again (`renewing.py`): after a failed fsync the page cache shows what no later
   one will write.
-* D6: where recovery has to cut more than what a killed process leaves half-written, records may go that were
-  acknowledged: the directory is torn, and says so before the cut.
+* D6: if recovery has to truncate more than a killed process leaves half-written, records may be lost that were
+  acknowledged: the directory is marked torn before the truncation.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from ottla_core.ports.disk import Disk
 META_PROPERTIES = "meta.properties"
 #: Kafka's name; ours holds the facts of every log besides.
 CLEAN_STOP = ".kafka_cleanshutdown"
-#: The kernel's boot id at our last start: the same one means that what was written is still in memory or on disk.
+#: The kernel's boot id at the last start: if it is unchanged, everything written is still in memory or on disk.
 BOOT_ID = "boot-id"
 #: The topic id of each partition whose marks the checkpoints hold.
 CHECKPOINT_IDS = "checkpoint-topic-ids"
@@ -83,11 +83,11 @@ class LogDir:
         self.identity: DirectoryIdentity | None = None
         #: Set when the directory has failed; it is not used any more then.
         self.error: Exception | None = None
-        #: False if its contents could not even be listed: who knows what is in there.
+        #: False if its contents could not be listed, and so are unknown.
         self.is_known = False
         #: The tail of its logs may be missing (design rule 2): no clean stop, and the machine was restarted since.
         self.is_torn = False
-        #: It has failed in an earlier life (D5).
+        #: It has failed in an earlier incarnation (D5).
         self.has_failed = False
         self.folders: dict[TopicPartition, Folder] = {}
         self.recovery_points: Offsets = {}
@@ -209,7 +209,7 @@ class LogDir:
         return {tp: offset for tp, offset in found.items() if self._is_of(tp)}
 
     def _is_of(self, tp: TopicPartition) -> bool:
-        """D3: whether the marks of this name are those of the folder that is here."""
+        """D3: whether the marks of this name belong to the folder on this disk."""
         folder, ids = self.folders.get(tp), self._marks_of
         return folder is not None and (ids is None or ids.get(tp) == folder.topic_id)
 
@@ -248,7 +248,7 @@ class LogDir:
         return path
 
     def set_aside(self, tp: TopicPartition, tag: UUID) -> None:
-        """D2. An empty folder is nobody's loss: it was being made when the broker died."""
+        """D2. An empty folder loses nothing: the broker died while it created it."""
         folder = self.folders.pop(tp)
         self.forget(tp)
         if not self._disk.list(folder.path):
@@ -258,7 +258,7 @@ class LogDir:
         self._disk.sync_dir(self.path)
 
     def doom(self, tp: TopicPartition, tag: UUID) -> str:
-        """Rename a folder to be removed later; gives its new path."""
+        """Rename a folder for later removal; return its new path."""
         folder = self.folders.pop(tp)
         self.forget(tp)
         target = f"{self.path}/{_tagged(tp, tag, DELETE_SUFFIX)}"
@@ -288,7 +288,7 @@ class LogDir:
             self._marks_of = ids
 
     def write_clean_stop(self) -> None:
-        """Last of all: from here on the next start believes what is in `clean`."""
+        """The last step: from now on, the next start trusts `clean`."""
         logs = {str(tp): list(facts) for tp, facts in self.clean.items()}
         content = json.dumps({"version": 0, "brokerEpoch": -1, "logs": logs}, separators=(",", ":"))
         self._disk.write_file(f"{self.path}/{CLEAN_STOP}", content.encode())
@@ -310,6 +310,6 @@ def _folder_or_raise(name: str) -> TopicPartition:
 
 
 def _tagged(tp: TopicPartition, tag: UUID, suffix: str) -> str:
-    """`<topic>-<partition>.<uuid><suffix>`, the topic cut if the name would be too long for a file system."""
+    """`<topic>-<partition>.<uuid><suffix>`, the topic shortened if the name would be too long for a file system."""
     end = f"-{tp.partition}.{tag.hex}{suffix}"
     return tp.topic[: _NAME_BYTES_MAX - len(end)] + end

@@ -1,7 +1,7 @@
 """All log directories of a broker, and the logs in them. [S]
 
 Opened once at start, before anything is served; then asked by the partition host for logs by topic id, and by
-housekeeping for checkpoints. One directory that fails takes its own partitions offline and nobody else's.
+housekeeping for checkpoints. A directory that fails takes only its own partitions offline.
 
 Order of a clean stop: every log is closed and synced, then the checkpoints are written, then the marker. Order of a
 start: the marker is removed first (D1 in `dir_files`). So a marker is there only if all it says is true.
@@ -198,7 +198,7 @@ class LogDirs:
     def get_or_create(
         self, tp: TopicPartition, topic_id: UUID, config: TopicConfig, *, now_ms: int, new: bool = False
     ) -> Log:
-        """The log of this very topic id: opened if it is here, else made in the directory with the fewest.
+        """The log of this topic id: opened if it exists, else created in the directory with the fewest.
 
         `OSError` if its directory is offline. While a directory could not be read at start, a partition that is not
         found may be in there: then none is made, unless the caller knows that it is `new`.
@@ -271,7 +271,7 @@ class LogDirs:
         return log
 
     def _note_cut(self, tp: TopicPartition, end_offset: int) -> None:
-        """What will lie behind the cut has not been cleaned or scrubbed, whatever lay there before."""
+        """The log was truncated: records after that offset count as neither cleaned nor scrubbed."""
         for offsets in (self.cleaner_offsets, self.scrub_offsets):
             if offsets.get(tp, 0) > end_offset:
                 offsets[tp] = end_offset
@@ -368,7 +368,7 @@ class LogDirs:
     def checkpoint_work(
         self, high_watermarks: Mapping[TopicPartition, int] | None = None
     ) -> Callable[[], None]:
-        """Note recovery points, start offsets and high watermarks; the blocking part is handed out.
+        """Checkpoint recovery points, start offsets and high watermarks; the blocking part is returned as a function.
 
         It never raises: a directory that cannot be written to goes offline, with its logs.
         """

@@ -1,7 +1,7 @@
-"""Which leader wrote what: (epoch, start offset) pairs of one partition, Kafka's leader-epoch-checkpoint. [S]
+"""Leader epochs of one partition: (epoch, start offset) pairs, Kafka's leader-epoch-checkpoint. [S]
 
-Followers cut their logs by it (KIP-101, KIP-279), consumers find out with it that they were cut (KIP-320).
-The log calls `assign` at a leader's first append and for every new epoch it meets in followed batches, and
+Followers truncate their logs by it (KIP-101, KIP-279), consumers detect truncation with it (KIP-320).
+The log calls `assign` at a leader's first append and for every new epoch in replicated batches, and
 `save` before the bytes of such a batch are written.
 
 E1: epochs rise strictly, start offsets do not fall.
@@ -11,7 +11,7 @@ E2: a batch of epoch e is in the log only if e is in the file: the file is writt
     append costs a write and a rename, not an fsync.
 
 The file is read on first use: a broker with ten thousand partitions starts without it. One that is damaged then is
-made anew from the log's batches.
+rebuilt from the log's batches.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class EpochCache:
         self._disk = disk
         self._path = f"{folder}/{LEADER_EPOCHS}"
         self._entries: list[EpochStart] | None = None if exists else []
-        #: (epoch, offset) of every batch in the log: set by who has it.
+        #: Returns (epoch, offset) of every batch in the log; set by the log.
         self.from_log: Callable[[], Iterable[tuple[int, int]]] | None = None
         #: False while memory knows more than the file.
         self.is_saved = True
@@ -116,7 +116,7 @@ class EpochCache:
         if after == len(entries):
             return epoch, log_end
         if after == 0:
-            # Older than all we have: it ended where our first began, if we ever had it.
+            # Older than all known epochs: it ended where the first one began, if it ever was in this log.
             return epoch, entries[0].start_offset
         return entries[after - 1].epoch, entries[after].start_offset
 
@@ -127,7 +127,7 @@ class EpochCache:
         return entries[at - 1].epoch if at else NO_EPOCH
 
     def truncate_end(self, end_offset: int) -> None:
-        """The log was cut: forget epochs that begin at its end or later."""
+        """The log was truncated: remove epochs that begin at its end or later."""
         kept = [entry for entry in self.entries if entry.start_offset < end_offset]
         if len(kept) != len(self.entries):
             self._replace(kept)
@@ -143,7 +143,7 @@ class EpochCache:
         self.save()
 
     def clear(self) -> None:
-        """The log was dropped, or the file is to be made anew from it."""
+        """Replace all epochs: the log was dropped, or the file is rebuilt from it."""
         self._replace([])
 
     def _replace(self, entries: list[EpochStart]) -> None:

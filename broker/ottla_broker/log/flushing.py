@@ -1,8 +1,8 @@
-"""How far a log is durable, and what an fsync of the rest has to touch. [S]
+"""Recovery point of a log, and the files that the next fsync has to cover. [S]
 
-The blocking part is handed out as a function without arguments and runs on an offload thread, while the log goes on:
-it only calls `sync`. What it covers is fixed on the loop, before. If the log is cut while a flush is under way, the
-flush vouches for nothing beyond the cut.
+The blocking part is returned as a function without arguments and runs on an offload thread, while the log continues:
+it only calls `sync`. Its files are fixed on the loop, before. If the log is truncated while a flush runs, the
+flush makes nothing durable beyond the truncation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Flushing:
     def __init__(self, disk: Disk, folder: str, point: int) -> None:
         #: The recovery point: all below is durable.
         self.point = point
-        #: What a checkpoint file may say of it, which can be more after a cut.
+        #: The recovery point in the checkpoint file, which can be greater after a truncation.
         self.claimed = point
         self._disk = disk
         self._folder = folder
@@ -59,7 +59,7 @@ class Flushing:
         return self.point < end_offset or bool(self._files)
 
     def cut(self, offset: int, *, restart: bool = False) -> None:
-        """The log was cut: what comes behind `offset` from now on is new."""
+        """The log was truncated: everything after `offset` from now on is new."""
         self.point = offset if restart else min(self.point, offset)
         if self._under_way:
             self._limit = min(self._limit, offset)
@@ -86,7 +86,7 @@ class Flushing:
 
     @property
     def is_overstated(self) -> bool:
-        """After a cut the checkpoint may vouch for offsets that were written anew and not flushed since."""
+        """After a truncation the checkpoint may include offsets that were written again and not flushed since."""
         return self.point < self.claimed
 
     def done(self, upto: int) -> None:

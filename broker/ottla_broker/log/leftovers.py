@@ -1,4 +1,4 @@
-"""Putting a folder in order that a crash left in the middle of something. [S]
+"""Cleans up a partition folder after a crash in the middle of an operation. [S]
 
 Called once, before segments are loaded. Kafka's rules, by suffix:
 
@@ -34,7 +34,7 @@ _SUFFIXES = (DELETED, CLEANED, SWAP, ".tmp")
 
 
 def settle(disk: Disk, folder: str, names: list[str]) -> list[str]:
-    """Clear away or complete what was under way; gives the names that are there then."""
+    """Undo or complete interrupted operations; return the remaining file names."""
     if not any(name.endswith(_SUFFIXES) for name in names):
         return names
     parsed = {name: parse_name(name) for name in names}
@@ -68,7 +68,7 @@ def _complete(disk: Disk, folder: str, swaps: list[FileName], present: list[File
             stale = parts.base_offset == base and parts.kind in (INDEX, TIME_INDEX, TXN_INDEX)
             if covered or stale:
                 disk.remove(f"{folder}/{file_name(parts.base_offset, parts.kind)}")
-    # L4: those that go must be gone for sure before the name of what replaces them is taken.
+    # L4: replaced files must be durably removed before the replacement gets its name.
     disk.sync_dir(folder)
     # The log file first: while it is there as `.swap`, indexes with final names are taken for those of the old one.
     for parts in sorted(swaps, key=lambda s: s.kind != LOG):

@@ -1,17 +1,17 @@
-"""One partition's log: an ordered row of segments, of which the last one is written to. [S]
+"""One partition's log: an ordered list of segments, of which the last one is appended to. [S]
 
 Owns everything in the partition's folder. Called by the partition on the loop; only what `flush_work` gives
 back, searches by time and `verify` run on offload threads. Synchronous over the Disk port: an append is a copy
 into the page cache.
 
-Theory of operation. Offsets are given out in order and never again: `end_offset` is the next one. The marks:
+Theory of operation. Offsets are assigned in order and never reused: `end_offset` is the next one. The marks:
 
     start_offset ≤ end_offset        recovery_point ≤ end_offset
 
 * L1: all below `recovery_point` has been fsynced. After a dirty stop everything from there on is read again,
-  checked, and cut at the first bad batch.
-* L2: a batch is written with one writev, behind all others; on failure the file is cut back and the log is
-  `broken`: it takes and gives nothing until it is opened again.
+  checked, and truncated at the first bad batch.
+* L2: a batch is written with one writev, after all others; on failure the file is truncated back and the log is
+  `broken`: it accepts and serves nothing until it is opened again.
 * L3: a leader's epoch is in the checkpoint before its first batch is in the log (see `epochs`).
 * L4: no name is relied on before its folder was synced: a segment counts as flushed only after that.
 """
@@ -61,7 +61,7 @@ from ottla_core.records.batch import LOG_OVERHEAD, NO_TIMESTAMP, PREFIX_BYTES, B
 _GAP_MAX = 1 << 30
 
 
-#: A search that loses its segments begins again; each time at least one segment has gone for good.
+#: A search that loses its segments starts again; each time at least one segment was removed for good.
 _SEARCHES_MAX = 10
 
 
@@ -114,9 +114,9 @@ class Log:
         self.end_offset = loaded.end_offset
         #: Set once, by the first error of the disk; the log serves nothing from then on.
         self.broken: Exception | None = None
-        #: Told when the log breaks; its directory takes the neighbours offline.
+        #: Called when the log breaks; its directory takes all its logs offline.
         self.on_broken: Callable[[Exception], None] | None = None
-        #: Told where the log ends after a cut: what comes behind it is new, also to the cleaner.
+        #: Called with the end offset after a truncation: later records are new, also to the cleaner.
         self.on_cut: Callable[[int], None] | None = None
         self._disk = disk
         self._finder = ExtentFinder()
@@ -145,10 +145,10 @@ class Log:
         probe: LogProbe | None = None,
         on_damage: Callable[[], None] = lambda: None,
     ) -> Log:
-        """Load what is in the folder, or begin an empty log. Without `clean`, check it and cut bad ends.
+        """Load the folder, or create an empty log. Without `clean`, check it and truncate a bad end.
 
         `facts` are what `clean_stop` gave when the log was last closed; they are used only if they fit.
-        `on_damage` is called before something is cut that was whole once.
+        `on_damage` is called before records are truncated that were whole once.
         """
         loaded = recovery.load(
             disk,
@@ -237,7 +237,7 @@ class Log:
         self.epochs.assign(leader_epoch, self.end_offset)
 
     def append_as_follower(self, records: Buffer, *, now_ms: int | None = None) -> AppendInfo:
-        """As a follower: offsets and epochs are the leader's and must continue what is here."""
+        """Append as a follower: offsets and epochs are the leader's and must continue this log."""
         if self.broken is not None:
             raise self._storage_error()
         batches = follow(records)
@@ -321,7 +321,7 @@ class Log:
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
         if self._flushing.is_overstated:
-            self.flush()  # Else recovery would trust the sealed segment by a checkpoint from before a cut.
+            self.flush()  # Else recovery would trust the sealed segment by a checkpoint from before a truncation.
         self.active.seal()
         self.probe.segments_rolled += 1
         self._flushing.add_file(write_snapshot(self._disk, self.path, self.producers, base_offset))
@@ -340,7 +340,7 @@ class Log:
         """Where the batches are from the one that holds `offset` on, below `limit_offset`; None if none are.
 
         At most `max_bytes`, but at least the first batch if `min_one`; never beyond the end of one segment.
-        The last batch may be cut off. Without `wait`, `NotLoaded` where the disk has to be waited for.
+        The last batch may be incomplete. Without `wait`, `NotLoaded` if this would wait for the disk.
         """
         if self.broken is not None:
             raise self._storage_error()
@@ -417,7 +417,7 @@ class Log:
                 raise CorruptMessage(f"{segment!r} has {error}.") from error
 
     def note_damage(self, offset: int, what: str) -> None:
-        """Who read from `offset` on has found that it is not as it was written."""
+        """Record that a read from `offset` on found damage."""
         self.probe.corruptions += 1
         at = bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1
         self.segments[max(at, 0)].damaged(what)
@@ -430,7 +430,7 @@ class Log:
     # ------------------------------------------------------------------ cutting
 
     def drop_damaged(self, now_ms: int) -> None:
-        """Drop the first segment that is damaged, and all behind it. Only for a copy that nobody counts on."""
+        """Truncate before the first damaged segment. Only for a replica in no ISR or ELR."""
         base = next((s.base_offset for s in self.segments if s.damage is not None), self.end_offset)
         try:
             if base > self.start_offset:
@@ -458,7 +458,7 @@ class Log:
             raise self._break(error) from error
 
     def _truncate(self, offset: int, now_ms: int) -> None:
-        # Newest first, and for sure before the cut: a crash must not leave a hole between two segments.
+        # Newest first, and durably before the truncation: a crash must not leave a hole between two segments.
         if offset < self.active.base_offset:
             self._replacing.end(self, now_ms)
         gone = [s for s in self.segments[1:] if s.base_offset >= offset]
@@ -550,7 +550,7 @@ class Log:
         return learn if unknown else None
 
     def housekeeping(self, now_ms: int, committed_offset: int) -> int:
-        """Remove what retention lets go, below the committed offset. Gives the number of segments removed."""
+        """Remove expired segments below the committed offset. Return the number of segments removed."""
         if self.broken is not None or self._replacing.is_under_way:
             return 0  # Segments that are being replaced go in the next round.
         try:
@@ -587,7 +587,7 @@ class Log:
         return self._replacing.run(self, old, new, now_ms)
 
     def end_replacement(self, now_ms: int) -> None:
-        """Nobody goes on with what `replace_segments` has begun: call it off, or complete it. May block shortly."""
+        """Undo or complete an abandoned `replace_segments`. May block shortly."""
         if self.broken is None and not self.is_closed:
             try:
                 self._replacing.end(self, now_ms)
@@ -618,7 +618,7 @@ class Log:
         return self._flushing.work(self.segments, self.epochs, limit)
 
     def mark_flushed(self, upto: int) -> None:
-        """The work that was handed out when the end offset was `upto` is done."""
+        """The flush work that was created when the end offset was `upto` is done."""
         self._flushing.done(min(upto, self.end_offset))
 
     def mark_checkpointed(self, recovery_point: int) -> None:
@@ -626,7 +626,7 @@ class Log:
         self._flushing.claimed = recovery_point
 
     def flush(self) -> None:
-        """Make everything durable, here and now."""
+        """Make everything durable, synchronously."""
         upto = self.end_offset
         try:
             self.flush_work()()

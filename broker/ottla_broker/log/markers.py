@@ -1,4 +1,4 @@
-"""What a control batch says, in the words of the producer state. [P]"""
+"""Decodes a control batch into the types of the producer state. [P]"""
 
 from __future__ import annotations
 

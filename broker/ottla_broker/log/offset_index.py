@@ -7,7 +7,7 @@ from there.
 Two forms. The active segment's index grows in memory (`OffsetIndex`) and is written out at roll and close;
 after a dirty stop it is rebuilt from the log, so a flush need not write it. A sealed index
 (`SealedOffsetIndex`) stays on disk and is searched by reading pages of it. Not by mmap: a mapped file that
-shrinks under us (a truncated volume, an operator's mistake) is a SIGBUS that kills the process, while a
+shrinks meanwhile (a truncated volume, an operator's mistake) is a SIGBUS that kills the process, while a
 short read is an error of one partition; and page reads come under the same bound of open files as all
 others. One page is kept, so a sequential reader seldom reads the index at all.
 

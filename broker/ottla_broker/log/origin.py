@@ -1,6 +1,6 @@
-"""Who appends to a log as its leader: decides which checks a batch has to pass. [P]
+"""Origin of a leader's append (client or coordinator): decides which checks a batch has to pass. [P]
 
-Followers do not come here: `Log.append_as_follower` takes what a leader has checked and numbered.
+Followers do not use it: `Log.append_as_follower` accepts what a leader has checked and assigned offsets to.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What one partition remembers of its producers: sequences, epochs and open transactions. [P]
+"""Producer state of one partition: sequences, epochs and open transactions. [P]
 
-The log asks `check` before an append and tells `update` after it; recovery replays `update` over the batches
+The log calls `check` before an append and `update` after it; recovery replays `update` over the batches
 it scans; `encode` and `decode` are Kafka's `.snapshot` file, byte for byte.
 
 Theory of operation (KIP-98, KIP-360):
@@ -96,7 +96,7 @@ class Completed(NamedTuple):
 
 
 class StaleTransaction(NamedTuple):
-    """An open transaction that nobody has gone on with for too long."""
+    """An open transaction that has timed out."""
 
     producer_id: int
     producer_epoch: int
@@ -143,7 +143,7 @@ class _Producer:
         self.coordinator_epoch = -1
         #: Of the newest batch, as its producer stamped it; what the snapshot holds.
         self.timestamp = NO_TIMESTAMP
-        #: By our clock, for expiry: a mirror that copies old records is not idle. None after loading; the
+        #: By the broker's clock, for expiry: a mirror that copies old records is not idle. None after loading; the
         #: first look at the clock sets it.
         self.last_seen_ms: int | None = None
         self.txn_first_offset = NO_OFFSET
@@ -178,7 +178,7 @@ class ProducerStates:
         self._unreplicated: OrderedDict[int, int] = OrderedDict()
         #: The keys of `_unreplicated` as a heap; one that is no key any more is dropped when it comes up.
         self._unreplicated_firsts: list[int] = []
-        #: The offset after the last batch that was told to `update`.
+        #: The offset after the last batch passed to `update`.
         self.end_offset = 0
 
     def __len__(self) -> int:
@@ -326,7 +326,7 @@ class ProducerStates:
     def _complete(self, header: BatchHeader, producer: _Producer, *, aborted: bool) -> Completed | None:
         first = producer.txn_first_offset
         if first == NO_OFFSET:
-            return None  # A transaction that wrote nothing here moves nothing.
+            return None  # A transaction without records in this partition changes nothing.
         producer.txn_first_offset = NO_OFFSET
         self._open.pop(first, None)
         self._idle[header.producer_id] = self._busy.pop(header.producer_id)
@@ -365,7 +365,7 @@ class ProducerStates:
         return high_watermark if unstable is None else min(unstable, high_watermark)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget who has written nothing for so long and has no open transaction; gives back how many."""
+        """Remove idle producers without an open transaction; return their number."""
         gone = []
         for producer_id, producer in self._idle.items():
             if producer.last_seen_ms is None:
@@ -380,7 +380,8 @@ class ProducerStates:
         """Up to `limit` open transactions whose producer wrote last more than `timeout_ms` ago, oldest first.
 
         Age is by the timestamp of the newest batch, because that is in the snapshot and survives restarts. A producer
-        whose timestamps are no times (absent, or ahead of our clock) ages from when this broker first saw it.
+        whose timestamps are not usable (absent, or ahead of the broker's clock) ages from when this broker first saw
+        it.
         """
         stale: list[StaleTransaction] = []
         for first_offset, producer_id in self._open.items():
@@ -404,7 +405,7 @@ class ProducerStates:
         }
 
     def clear(self) -> None:
-        """Forget everything, as when the log is cut: the caller loads a snapshot and replays."""
+        """Forget everything, as after a truncation: the caller loads a snapshot and replays."""
         self._idle.clear()
         self._busy.clear()
         self._open.clear()

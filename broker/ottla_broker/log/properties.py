@@ -1,4 +1,4 @@
-"""The small files that say whose data this is: `meta.properties` and `partition.metadata`, as Kafka has them. [P]"""
+"""Codec of the files that identify data: Kafka's `meta.properties` and `partition.metadata`. [P]"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _METADATA_VERSION = 0
 
 
 class BadProperties(ValueError):
-    """The file is damaged, or from a version we do not know. The message is a sentence."""
+    """The file is damaged, or from an unknown version. The message is a sentence."""
 
 
 class DirectoryIdentity(NamedTuple):

@@ -1,4 +1,4 @@
-"""From an offset to bytes in a file: which extent of which segment a fetch is answered with. [S]
+"""Locates the extent (range of a segment file) that answers a fetch from an offset. [S]
 
 Used by `Log.read` only, on the loop. Most reads are sequential, so the place where the last extents ended is
 remembered by the offset that comes next; only a reader that jumps searches the index.
@@ -29,7 +29,7 @@ _REMEMBERED = 64
 
 
 class Extent(NamedTuple):
-    """Bytes to send. Once the log is cut or the segment deleted, reading `file` may be a ValueError."""
+    """Bytes to send. After a truncation or the deletion of the segment, reading `file` may raise ValueError."""
 
     file: File
     position: int
@@ -86,7 +86,7 @@ class ExtentFinder:
         self._next: dict[int, tuple[Segment, int, BatchHeader | None]] = {}
 
     def forget(self) -> None:
-        """The log was cut, or segments were replaced or removed."""
+        """The log was truncated, or segments were replaced or removed."""
         self._next.clear()
 
     def find(

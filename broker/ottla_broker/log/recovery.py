@@ -1,12 +1,12 @@
-"""Opening a partition's folder after whatever happened to it. [S]
+"""Opens a partition's folder after a clean or an unclean stop. [S]
 
 Three ways in, each with less to trust:
 
 * a clean stop whose facts (`CleanStop`) match the folder: nothing is read but a directory and one file's size;
 * a clean stop without facts: the end of the active segment is walked, and producers replayed from a snapshot;
-* a dirty stop: every segment that reaches beyond the recovery point is read, every CRC checked, and the log cut
-  at the first bad batch (L1 in `log`). Indexes, producer state, aborted index and epochs are made anew from what
-  was read. Then all of it is synced, so that the recovery point is the end again: a topic that acknowledges
+* an unclean stop: every segment that reaches beyond the recovery point is read, every CRC checked, and the log
+  truncated at the first bad batch (L1 in `log`). Indexes, producer state, aborted index and epochs are rebuilt from
+  what was read. Then all of it is synced, so that the recovery point is the end again: a topic that acknowledges
   after fsync may show all it has.
 
 R1: leader epochs never fall along a log. An old batch that reappears behind a newer one (a truncation that the
@@ -56,7 +56,7 @@ class Loaded(NamedTuple):
     start_offset: int
     end_offset: int
     recovery_point: int
-    #: Read and checked after a stop that was not clean, and cut off then.
+    #: Bytes scanned after an unclean stop, and bytes truncated then.
     scanned_bytes: int = 0
     cut_bytes: int = 0
 
@@ -73,7 +73,7 @@ def load(
     facts: CleanStop | None = None,
     on_damage: Callable[[], None] = lambda: None,
 ) -> Loaded:
-    """`on_damage` is called before anything is cut that no killed process leaves behind."""
+    """`on_damage` is called before truncating anything that a killed process does not leave behind."""
     try:
         names = settle(disk, path, disk.list(path))
     except FileNotFoundError:
@@ -216,8 +216,8 @@ class _Loader:
         self._epochs.truncate_end(end)
         drop_snapshots(self._disk, self._path, self._names, lambda offset: offset <= end)
         if not whole:
-            # A cut that is not synced can come undone by a power loss, behind what is written after it. Where
-            # nothing was cut there is nothing to undo, and ten thousand partitions start without as many fsyncs.
+            # A power loss can undo a truncation that is not synced, after new records were written. If
+            # nothing was truncated there is nothing to undo, and ten thousand partitions start without as many fsyncs.
             self._sync(segments[first:])
             self.is_synced = True
         return end
@@ -241,7 +241,7 @@ class _Loader:
             self._epochs.make_anew(epochs_in(trusted))
 
     def _scan(self, segment: Segment) -> tuple[int, bool]:
-        """Read one segment; gives the offset after its last good batch, and whether all were good."""
+        """Scan one segment; return the offset after its last good batch, and whether all were good."""
         segment.aborted.clear()
 
         def on_batch(position: int, header: BatchHeader) -> None:

@@ -1,7 +1,7 @@
-"""Which segments go, and their files some time later. [S]
+"""Removes segments by retention, and their files after a delay. [S]
 
 A segment that retention removes is renamed to `.deleted` at once and its files are removed after
-`file.delete.delay.ms`, as in Kafka: long enough for whoever is reading them. A broker that stops in between removes
+`file.delete.delay.ms`, as in Kafka: long enough for running reads. A broker that stops in between removes
 them at the next start.
 """
 
@@ -38,7 +38,7 @@ class Doomed:
         self._going: list[str] = []
 
     def give_way(self, segments: Sequence[Segment]) -> bool:
-        """Forget who waits under names that these are about to get. False: one of them is just being removed."""
+        """Forget pending removals of names that will be reused. False: one of them is being removed now."""
         stems = {f"{segment.base_offset:020}" for segment in segments}
         if any(_stem(path) in stems for path in self._going):
             return False
@@ -78,7 +78,7 @@ def _stem(path: str) -> str:
 
 
 class _Looked(NamedTuple):
-    """What the log was like when retention last looked; while it is the same, only time can change the answer."""
+    """State of the log at the last retention check; while it is the same, only time can change the result."""
 
     end_offset: int
     start_offset: int
@@ -132,7 +132,7 @@ def _facts(log: Log) -> list[SegmentFacts]:
         last = at + 1 == len(log.segments)
         end = log.end_offset if last else log.segments[at + 1].base_offset
         newest = segment.max_timestamp.timestamp_ms
-        # Records without timestamps are as old as our knowledge of them.
+        # Records without timestamps age from when this broker first saw them.
         found.append(
             SegmentFacts(
                 segment.base_offset, end, segment.size, newest if newest >= 0 else segment.created_ms

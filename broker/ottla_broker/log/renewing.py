@@ -1,7 +1,7 @@
-"""Writing a log's unsynced files anew, after its directory has failed. [S]
+"""Writes a log's unsynced files again, after its directory has failed. [S]
 
 When an fsync fails, the kernel takes the pages for clean: they are read as before and never written again, so a later
-fsync succeeds and vouches for nothing. What is not known to be durable is therefore copied into new files, which are
+fsync succeeds and proves nothing. Data that may not be durable is therefore copied into new files, which are
 synced and then take the old names. A death in between leaves the old file, and a `.tmp` that `leftovers.py` removes.
 
 Called by `LogDirs` before it opens such a log; what the disk no longer has is found by the scan that follows.

@@ -1,21 +1,21 @@
-"""Putting a compacted segment in the place of those it was made from. [S]
+"""Replaces segments by the compacted segment that was made from them. [S]
 
 Each step leaves a folder that `leftovers.settle` completes or undoes, also if power is lost between any two:
 
 1. The new segment is complete as `.cleaned` and synced. Crash: it is removed.
 2. It becomes `.swap`, its log file last. Synced. Crash before that is on the disk: as in 1. Crash after: the
    replacement is completed at the next start.
-3. The old segments become `.deleted`. Synced: from here on they cannot come back beside the new one. Until step 4 they
+3. The old segments become `.deleted`. Synced: from now on they cannot come back beside the new one. Until step 4 they
    are still what is read, under their new names.
 4. The new segment takes its name, its log file first: a crash in between leaves its other files to be renamed. This
    need not be synced, since a crash is as one after step 3; the log's next flush does it.
 
 The syncs are done by a thread, and the log goes on meanwhile: it appends, rolls and is read. What would be undone by a
-replacement that is completed at the next start (a cut, the removal of segments) first ends what is under way:
+replacement that is completed at the next start (a truncation, the removal of segments) first ends the running one:
 
 * after step 2 it is called off. The name of the log file goes back to `.cleaned`, in one rename and before anything is
   cut: `settle` then throws away what is left, `.swap` or not;
-* after step 3 the old segments are as good as gone, so it is completed.
+* after step 3 the old segments are as good as removed, so it is completed.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class _Replacement:
             segment.rename_to(DELETED, keep=keep)
 
     def finish(self, present: Sequence[Segment]) -> list[Segment]:
-        """Step 4. Gives the row of segments as it is afterwards; the old ones are for the caller to purge."""
+        """Step 4. Return the new list of segments; the caller purges the old ones."""
         self.new.rename_to("", log_first=True)
         left = [segment for segment in present if segment not in self.old]
         return sorted([*left, self.new], key=lambda s: s.base_offset)
@@ -147,7 +147,7 @@ class Replacing:
         return self._under_way is mine
 
     def end(self, log: Log, now_ms: int) -> None:
-        """Call off or complete what is under way, here and now: something is about to be cut or removed."""
+        """Undo or complete the running replacement now: the log is about to be truncated or to lose segments."""
         under_way = self._under_way
         if under_way is None:
             return

@@ -1,4 +1,4 @@
-"""Which segments may go. [P]
+"""Decides which segments retention may delete. [P]
 
 The log calls `expired` with its segments, oldest first, and removes as many as it says from the front. By
 time and by size only where the topic's cleanup.policy has "delete"; segments below the log start offset
@@ -47,7 +47,7 @@ def expired(
 
 def wants_roll(active: SegmentFacts, *, now_ms: int, config: TopicConfig, start_offset: int) -> bool:
     """Whether all that the active segment holds has expired: rolled, it can go in the next round. Without
-    this the last records of a topic that nobody writes to any more would stay for ever."""
+    this the last records of a topic without new writes would stay for ever."""
     if active.size_bytes == 0:
         return False
     if active.end_offset <= start_offset:

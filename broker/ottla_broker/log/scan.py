@@ -1,4 +1,4 @@
-"""Walking the batches of a log file, header by header, with or without their CRCs. [P]
+"""Scans the batches of a log file, header by header, with or without their CRCs. [P]
 
 Called by segments (from an index entry to the batch wanted), by recovery, index rebuilds and deep checks.
 Reads in bounded chunks whatever a header claims: a batch larger than a chunk has its CRC computed piece by

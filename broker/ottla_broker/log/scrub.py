@@ -1,6 +1,6 @@
 """The check of one closed segment: every CRC and the order of offsets, a piece at a time. [S]
 
-`partition.scrubbing` has a thread do each step. The segment may be cut, replaced or removed meanwhile; then
+`partition.scrubbing` runs each step on a thread. The segment may be truncated, replaced or removed meanwhile; then
 `is_outdated` is true, and an error of a step says nothing about the log.
 """
 
@@ -34,7 +34,7 @@ class SegmentScrub:
         return self._segment.is_retired or self._segment.is_active or self._segment.cuts != self._cuts
 
     def step(self) -> int:
-        """Check the next piece; gives its bytes, 0 at the end. BadBatch or CorruptMessage for damage, OSError of the
+        """Check the next piece; return its bytes, 0 at the end. BadBatch or CorruptMessage for damage, OSError of the
         disk, ValueError if the file was closed."""
         checked = 0
         for position, header in self._batches():
@@ -49,7 +49,7 @@ class SegmentScrub:
         return checked
 
     def _batches(self) -> Iterator[tuple[int, BatchHeader]]:
-        """Begun once, and gone on with by each step."""
+        """Started once, and continued by each step."""
         if self._walk is None:
             segment, begin = self._segment, 0
             if self._from_offset > segment.base_offset:

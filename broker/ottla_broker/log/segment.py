@@ -1,12 +1,12 @@
 """One log file with its offset and time index, over the Disk port. [S]
 
-Owned by `Log`, which decides when to roll, cut and delete; a segment only knows its own files. The last
+Owned by `Log`, which decides when to roll, truncate and delete; a segment only knows its own files. The last
 segment of a log is *active*: its indexes grow in memory. All others are *sealed*: their indexes are read
 from disk, on demand.
 
 Everything is opened on first use: a broker with ten thousand partitions starts without touching their
 segments. Loading may happen on the loop or on an offload thread (searches by time run there), hence the
-lock around it; the active segment is appended to and cut only on the loop.
+lock around it; the active segment is appended to and truncated only on the loop.
 
 S1: an index is never trusted. It is checked against the log when it is loaded and rebuilt if it is missing,
     short or wrong. `CorruptMessage` means that the log file itself is damaged. That is remembered: reading the whole
@@ -33,13 +33,13 @@ from ottla_core.ports.disk import Buffer, Disk, File
 from ottla_core.records.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, header_at
 
 INT32_MAX = (1 << 31) - 1
-#: A sealed index that lacks this many entries at its end is taken for cut off. Fewer can be missing for good
-#: reasons: after a restart the distance to the next entry is counted anew.
+#: A sealed index that lacks this many entries at its end counts as truncated. Fewer can be missing for good
+#: reasons: after a restart the distance to the next entry is counted from zero.
 _MISSING_ENTRIES_MAX = 4
 
 
 class Mark(NamedTuple):
-    """What a segment needs to know of a batch that it is given."""
+    """What a segment needs to know of a batch to append."""
 
     last_offset: int
     max_timestamp: int
@@ -100,7 +100,7 @@ class Segment:
         self.is_active = active
         #: Renamed to `.deleted` or dropped: errors of work that was under way on it mean nothing.
         self.is_retired = False
-        #: How often batches were cut off: what was made from it before that is not of it any more.
+        #: Number of truncations: results from before a truncation are no longer valid.
         self.cuts = 0
         #: What is wrong with the log file, once that is known.
         self.damage: str | None = None
@@ -194,7 +194,7 @@ class Segment:
 
     @property
     def is_known(self) -> bool:
-        """Whether size and timestamps can be told without asking the disk."""
+        """Whether size and timestamps are known without reading the disk."""
         file = self._file
         return (
             file is not None
@@ -255,7 +255,7 @@ class Segment:
     # ------------------------------------------------------------------ writing
 
     def append(self, buffers: Sequence[Buffer], marks: Sequence[Mark]) -> int:
-        """Write whole batches; `marks` describes them in order. Gives the position of the first."""
+        """Append whole batches; `marks` describes them in order. Return the position of the first."""
         index, times, newest = self._index, self._times, self._max_timestamp
         if not isinstance(index, OffsetIndex) or not isinstance(times, TimeIndex) or newest is None:
             self.load()
@@ -382,10 +382,10 @@ class Segment:
         return None
 
     def damaged(self, what: str, *, cuts: int | None = None) -> CorruptMessage:
-        """Remember that the log file has something that it must not have; gives what to raise.
+        """Record damage of the log file; return the error to raise.
 
-        `cuts`, for threads: as often it had been cut when they began. If it was cut or removed since, they have seen
-        that, and no damage.
+        `cuts`, for threads: the number of truncations when they started. If it was truncated or removed since, they
+        have seen that, and no damage.
         """
         damage = f"{self.path(LOG)} has {what}."
         if cuts is None or (cuts == self.cuts and not self.is_retired):
@@ -449,7 +449,7 @@ class Segment:
         raise BadIndex("the last time entry is not a batch's")
 
     def rebuild(self, *, keep: bool = False) -> None:
-        """Make both indexes anew from the log; `keep` the old ones if that is damaged, since they know what lies
+        """Rebuild both indexes from the log; `keep` the old ones if that is damaged, since they know what lies
         behind the damage."""
         if self.damage is not None:
             raise CorruptMessage(self.damage)
@@ -515,8 +515,8 @@ class Segment:
     # ------------------------------------------------------------------ cutting and going
 
     def truncate_to(self, offset: int) -> int | None:
-        """Drop all batches that end at `offset` or later, for good: the cut is synced, or old batches could
-        come back behind new ones after a power loss. Gives the base offset of the first one dropped."""
+        """Truncate: drop all batches that end at `offset` or later. The truncation is synced, or old batches could
+        come back after new ones after a power loss. Return the base offset of the first one dropped."""
         found = self.locate(offset)
         if found is None:
             return None
@@ -524,7 +524,7 @@ class Segment:
         index, times = self._index, self._times
         self.file.truncate(position)
         self.file.sync()
-        # After the cut: what a thread finds missing while it is made, it either does not remember or forgets here.
+        # After the truncation: damage that a thread finds meanwhile is either not recorded or cleared now.
         self.cuts += 1
         self.damage = None
         self.aborted.truncate_to(offset)
@@ -588,7 +588,7 @@ class Segment:
 
     def rename_to(self, suffix: str, *, keep: Sequence[str] = (), log_first: bool = False) -> list[str]:
         """Give all files of this segment another suffix; the log file last, so that a crash in between leaves
-        a segment without indexes rather than indexes without a segment. Gives the new paths."""
+        a segment without indexes rather than indexes without a segment. Return the new paths."""
         self.close()
         kinds = KINDS if log_first else KINDS[::-1]
         old, self.suffix = [self.path(kind) for kind in kinds], suffix

@@ -1,4 +1,4 @@
-"""Producer state from `.snapshot` files and the batches after them. [S]
+"""Loads producer state from `.snapshot` files and the batches after them. [S]
 
 A snapshot named after an offset is the state before the batch at that offset. One is written at every roll, for the
 new segment, and at a clean stop for the log's end. A damaged one is ignored: an older one and more batches say the
@@ -24,7 +24,7 @@ def snapshot_path(folder: str, offset: int) -> str:
 
 
 def write_snapshot(disk: Disk, folder: str, producers: ProducerStates, offset: int) -> str:
-    """Write the state before `offset`, without fsync; gives the path."""
+    """Write the state before `offset`, without fsync; return the path."""
     path = snapshot_path(folder, offset)
     disk.write_file(path, producers.encode(offset), sync=False)
     return path
@@ -62,7 +62,7 @@ def drop_strays(disk: Disk, folder: str, names: list[str], bases: Collection[int
 def replay_batch(
     producers: ProducerStates, segment: Segment, position: int, header: BatchHeader, now_ms: int
 ) -> AbortedTransaction | None:
-    """Tell the state of one batch that is in the log; gives the transaction that it aborted."""
+    """Update the state with one batch of the log; return the transaction that it aborted."""
     if header.producer_id < 0:
         producers.end_offset = header.next_offset
         return None

@@ -1,4 +1,4 @@
-"""Offsets for times: the first record at or after a moment, and the newest one. [S]
+"""Finds offsets by timestamp: the first record at or after a time, and the newest one. [S]
 
 Finds the batch by indexes and headers; only that one batch is read and opened, to name the very record. Runs on an
 offload thread, beside appends: it looks at a copy of the row of segments and at no state of the log.

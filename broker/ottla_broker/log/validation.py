@@ -1,4 +1,4 @@
-"""What a client may write: the checks a leader makes before it gives batches their offsets. [P]
+"""Validation of clients' batches by the leader, before it assigns offsets. [P]
 
 Clients' batches are checked as Kafka checks them: size, CRC, header, then every record (`records.structure`), so that
 whatever is written can be read by everyone. Batches of this broker's coordinators are trusted beyond CRC and count.
@@ -85,10 +85,10 @@ class Rules(NamedTuple):
     config: TopicConfig
     batch_bytes_max: int
     append_bytes_max: int
-    #: Timestamps may be so far ahead of our clock; no matter where the topic uses our own.
+    #: How far timestamps may be ahead of the broker's clock; ignored with LogAppendTime.
     ahead_ms_max: int
     uses_append_time: bool
-    #: Not LONG_MAX: timestamps may be so far behind our clock.
+    #: How far timestamps may be behind the broker's clock, if not LONG_MAX.
     behind_ms_max: int
     #: Compressed records are checked, too.
     opens_compressed: bool
@@ -149,7 +149,7 @@ def _split(sent: Buffer, rules: Rules, origin: AppendOrigin) -> list[Accepted]:
         raise CorruptMessage(f"{size} bytes are too few for a record batch.")
     header = header_at(view)
     if header.length + LOG_OVERHEAD == size and header.magic == MAGIC:
-        batches = [Accepted(view, header)]  # By far the most common: one batch, nothing to cut.
+        batches = [Accepted(view, header)]  # By far the most common: one batch, nothing to split.
     else:
         batches = [Accepted(view[at : at + h.size], h) for at, h in whole_batches(view)]
     if size > rules.append_bytes_max:
@@ -247,7 +247,7 @@ def _inspect(batch: Accepted, rules: Rules, now_ms: int) -> Generator[Callable[[
 
 
 def _inflated(packed: memoryview, codec: int) -> Generator[Callable[[], Any] | None, Any, memoryview]:
-    """The records, decompressed: small ones here, others off the loop."""
+    """The records, decompressed: small ones on the loop, others on a thread."""
     try:
         if len(packed) <= _PACKED_AT_ONCE_BYTES:
             try:
