@@ -5,9 +5,9 @@ Counted: requests that are still arriving, and answers to fetches from the momen
 whole in one read is never counted, because it never leaves the shared receive buffer; so small requests go
 through even when the budget is used up.
 
-A request is counted with its full size before its body is read. Who was granted can always finish, so there
-is no deadlock; who was not stands in a queue, first come, first served, and is not read from. What it has
-received so far is counted as parked, but decides nothing: it can only go away once its owner is granted.
+A request is counted with its full size before its body is read. A granted connection can always finish, so there
+is no deadlock; the others wait in a queue, first come, first served, and are not read. What they have
+received so far is counted as parked, but decides nothing: it is only freed once its owner is granted.
 
 A fetch never waits for memory: it gets less. Within the budget it gets what it asks for; beyond it one batch, and
 beyond twice the budget one small batch, so that every reader gets on, however many others do not take their answers.
@@ -81,7 +81,7 @@ class Memory:
             self._peak = self._unsent
 
     def should_trim(self) -> bool:
-        """True if much memory was freed since the last time: to be asked now and then."""
+        """True if much memory was freed since the last call; called periodically."""
         self._peak = max(self._peak, self.used)
         if self._peak - self.used < _TRIM_BYTES or self.used > self._peak // 2:
             return False
@@ -111,7 +111,7 @@ class Memory:
         return bytearray(capacity)
 
     def give(self, buffer: bytearray) -> None:
-        """Hand a buffer back. Nobody may look into it any more."""
+        """Return a buffer to the pool. It must not be used any more."""
         capacity = len(buffer)
         if self._pooled + capacity <= _POOLED_BYTES_MAX:
             self._pooled += capacity

@@ -1,4 +1,4 @@
-"""Whose work runs on the event loop now: one run queue for all connections, and a time budget per loop turn. [P]
+"""Schedules work of connections on the event loop: one run queue, and a time budget per loop turn. [P]
 
 Theory of operation. A turn is one iteration of the event loop. Work that arrives while nobody waits and the turn has
 time left runs at once (`admit`). Everything else is queued and served in the next turns, round robin, one slice per

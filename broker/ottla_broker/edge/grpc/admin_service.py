@@ -1,4 +1,4 @@
-"""`ottla.v1.Admin`: what exists and how it is set up, translated to the topic and config services. [S]"""
+"""`ottla.v1.Admin`: topics, configuration and cluster, translated to the topic and config services. [S]"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ottla_broker.requests import ConfigChange, ConfigValue, NewTopic, TopicResu
 from ottla_core.errors import InvalidRequest, RequestError
 from ottla_core.pb import broker_pb2 as pb
 
-#: What a request without a timeout gets; a topic takes milliseconds unless etcd is away.
+#: Timeout of a request without one; a topic takes milliseconds unless etcd is unavailable.
 _TIMEOUT_DEFAULT_S = 30.0
 _TIMEOUT_MAX_S = 120.0
 

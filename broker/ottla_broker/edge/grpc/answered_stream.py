@@ -34,7 +34,7 @@ A = TypeVar("A")
 
 
 class PeerGone(Exception):
-    """The stream was over when an answer was to be written. Nobody is left to tell, and nothing is wrong here."""
+    """The stream ended before a response was written: the peer disconnected, which is not an error."""
 
 
 class AnsweredStream(Generic[Q, A]):
@@ -65,20 +65,20 @@ class AnsweredStream(Generic[Q, A]):
         self._weigh = weigh
         self._weigh_answer = weigh_answer
         self._sending = sending
-        #: Called when a request arrives while earlier ones still wait, and at the end: they should not any longer.
+        #: Called when a request arrives while earlier ones wait, and at the end: ends their waits.
         self._end_waits = end_waits
         #: Answers in order: ready ones, or futures of them.
         self._queue: deque[A | asyncio.Future[A | None]] = deque()
         self._ended = False
         self._stopping = False
-        #: Set when the queue or `_ended` changed; cleared by whoever waits for that.
+        #: Set when the queue or `_ended` changed; cleared by the waiter.
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
         self._reading = False
 
     async def run(self) -> None:
-        """Serve until the peer ends the stream, it breaks (cancels us, or PeerGone), or `stop()`."""
+        """Serve until the peer ends the stream, it breaks (cancellation or PeerGone), or `stop()`."""
         try:
             async with asyncio.TaskGroup() as group:
                 self._reader = group.create_task(self._read())
@@ -92,7 +92,7 @@ class AnsweredStream(Generic[Q, A]):
                     answer.cancel()
 
     def stop(self) -> None:
-        """Read no more; answer what was read, without waiting for more of it than there is; end."""
+        """Read no more; answer the requests that were read, without long polling; end."""
         self._stopping = True
         if self._end_waits is not None:
             self._end_waits()
@@ -117,7 +117,7 @@ class AnsweredStream(Generic[Q, A]):
                 if self._turn is not None:
                     self._turn.give_back()
                 if self._turn is None or self._turn.is_wanted or isinstance(answer, Awaitable):
-                    # Others may bring theirs while we wait. Else it is kept until the next one is there: to free it
+                    # Other streams may receive meanwhile. Else it is kept until the next one arrives: to free it
                     # at once gives its pages back to the kernel, and getting them again costs 2 ms of CPU per MB.
                     request = None
                 await self._queue_up(answer)
@@ -181,7 +181,7 @@ class AnsweredStream(Generic[Q, A]):
             await self._write_one(answer)
             return
         with self._share.unsent(size):
-            # Memory that others wait for: who does not take it in time has to ask again.
+            # Others wait for this memory: a peer that does not read in time has to ask again.
             try:
                 async with asyncio.timeout(STALL_S):
                     await self._write_one(answer)
@@ -194,5 +194,5 @@ class AnsweredStream(Generic[Q, A]):
         try:
             await self._context.write(answer)
         except aio.InternalError:
-            # All that gRPC says when the call has ended while it was writing; if that cancels us, it does so later.
+            # gRPC's only error when the call ended during the write; a cancellation may follow later.
             raise PeerGone from None

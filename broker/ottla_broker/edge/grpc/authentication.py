@@ -1,7 +1,7 @@
 """Lets only brokers of the cluster call the internal listener: checks each call before its message is read. [A]
 
 Every call that does not carry a valid token is answered with UNAUTHENTICATED; its method is never entered, and what it
-sends is not read. A valid call gets our proof as the first thing of its answer, and its method learns who calls.
+sends is not read. A valid call gets this broker's proof first, and its method gets the caller.
 
 Refusals are counted by reason and logged at most once in `_LOG_EVERY_S`, without the token.
 """

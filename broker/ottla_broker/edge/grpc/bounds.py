@@ -1,4 +1,4 @@
-"""Deserializers that look before they parse. [P]
+"""Deserializers that check sizes and counts before they parse. [P]
 
 A protobuf sub-message can be two bytes on the wire and a hundred in memory, so a 32 MiB request of nothing
 but empty entries would become gigabytes inside the native parser. These wrappers bound the size of a
@@ -6,7 +6,7 @@ request per method, and the number of its top-level fields, before the parser se
 for every message; what they refuse ends that call and nothing else.
 
 A message that is refused, or that the parser refuses, is given on as the error itself: what a deserializer raises,
-gRPC would tell the peer with the name of our class and as UNKNOWN.
+gRPC would report it to the peer as UNKNOWN, with the name of a class.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _skip_field(data: bytes, position: int) -> int:
         return position + length
     if wire_type == 5:
         return position + 4
-    # Groups were dropped from proto3; nobody who speaks our protocol sends one.
+    # Groups were dropped from proto3; no client of this protocol sends one.
     raise InvalidRequest(f"Wire type {wire_type} is not used in this protocol.")
 
 

@@ -1,7 +1,7 @@
-"""The listener for other brokers: replication, probes and questions, behind the cluster secret. [A]
+"""The listener for other brokers: replication, probes and requests, protected by the cluster secret. [A]
 
 A port of its own, so that clients cannot reach what trusts its caller, and limits of its own, so that clients cannot
-take the connections that replication needs. No reflection and no health service: nobody else has business here.
+take the connections that replication needs. No reflection and no health service: only brokers connect.
 Made by the broker's composition root.
 """
 
@@ -29,7 +29,7 @@ from ottla_core.ports.clock import Clock
 _METADATA_BYTES_MAX = 4 * 1024
 #: Messages of one connection that are read at once; a broker's questions are small, and come one by one.
 _READS_MAX = 8
-#: HTTP/2 look-ahead of one stream: positions and questions. What an unauthenticated call can have us hold.
+#: HTTP/2 window of one stream: positions and requests. Bounds the memory of an unauthenticated call.
 _STREAM_WINDOW_BYTES = 128 * 1024
 #: A connection that does not begin to speak HTTP/2 within this time is closed.
 _HANDSHAKE_MS = 5_000
@@ -62,8 +62,8 @@ class InternalEdge:
         self._server: Any = None
 
     async def bind(self, host: str, port: int) -> int:
-        """Take the port, serve nobody yet; gives the port, a free one for 0. OSError if it is taken."""
-        # First who it is: before that nothing is read, and nothing counted for anybody.
+        """Bind the port without serving; return the port, a free one for 0. OSError if it is taken."""
+        # Authenticate first: before that nothing is read, and nothing counted.
         server = aio.server(interceptors=(self._auth, Reads(_READS_MAX)), options=_options(self._config))
         server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(REPLICATION_SERVICE, self._service.handlers()),)

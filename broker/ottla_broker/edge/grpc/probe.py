@@ -1,4 +1,4 @@
-"""What the gRPC edge tells about itself. [P]
+"""Metrics interface of the gRPC edge. [P]
 
 The metrics of the process implement it; tests may count with it.
 """
@@ -19,7 +19,7 @@ class GrpcProbe(Protocol):
 
 
 class SilentProbe:
-    """For those who do not count."""
+    """A probe that counts nothing."""
 
     def answered(self, method: str, errors: Iterable[str] = ()) -> None:
         pass

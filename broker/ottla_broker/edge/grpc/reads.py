@@ -1,9 +1,9 @@
-"""What one connection may have on its way in: a few messages at a time, whatever it calls. [S]
+"""Limits the messages that one connection may send at the same time, whatever it calls. [S]
 
-gRPC takes a message in whole once somebody asks for it, and for a unary call it asks before the method sees anything.
+gRPC receives a whole message once it is requested, and for a unary call it requests it before the method runs.
 So a connection could have as many of the longest messages on their way as it may have calls. Here the message of a
 unary call is read when fewer than `reads_max` others of its connection are being read; until then the call holds one
-HTTP/2 window. It waits for nobody but its own connection: who sends half a message holds up himself.
+HTTP/2 window. It waits only for its own connection: a peer that sends half a message delays only itself.
 
 A stream has a read open for as long as it lives, so a connection has `reads_max` streams, and one more is refused.
 Produce streams are counted elsewhere, those of all connections together (`turns`).

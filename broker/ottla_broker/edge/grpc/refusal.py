@@ -1,8 +1,8 @@
-"""What becomes of an exception: a message with a code and a sentence, never a traceback. [S]
+"""Maps exceptions to errors for the client: a code and a sentence, never a traceback. [S]
 
-`RequestError`s are answers. Anything else is our bug: it goes to the log in full, and to the client as
-UNKNOWN_SERVER_ERROR; a broken promise is also told to whoever can stop the broker. Where a response has no
-place for an error, the call is aborted with the nearest gRPC status and the same `Error` message in the
+`RequestError`s are returned. Anything else is a bug: it is logged with its traceback, and returned as
+UNKNOWN_SERVER_ERROR; an invariant violation also stops the broker. Where a response has no
+field for an error, the call is aborted with the nearest gRPC status and the same `Error` message in the
 trailer `ottla-error-bin`.
 """
 
@@ -37,13 +37,13 @@ _STATUS_BY_NAME = {
 
 
 class Refusals:
-    """One per listener: what is answered instead, when a handler raised."""
+    """One per listener: the error responses of handlers that raised."""
 
     def __init__(self, on_violation: Callable[[InvariantViolation], None] | None = None) -> None:
         self._on_violation = on_violation
 
     def of(self, error: Exception, doing: str) -> RequestError:
-        """The error to tell the client; what is not meant for it is logged here."""
+        """The error for the client; unexpected exceptions are logged."""
         if isinstance(error, RequestError):
             return error
         log.error("%s failed unexpectedly", doing, exc_info=error)

@@ -1,4 +1,4 @@
-"""gRPC service for broker-to-broker traffic: Follow streams, probes and questions. [A]
+"""gRPC service for broker-to-broker traffic: Follow streams, probes and requests. [A]
 
 Served on the internal listener only, behind `authentication`. Follow frames go through as bytes; the two small calls
 are protobuf.

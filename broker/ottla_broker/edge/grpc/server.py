@@ -40,7 +40,7 @@ ADMIN_SERVICE = "ottla.v1.Admin"
 _SMALL_REQUEST_BYTES_MAX = 2 * 1024 * 1024
 #: As many partitions as one broker is meant to hold, and some scalar fields beside them.
 _ENTRIES_MAX = 10_000 + 16
-#: For a listener that shares its budget with nobody.
+#: For a listener that does not share its budget.
 _MEMORY_BYTES = 128 * 1024 * 1024
 #: Headers of a call: ours are empty, authentication tokens are a few KiB.
 _METADATA_BYTES_MAX = 16 * 1024
@@ -108,7 +108,7 @@ class GrpcEdge:
         self._server: Any = None
 
     async def bind(self, host: str, port: int) -> int:
-        """Take the port, serve nobody yet; gives the port, a free one for 0. OSError if it is taken."""
+        """Bind the port without serving; return the port, a free one for 0. OSError if it is taken."""
         # Produce is read in turns with the Produce streams of all other connections.
         reads = Reads(self._config.reads_max, without=(f"/{LOG_SERVICE}/Produce",))
         server = aio.server(interceptors=(reads,), options=_options(self._config))
@@ -188,7 +188,7 @@ def _options(config: GrpcEdgeConfig) -> list[tuple[str, int]]:
         # Without it a second broker binds the same port without a word, and calls go to either.
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", config.message_max_bytes),
-        ("grpc.max_send_message_length", -1),  # our own answers are bounded where they are made
+        ("grpc.max_send_message_length", -1),  # responses are bounded where they are made
         ("grpc.max_concurrent_streams", config.streams_max),
         ("grpc.max_allowed_incoming_connections", config.connections_max),
         ("grpc.max_metadata_size", _METADATA_BYTES_MAX),

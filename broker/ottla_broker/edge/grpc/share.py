@@ -42,7 +42,7 @@ class Share:
         return True
 
     async def granted(self) -> None:
-        """First come, first served. It ends: who stands before us sends, falls quiet or is cut off."""
+        """First come, first served. The wait ends: earlier streams send, fall silent or are closed."""
         if self._turn is not None:
             await self._turn.wait()
 

@@ -146,7 +146,7 @@ def topic_outcome(result: TopicResult) -> pb.TopicOutcome:
 
 
 def config_entry(value: ConfigValue) -> pb.ConfigEntry:
-    # What is secret is not told, whoever asks.
+    # Secrets are never returned.
     shown = None if value.sensitive else value.value
     return pb.ConfigEntry(
         name=value.name,

@@ -1,6 +1,6 @@
-"""Who may have a read open: as many streams as the budget has room for longest messages. [S]
+"""Limits the streams with an open read: as many as the budget has room for maximal messages. [S]
 
-gRPC takes a message in whole once somebody asks for it, and a stream that waits for its next message has asked. So
+gRPC receives a whole message once it is requested, and a stream that waits for its next message has requested it. So
 every open read may bring the longest message there is, and it is the number of open reads that bounds the memory. A
 stream holds a place while its read is open and until the message is dealt with; who has none stands in line, first
 come, first served, and is not read from: it holds one HTTP/2 window, and its peer's writes wait.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-#: A stream that is silent for so long costs its peer less to open again than others to wait for.
+#: Closing a stream that is silent for this time costs its peer less than others lose by waiting for it.
 QUIET_S = 1.0
 
 

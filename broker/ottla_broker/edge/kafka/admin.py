@@ -1,4 +1,4 @@
-"""What the administrative handlers share: resource types, config values as fields, deadlines. [S]"""
+"""Helpers of the administrative handlers: resource types, config values as fields, deadlines. [S]"""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ NO_OPERATIONS = -(1 << 31)
 
 
 def timeout_s(timeout_ms: int) -> float:
-    """How long the client lets us work, within what is sensible."""
+    """The client's timeout, within bounds."""
     return min(max(timeout_ms / 1000, _TIMEOUT_S_MIN), WAIT_S_MAX)
 
 

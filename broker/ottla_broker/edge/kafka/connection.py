@@ -1,4 +1,4 @@
-"""One client: bytes to requests, requests to handlers, answers back in order. [S]
+"""One client connection: bytes to requests, requests to handlers, responses in order. [S]
 
 Theory of operation. `_pump` sends answers that are ready, then takes whole frames from the framer and handles them,
 until nothing is left, the connection is blocked, or its time is up. What blocks it: an answer that must be there
@@ -208,7 +208,7 @@ class Connection(asyncio.BufferedProtocol):
             scheduler.done()
 
     def run(self, until: float) -> None:
-        """Called by the scheduler when it is our turn."""
+        """Called by the scheduler when it is this connection's turn."""
         self._is_queued = False
         self._pump(until)
 
@@ -253,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
         except Disconnect as error:
             self.drop("refused", str(error))
         except Exception as error:
-            # I4. A handler's own errors are dealt with closer to it; this one is in our plumbing.
+            # I4. Errors of handlers are handled closer to them; this one is in the connection itself.
             _log.exception("kafka request failed", peer=self._context.peer, client=self._context.software)
             self._shared.met(error)
             self.drop("internal error", "see the log")
@@ -311,7 +311,7 @@ class Connection(asyncio.BufferedProtocol):
             self._hold(reserved=size)
             self._set_reading(True)
         else:
-            # Nothing may be read on: either it is not our turn, or there is no memory for the rest of the
+            # Reading must pause: either it is another connection's turn, or there is no memory for the rest of the
             # frame.
             self._waits_for_memory = size > left and not blocked
             if self._waits_for_memory:
@@ -321,7 +321,7 @@ class Connection(asyncio.BufferedProtocol):
             self._set_reading(False)
 
     def _granted(self) -> None:
-        """Memory for the frame that we stopped in has been set aside for us."""
+        """Memory for the interrupted frame has been reserved for this connection."""
         self._waits_for_memory = False
         size = self._framer.missing()
         self._framer.keep(size)
@@ -329,7 +329,7 @@ class Connection(asyncio.BufferedProtocol):
         self._set_reading(True)
 
     def _hold(self, *, reserved: int = 0, parked: int = 0) -> None:
-        """Note what we hold from now on, where `reserved` has been taken already, and give back the rest."""
+        """Record the memory held from now on, of which `reserved` is taken already, and return the rest."""
         before, self._reserved = self._reserved, reserved
         self._shared.memory.park(parked - self._parked)
         self._parked = parked
@@ -491,7 +491,7 @@ class Connection(asyncio.BufferedProtocol):
         self._context.failed(error)
         reply = codec.error_response(request.api, request.version, error)
         if reply is None:
-            # Such an answer has no field for an error of the whole request. Only our own bugs are internal errors.
+            # Such a response has no field for an error of the whole request. Only bugs are internal errors.
             reason = "internal error" if error.code == RequestError.code else "refused"
             self.drop(reason, f"{request.api.name} has no field for {error.name}")
         return reply
@@ -503,7 +503,7 @@ class Connection(asyncio.BufferedProtocol):
             return []
         api, version = request.api, request.version
         if version > api.high:
-            version = 0  # ApiVersions only: the client does not know our versions yet
+            version = 0  # ApiVersions only: the client does not know the supported versions yet
         body: Sequence[Buffer]
         if isinstance(reply, Encoded):
             body = reply.body
@@ -594,7 +594,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def tick(self, stall_ticks: int, idle_ticks: int) -> None:
-        """Called by the sweeper at a steady pace; ends who does not move."""
+        """Called periodically by the sweeper; closes idle and stalled connections."""
         if self._unsent or self._closing:
             self._tick_writing(stall_ticks)
             return

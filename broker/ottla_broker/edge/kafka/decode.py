@@ -1,4 +1,4 @@
-"""Bytes to plain values by a schema plan, for bytes that nobody vouches for. [P]
+"""Decodes untrusted bytes to plain values by a schema plan. [P]
 
 Every length and count is checked against what is left of the frame before anything is allocated, and the
 number of array elements of one request is capped, because an element of one byte becomes an object of
@@ -77,7 +77,7 @@ class Cursor:
         return number
 
     def skip_tagged(self) -> None:
-        """Past a block of tagged fields that nobody here knows."""
+        """Skip a block of unknown tagged fields."""
         at = self.at
         if at < self.end and self.view[at] == 0:
             self.at = at + 1

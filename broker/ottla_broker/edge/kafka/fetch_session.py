@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): a client with thousands of partitions names only what changed, and is told only
+"""Fetch sessions (KIP-227): a client with thousands of partitions sends only what changed, and gets only
 that. [P]
 
 A session belongs to the connection that opened it and ends with it. Clients keep one per broker and start a
@@ -32,12 +32,12 @@ Answers = list[tuple[bytes, list[tuple[int, Fetched]]]]
 
 @dataclass(slots=True)
 class _Known:
-    """One partition of a session: what the client wants of it, and what it was last told."""
+    """One partition of a session: the client's request, and the last response."""
 
     wanted: FetchPartition
     high_watermark: int = -1
     log_start_offset: int = -1
-    #: An error was told: tell of the partition next time, whatever has changed.
+    #: An error was returned: include the partition in the next response, whatever has changed.
     failed: bool = False
 
 
@@ -47,7 +47,8 @@ class FetchSession:
         #: Whether topics are named by id; a session cannot change that on its way.
         self.by_id = by_id
         self._next_epoch = FIRST_EPOCH + 1
-        #: In the order in which they are read: who got records goes to the end, so that all get their turn.
+        #: In the order in which they are read: partitions that returned records move to the end, so that all get
+        #: their turn.
         self._partitions: dict[tuple[bytes, int], _Known] = {}
 
     def __len__(self) -> int:
@@ -83,7 +84,7 @@ class FetchSession:
         return grouped
 
     def news(self, answers: Answers) -> Answers:
-        """What the client has not been told yet; from now on it has."""
+        """The changes since the last response; they count as sent from now on."""
         told: Answers = []
         for key, partitions in answers:
             fresh = [(index, fetched) for index, fetched in partitions if self._is_news(key, index, fetched)]

@@ -71,7 +71,7 @@ def parse(body: memoryview, version: int) -> FetchRequest:
 def _parse(cursor: Cursor, version: int) -> FetchRequest:
     view = cursor.view
     if version < 15:
-        cursor.at += 4  # replica id: whoever asks here reads as a consumer, below the high watermark
+        cursor.at += 4  # replica id: every reader counts as a consumer, below the high watermark
     session_id, session_epoch = 0, -1
     if version >= SESSIONS_FROM:
         wait, low, high, isolation, session_id, session_epoch = _LIMITS_V7.unpack_from(view, cursor.at)
@@ -88,7 +88,7 @@ def _parse(cursor: Cursor, version: int) -> FetchRequest:
             cursor.skip_tagged()
         topics.append(FetchTopic(key, partitions))
     forgotten = _forgotten(cursor, version) if version >= SESSIONS_FROM else []
-    # The rack and the tagged fields that follow are of no use to us yet; nothing comes after them.
+    # The rack and the tagged fields that follow are not used yet; nothing comes after them.
     return FetchRequest(wait, low, high, isolation == 1, session_id, session_epoch, topics, forgotten)
 
 

@@ -2,7 +2,7 @@
 
 Bytes are received straight into the place where they are parsed. That is one buffer shared by all
 connections, as long as requests arrive whole: reading, parsing and handling them happens in one callback of
-the event loop, so nobody else can write into it meanwhile, and an idle connection owns no buffer at all.
+the event loop, so no other connection can write into it meanwhile, and an idle connection owns no buffer at all.
 What is left at the end of the callback moves to storage of its own, which has the exact size of the frame,
 so that the rest of a long one is received without another copy and never runs into the next.
 
@@ -39,14 +39,14 @@ class Framer:
         self._view = shared
         self._start = 0
         self._end = 0
-        #: Storage of our own under `_view`; None while that is the shared buffer.
+        #: This connection's storage under `_view`; None while that is the shared buffer.
         self._own: bytearray | None = None
         #: How far that storage will be filled.
         self._size = 0
 
     @property
     def left(self) -> int:
-        """Received bytes that were not handed out yet."""
+        """Received bytes that were not returned yet."""
         return self._end - self._start
 
     def space(self) -> memoryview:

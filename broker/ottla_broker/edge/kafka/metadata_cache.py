@@ -1,4 +1,4 @@
-"""Metadata answers, encoded once per change instead of once per request. [P]
+"""Metadata responses, encoded once per change instead of once per request. [P]
 
 A topic is encoded once per version it was asked in, and again only when its own image or the set of live
 brokers changes; the answer with all topics once per image. With ten thousand partitions that is the
@@ -21,26 +21,26 @@ from ottla_core.ids import NO_BROKER
 
 FLEXIBLE_FROM = 9
 TOPIC_IDS_FROM = 10
-#: "Nobody asked for the allowed operations": there are no ACLs to tell of.
+#: "Allowed operations were not requested": there are no ACLs.
 NO_OPERATIONS = -2147483648
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _PARTITION = Struct(">hii")
-#: Beyond this many entries per topic of the image, something is left over from topics that are gone.
+#: Beyond this many entries per topic of the image, some belong to deleted topics.
 _STALE_FACTOR = 4
-#: Clients ask several times in the first second after a loss; after that nobody is bound to the lost one.
+#: Clients ask several times in the first second after a loss; after that no client depends on the lost broker.
 GONE_NAMED_S = 5.0
 
 
 class MetadataCache:
-    """Of one listener: brokers are told by their addresses there."""
+    """The cache of one listener: brokers have their addresses on it."""
 
     def __init__(self, listener: str, now: Callable[[], float]) -> None:
         self._listener = listener
         self._now = now
         self._image: ClusterImage | None = None
-        #: Brokers that are named although they are gone, and until when.
+        #: Offline brokers that are still listed, and until when.
         self._gone: dict[int, BrokerImage] = {}
         self._gone_until = 0.0
         self._live: frozenset[int] = frozenset()
@@ -91,7 +91,7 @@ class MetadataCache:
             self._topics.clear()
 
     def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Remember who is gone, whether or not anybody has asked here before."""
+        """Record brokers that went offline, whether or not the cache was used before."""
         if old.brokers is new.brokers:
             return
         left = {broker.id: broker for broker in old.brokers.values() if broker.id not in new.brokers}
@@ -151,7 +151,7 @@ def encode_topic(topic: TopicImage, version: int, live: frozenset[int]) -> bytes
 
 
 def encode_missing(version: int, code: int, name: str | None, topic_id: bytes = bytes(16)) -> bytes:
-    """A topic that cannot be told of."""
+    """The entry of a topic with an error."""
     return topic_start(version, code, name, topic_id, False) + count(version, 0) + topic_end(version)
 
 

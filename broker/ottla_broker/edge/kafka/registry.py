@@ -15,7 +15,7 @@ class Entry(NamedTuple):
     handle: Handler
     #: The next request may be handled while this one's answer is still being waited for.
     overlaps: bool
-    #: Changes nothing, so it is given up when its client is gone.
+    #: Changes nothing, so it is cancelled when its client disconnects.
     read_only: bool
 
 

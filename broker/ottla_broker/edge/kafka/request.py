@@ -1,4 +1,4 @@
-"""What a handler gets and gives: the request, its surroundings, and the three shapes of an answer. [S]"""
+"""Types of handlers: the request, its context, and the three kinds of responses. [S]"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WAIT_S_MAX = 300.0
 
 
 class Disconnect(Exception):
-    """A well-formed request that the protocol gives us no words to refuse: the connection is closed."""
+    """A well-formed request that the protocol cannot refuse with an error: the connection is closed."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Context:
     fetch_session: FetchSession | None = None
     #: What the client called itself in ApiVersions; for logs.
     software: str = ""
-    #: When the connection began; never, for who has no clock.
+    #: Monotonic connect time; infinity if unknown.
     opened_at: float = float("inf")
 
     @property
@@ -56,7 +56,7 @@ class Context:
         return self.config.listener.name
 
     def failed(self, error: RequestError) -> int:
-        """Count an error that is answered; gives its code."""
+        """Count a returned error; return its code."""
         self.errors.add(error.name)
         return error.code
 
@@ -88,7 +88,7 @@ class Encoded(NamedTuple):
     """An answer whose body the handler wrote itself: buffers that are sent in order, uncopied."""
 
     body: Sequence[Buffer]
-    #: The memory that it is counted in until it is handed to the socket.
+    #: The memory that it is counted in until it is passed to the socket.
     hold: Hold | None = None
 
 

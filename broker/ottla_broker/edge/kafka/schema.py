@@ -2,7 +2,7 @@
 
 kio brings one dataclass per message and version, generated from Kafka's own definitions. Only those classes
 are used: its native parser aborts the whole process on hostile lengths, refuses tagged fields it does not
-know, and its writers are slow, so `decode` and `encode` build our own from these plans. A schema is
+know, and its writers are slow, so `decode` and `encode` build codecs from these plans. A schema is
 imported when it is first needed; all of them together would take 2 s and 40 MB.
 """
 
@@ -21,7 +21,7 @@ from ottla_broker.edge.kafka.versions import Api
 
 ZERO_UUID = UUID(int=0)
 
-#: kio's names for what travels as a plain integer; we keep milliseconds and codes as `int`.
+#: kio's names for plain integers; milliseconds and codes stay `int`.
 _ALIASES = {
     "timedelta_i32": "int32",
     "timedelta_i64": "int64",

@@ -1,4 +1,4 @@
-"""The Kafka listener: accepts connections, sweeps out the dead ones, stops without losing an answer. [S]"""
+"""The Kafka listener: accepts connections, closes dead ones, stops without losing a response. [S]"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: A request that began to arrive, and an answer that began to leave, must get on within this time.
 STALL_S = 30.0
-#: How often connections are looked at. One timer for all: a timer per connection would cost each request.
+#: How often connections are checked. One timer for all: a timer per connection would cost each request.
 _TICK_S_MAX = 5.0
 _TICKS_PER_LIMIT = 4
 #: While the memory is used up, clients that take nothing of their answers have less time.
@@ -61,7 +61,7 @@ class KafkaEdge:
         self._unsubscribe: Callable[[], None] | None = None
 
     async def bind(self, host: str, port: int) -> int:
-        """Take the port, accept nobody yet; gives the port, a free one for 0. OSError if it is taken."""
+        """Bind the port without accepting; return the port, a free one for 0. OSError if it is taken."""
         self._server = await asyncio.get_running_loop().create_server(
             lambda: Connection(self._shared), host, port, backlog=self._config.backlog, start_serving=False
         )
@@ -81,7 +81,7 @@ class KafkaEdge:
         return bound
 
     async def stop(self, grace_s: float) -> None:
-        """Accept nobody, take no more requests, finish those in hand for `grace_s`, then cut."""
+        """Accept no connections and no requests, finish pending requests for `grace_s`, then abort."""
         if self._sweeper is not None:
             self._sweeper.cancel()
         if self._unsubscribe is not None:

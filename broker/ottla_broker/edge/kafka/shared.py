@@ -85,7 +85,7 @@ class Shared:
         return future
 
     def met(self, error: BaseException) -> None:
-        """A bug of ours, already logged; a broken promise is for whoever can stop the broker."""
+        """A bug, already logged; an invariant violation is passed on, to stop the broker."""
         if isinstance(error, InvariantViolation) and self._on_violation is not None:
             self._on_violation(error)
 

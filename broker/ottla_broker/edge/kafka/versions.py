@@ -24,7 +24,7 @@ class Api(NamedTuple):
 
 _APIS = (
     # librdkafka takes "Produce from 3" for "this broker cannot compress" and silently stops compressing, so
-    # the old versions are advertised, and refused when used: nobody has sent them since 2017.
+    # the old versions are advertised, and refused when used: no client has sent them since 2017.
     Api(0, "produce", 3, 13, flexible_from=9, advertised_low=0),
     Api(1, "fetch", 4, 18, flexible_from=12),
     Api(2, "list_offsets", 1, 11, flexible_from=6),

@@ -17,10 +17,10 @@ The contract of a handler file:
   it must have read all it needs of the request before it returned, because the buffer under `request.body`
   is used again. The next request of the connection is handled when the answer is there, unless the module
   says `OVERLAPS = True`: then what the request does is done when `handle` returns, and only the answer
-  waits. With `READ_ONLY = True` waiting is cancelled when the client goes away.
+  waits. With `READ_ONLY = True` waiting is cancelled when the client disconnects.
 * `RequestError` from a service belongs into the error field of the item it concerns
   (`error_fields(error)`). One that leaves `handle` becomes the top-level `error_code` if the answer has
-  one. `Malformed` closes the connection. Any other exception is our bug: logged, answered with
+  one. `Malformed` closes the connection. Any other exception is a bug: logged, answered with
   UNKNOWN_SERVER_ERROR where there is a field for it, else the connection is closed.
 * No clock, no tasks, no state: what lasts belongs to a service, or to `context` if it is about the
   connection.

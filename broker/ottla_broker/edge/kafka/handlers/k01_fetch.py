@@ -164,7 +164,7 @@ def _answer(plan: _Plan, fetched: list[Fetched]) -> Generator[None, None, Reply]
     session_id = 0
     if plan.session is not None:
         session_id = plan.session.id
-        news = plan.session.news(answers)  # a full answer, too, is something that was told
+        news = plan.session.news(answers)  # a full response counts as sent, too
         answers = news if plan.is_incremental else answers
     yield
     return Encoded(

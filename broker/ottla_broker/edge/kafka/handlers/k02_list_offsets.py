@@ -1,7 +1,7 @@
 """ListOffsets (2), versions 1-11: the offset for a time, and the special ones. [S]
 
 Special times: -1 latest, -2 earliest, -3 the record with the greatest timestamp, -4 earliest on local disk
-(the same as -2, all our disks are local), -5 last tiered and -6 first to be tiered (offset -1: nothing is
+(the same as -2, all disks are local), -5 last tiered and -6 first to be tiered (offset -1: nothing is
 tiered).
 
 Versions: 2 adds the isolation level; 4 leader epochs; 6 is flexible; 7, 8, 9 and 11 add the special times

@@ -1,6 +1,6 @@
-"""Metadata (3), versions 0-13: brokers, topics, and who leads what. [S]
+"""Metadata (3), versions 0-13: brokers, topics, and leaders. [S]
 
-Brokers are told by their addresses on the listener that was asked.
+Brokers have their addresses on the listener of the request.
 
 Which topics: version 0 takes an empty list for all; from version 1 on null means all and an empty list
 none. Topics that are asked for by name and do not exist are created first, if the broker is set so and the
@@ -84,7 +84,7 @@ def _is_legal(name: str) -> bool:
 async def _answer_later(
     context: Context, asked: _Asked, missing: list[str], settling: Awaitable[None] | None
 ) -> Reply:
-    """Create what is missing; when a broker was just lost, wait until it is known who leads instead."""
+    """Create missing topics; when a broker was just lost, wait until new leaders are known."""
     if settling is not None:
         await settling
     if missing:

@@ -1,9 +1,9 @@
 """JoinGroup (11), versions 0-9: become a member of a group, or take part in its next generation. [S]
 
 The answer waits until the generation begins: for the other members, at most the rebalance timeout. The leader, one of
-them, is told all members and assigns.
+them, gets all members and assigns.
 
-Versions: 1 adds a rebalance timeout apart from the session's; 4 hands out a member id first (KIP-394); 5 the group
+Versions: 1 adds a rebalance timeout apart from the session's; 4 assigns a member id first (KIP-394); 5 the group
 instance id (KIP-345); 7 the protocol type in the answer; 8 a reason (KIP-800), which is not kept; 9 lets a static
 leader that came back skip the assignment (KIP-814).
 """

@@ -1,4 +1,4 @@
-"""Heartbeat (12), versions 0-4: the member lives; the answer says whether it has to join again. [S]
+"""Heartbeat (12), versions 0-4: the member is alive; the response says whether it has to join again. [S]
 
 Versions: 3 adds the group instance id (KIP-345).
 """

@@ -1,4 +1,4 @@
-"""LeaveGroup (13), versions 0-5: members go, and the others share their partitions. [S]
+"""LeaveGroup (13), versions 0-5: members leave, and the others share their partitions. [S]
 
 Versions: 3 takes several members, also by their group instance id alone (KIP-345), and has an error for each of them;
 5 a reason (KIP-800), which is not kept.

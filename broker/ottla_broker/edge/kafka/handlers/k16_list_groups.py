@@ -1,6 +1,6 @@
 """ListGroups (16), versions 0-5: the groups that this broker coordinates; a client asks all brokers. [S]
 
-Versions: 4 filters by state (KIP-518), 5 by type (KIP-848): all of ours are classic.
+Versions: 4 filters by state (KIP-518), 5 by type (KIP-848): all groups are classic.
 """
 
 from __future__ import annotations

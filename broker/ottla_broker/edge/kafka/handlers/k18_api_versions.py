@@ -1,7 +1,7 @@
-"""ApiVersions (18), versions 0-4: what can be asked here. [S]
+"""ApiVersions (18), versions 0-4: the supported APIs and versions. [S]
 
-A client calls this first, with the newest version it knows. A version unknown to us is answered in version
-0 with UNSUPPORTED_VERSION and our list, so that the client can come again: the one API with that duty
+A client calls this first, with the newest version it knows. An unknown version is answered in version
+0 with UNSUPPORTED_VERSION and the list, so that the client can try again: the one API with that duty
 (KIP-511). The response header is never flexible, for the same reason.
 
 Versions: 3 names the client's software; 4 only changes which features a broker may list.
@@ -30,7 +30,7 @@ _API_KEYS: list[dict[str, Any]] = [
 
 def handle(context: Context, request: Request) -> Reply:
     if request.version > request.api.high:
-        # The body is in a form we do not know; the connection sends this answer in version 0.
+        # The body has an unknown format; the connection sends this response in version 0.
         return {"error_code": UnsupportedVersion.code, "api_keys": _API_KEYS}
     fields = request.fields()
     name, version = fields.get("client_software_name", ""), fields.get("client_software_version", "")

@@ -1,6 +1,6 @@
 """CreateTopics (19), versions 2-7: new topics, each with its own outcome. [S]
 
-A topic that is named twice in one request is refused, both times, as Kafka does: nobody can say which of
+A topic that is named twice in one request is refused, both times, as Kafka does: it is unclear which of
 the two was meant. With an explicit assignment, count and replication factor must be -1.
 
 Versions: 4 allows -1 for count and factor (ours allows it always); 5 answers with count, factor and settings

@@ -1,4 +1,4 @@
-"""InitProducerId (22), versions 0-6: a producer id of its own for an idempotent producer. [S]
+"""InitProducerId (22), versions 0-6: a new producer id for an idempotent producer. [S]
 
 Versions: 2 is flexible; 3 lets a producer name the id it had (KIP-360): without transactions it gets a new
 one all the same, as in Kafka; 6 asks about two-phase commit. Left out: transactional ids, which the service

@@ -4,7 +4,7 @@ A reader that remembers the epoch of its last record notices by it that a log wa
 
 Answers the greatest epoch not above the asked one and its end offset (KIP-279); both are -1 if there is none.
 
-Versions: 3 adds the replica id, which is ignored; 4 is flexible. Versions 0 and 1 are gone from Kafka, and
+Versions: 3 adds the replica id, which is ignored; 4 is flexible. Kafka has removed versions 0 and 1, and
 from here.
 """
 

@@ -1,10 +1,11 @@
-"""DescribeLogDirs (35), versions 1-5: what lies in this broker's log directories. `kafka-log-dirs` asks this. [S]
+"""DescribeLogDirs (35), versions 1-5: contents of this broker's log directories. Used by `kafka-log-dirs`. [S]
 
 Null topics ask for everything. Every directory is in the answer, also one without any of the partitions asked for; one
 that is offline has an error and nothing else. The lag of a copy counts committed records that it lacks. Copies on the
 way to another directory (`is_future_key`) do not exist here, nor do cordoned directories.
 
-Versions: 2 is flexible; 3 has an error of its own; 4 tells the room on the volume (KIP-827); 5 knows cordoned ones.
+Versions: 2 is flexible; 3 has an error of its own; 4 adds the free space of the volume (KIP-827); 5 knows cordoned
+ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DeleteGroups (42), versions 0-2: forget groups without members, and their offsets with them. [S]"""
+"""DeleteGroups (42), versions 0-2: delete groups without members, and their offsets. [S]"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""OffsetDelete (47), version 0: forget committed offsets of topics that a group no longer reads (KIP-496). [S]"""
+"""OffsetDelete (47), version 0: delete committed offsets of topics that a group no longer subscribes to (KIP-496).
+[S]"""
 
 from __future__ import annotations
 

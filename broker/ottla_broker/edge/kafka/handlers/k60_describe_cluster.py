@@ -1,6 +1,6 @@
 """DescribeCluster (60), versions 0-2: the cluster's id, controller and brokers on the listener asked. [S]
 
-Versions: 1 lets a client say whether it means brokers or controllers (KIP-919): our controllers are brokers
+Versions: 1 lets a client say whether it means brokers or controllers (KIP-919): Ottla's controllers are brokers
 and have no address of their own, so the latter is refused. 2 can include fenced brokers (KIP-1073): a
 broker without a lease is not in the picture, so there are none.
 """

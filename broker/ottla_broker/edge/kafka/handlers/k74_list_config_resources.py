@@ -1,4 +1,4 @@
-"""ListConfigResources (74), versions 0-1: what has, or could have, settings of its own. [S]
+"""ListConfigResources (74), versions 0-1: resources that have, or could have, settings. [S]
 
 Versions: 0 asks for client metrics only, of which there are none; 1 for the given types, or all of them
 (KIP-1142).
