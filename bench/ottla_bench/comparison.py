@@ -45,12 +45,12 @@ class Comparison:
     measures: Sequence[str]
     rows: Sequence[Row]
     notes: Sequence[Row]
-    #: One turn: side, measures, whether little data will do, and where to tell what happens. Gives its samples.
+    #: One turn: side, measures, whether to use little data, and a callback for progress. Returns its samples.
     life: Callable[[str, Collection[str], bool, Say], list[dict[str, float]]]
 
 
 def compare(comparison: Comparison) -> int:
-    # Told to end, end what was started as well.
+    # On a signal, stop the started processes as well.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     options = _options(comparison)
     wanted = _wanted(comparison, options.only)
@@ -79,7 +79,7 @@ def _options(comparison: Comparison) -> argparse.Namespace:
     parser.add_argument("--runs", type=int, help="turns of each side (5)")
     parser.add_argument("--only", default="", help=f"measures, by comma: {', '.join(comparison.measures)}")
     parser.add_argument("--side", choices=[KAFKA.lower(), OTTLA.lower()], help="one side, without the other")
-    parser.add_argument("--quick", action="store_true", help="little data, one turn: to see that it works")
+    parser.add_argument("--quick", action="store_true", help="smoke test: little data, one turn")
     parser.add_argument("--json", type=Path, help="write every sample to this file")
     parser.add_argument("--write", type=Path, help="put the table into this page, where its marks are")
     return parser.parse_args()

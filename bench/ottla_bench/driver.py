@@ -1,8 +1,8 @@
 """Builds `driver.c`, the load, on first use: one binary per source and librdkafka, in the user's cache folder. [A]
 
-It is linked with the librdkafka that confluent-kafka brings, so that the version told under the tables is the one that
-ran; with the system's where the wheel has none. Only the header comes from librdkafka-dev, and what we use of it
-has not changed in years.
+It is linked with the librdkafka of confluent-kafka, so that the version named under the tables is the one that
+ran; with the system's where the wheel has none. Only the header comes from librdkafka-dev, and what the driver uses
+of it has not changed in years.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _library() -> Path | None:
 
 
 def _build(program: Path, library: Path | None) -> None:
-    """Beside its place and renamed: nobody ever runs half a program."""
+    """Build under another name and rename, so that no process runs an incomplete program."""
     link = ["-lrdkafka"] if library is None else [str(library), f"-Wl,-rpath,{library.parent}"]
     with tempfile.TemporaryDirectory(dir=program.parent, prefix=".build-") as scratch:
         made = Path(scratch) / "driver"

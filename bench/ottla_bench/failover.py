@@ -1,9 +1,9 @@
 """A leader that dies or stops under steady writers: how long nothing was acknowledged, and what was lost. [A]
 
-Two clients write to the same partition at once, one with librdkafka's defaults and one that was told to be quick, so
+Two clients write to the same partition at once, one with librdkafka's defaults and one with short timeouts, so
 that one killed broker gives two figures. To a paused broker only the quick one writes: a client with defaults waits
-for its own `socket.timeout.ms`, a minute, whoever leads meanwhile. The broker is brought back before the next one is
-lost, and everything is read back only then: a returning broker must not bring old ends of logs with it.
+for its own `socket.timeout.ms`, a minute, whichever broker leads meanwhile. The broker is restarted before the next
+one is lost, and everything is read back only then: a returning broker must not bring old ends of logs with it.
 """
 
 from __future__ import annotations

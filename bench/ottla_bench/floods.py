@@ -149,7 +149,7 @@ class FloodLife:
 
 
 def one_flood_life(name: str, wanted: Collection[str], sizes: FloodSizes, say: Say) -> list[dict[str, float]]:
-    """Every wanted level on three fresh brokers; they are gone afterwards."""
+    """Measure every wanted level on three fresh brokers; they are stopped afterwards."""
     with running_trio(name, _SETTINGS) as trio:
         life = FloodLife(trio, sizes, say)
         life.measure(wanted)

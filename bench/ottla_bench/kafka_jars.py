@@ -1,6 +1,6 @@
 """Apache Kafka's own jars, fetched by Maven coordinates, and a way to run the tools in them. [A]
 
-Used by the interop tests (Kafka's tools against our broker) and by the side-by-side benchmark. The jars live
+Used by the interop tests (Kafka's tools against Ottla) and by the side-by-side benchmark. The jars are
 in the user's cache folder, never in the checkout; where they come from is Maven's configuration, not ours.
 """
 
@@ -131,7 +131,7 @@ def _fetch(folder: Path, version: str) -> None:
         try:
             jars.rename(folder)
         except OSError:
-            # Somebody else was faster; theirs are the same jars.
+            # Another process was faster; its jars are the same.
             if not folder.is_dir():
                 raise
 

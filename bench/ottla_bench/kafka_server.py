@@ -1,6 +1,6 @@
 """Apache Kafka servers in KRaft mode on free ports: one for as long as a `with` block lasts, or several. [A]
 
-The benchmark's other side, and the check on our interop tests: what a test demands of Ottla must hold for
+The benchmark's other side, and the check of the interop tests: what a test demands of Ottla must hold for
 Kafka too. Each server is broker and controller in one; `seats` places several of them in one cluster.
 """
 
@@ -49,7 +49,7 @@ class Seat(NamedTuple):
 
 
 def seats(count: int) -> list[Seat]:
-    """Places for a cluster of so many servers, on ports that nobody has."""
+    """Places for a cluster of this many servers, on free ports."""
     ports = free_ports(2 * count)
     voters = ",".join(f"{node}@{_HOST}:{port}" for node, port in enumerate(ports[count:], 1))
     cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()

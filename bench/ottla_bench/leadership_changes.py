@@ -1,4 +1,4 @@
-"""How often brokers lost their registration and the cluster its controller, while somebody looks. [A]
+"""Counts lost registrations and controller changes during a measurement. [A]
 
 Ottla: from etcd. A registration that ends with its lease, or is removed by another broker, comes back with a new create
 revision, and so does the controller's key. Kafka: from what the active controller logs.

@@ -35,7 +35,7 @@ class Job:
     records: int = 0
     #: librdkafka's batch.size.
     batch_bytes: int = 1_000_000
-    #: Exactly so many records to a partition at a time, and to a batch; 0: as many as fit.
+    #: Exact number of records to a partition at a time, and to a batch; 0: as many as fit.
     batch_records: int = 0
     #: `latency` only: how many a second, each due at its time; 0: one in flight.
     per_second: int = 0
@@ -54,7 +54,7 @@ class LoadFailed(RuntimeError):
 
 
 def run(job: Job) -> dict[str, float]:
-    """Do the job in a fresh process; gives what it measured."""
+    """Run the job in a fresh process; return its measurements."""
     command = _admin_command(job) if job.kind in ("create", "delete") else _driver_command(job)
     done = subprocess.run(command, capture_output=True, text=True, timeout=_JOB_TIMEOUT_S, check=False)
     if done.returncode != 0:
@@ -129,7 +129,7 @@ def _settings(job: Job) -> dict[str, Any]:
     return {
         "bootstrap.servers": job.bootstrap,
         "client.id": "ottla-bench",
-        # A benchmark restarts brokers; librdkafka would fill the screen with what we know.
+        # A benchmark restarts brokers; librdkafka would fill the screen with expected errors.
         "log_level": 0,
         "socket.nagle.disable": "true",
     }

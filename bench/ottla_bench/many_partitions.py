@@ -65,7 +65,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Ten thousand partitions in one broker")
     parser.add_argument("--runs", type=int, default=5, help="turns of each broker (5)")
     parser.add_argument("--records", type=int, default=300_000, help="records of 1 KB per turn")
-    parser.add_argument("--quick", action="store_true", help="little data, one turn: to see that it works")
+    parser.add_argument("--quick", action="store_true", help="smoke test: little data, one turn")
     parser.add_argument("--json", type=Path, help="write what was measured to this file")
     parser.add_argument("--write", type=Path, help="put the tables into this page, where its marks are")
     return parser.parse_args()

@@ -1,6 +1,6 @@
-"""One life of one broker: start, idle, warm up, load, and what it cost. [A]
+"""Measures one broker: start, idle, warm up, load, and their cost. [A]
 
-Called by `side_by_side` once per side and run. The order is fixed, because memory is looked at before the
+Called by `side_by_side` once per side and run. The order is fixed, because memory is measured before the
 first and after the last load; what was not asked for is left out where nothing else needs it.
 """
 
@@ -36,7 +36,7 @@ class Sizes:
     sends: int = 5_000
     #: Of sends at each of `_PACES`.
     paced_s: float = 4.0
-    #: Latency is taken so often in a life, and the median told: one stall of the machine is a whole p99.
+    #: Latency measurements per run, of which the median is reported: one stall of the machine is a whole p99.
     latency_rounds: int = 3
     warm_records_1k: int = 300_000
     warm_records_100: int = 500_000
@@ -148,7 +148,7 @@ class Life:
 def one_life(
     name: str, wanted: Collection[str], sizes: Sizes, say: Callable[[str], None]
 ) -> dict[str, float]:
-    """Everything wanted of one fresh broker; it is gone afterwards."""
+    """Take all wanted measures of one fresh broker; it is stopped afterwards."""
     with running(name) as server:
         life = Life(server, wanted, sizes, say)
         life.measure()

@@ -21,7 +21,7 @@ from typing import Any
 
 _EVERY_S = 0.02
 _MEMBERS = 3
-#: Between two joins, so that the last group is gone.
+#: Pause between two joins, so that the last group is empty.
 _REST_S = 0.3
 #: A write that is not acknowledged by then has failed; a client that does not end by then is ended.
 _PATIENCE_S = 30.0

@@ -1,4 +1,4 @@
-"""What is compared: one row per figure, with its unit, which way is better, and what we hold ourselves to. [P]
+"""The compared figures: one row each, with its unit, which way is better, and its goal. [P]
 
 A figure of one side is the median of its runs. The ratio is Ottla's median over Kafka's.
 """
@@ -18,11 +18,11 @@ class Row:
     key: str
     title: str
     unit: str
-    #: The ratio to reach; None for figures that are only told.
+    #: The ratio to reach; None for figures without a goal.
     bound: float | None = None
     #: More is better: the bound is a floor, not a ceiling.
     more: bool = False
-    #: What our own figure must stay below, whatever the other side's is.
+    #: Upper limit of Ottla's figure, whatever the other side's is.
     ceiling: float | None = None
     #: That holds for the worst of the runs, not only for their median.
     always: bool = False
@@ -71,7 +71,7 @@ ROWS = (
     Row("loaded", "memory, loaded", "MB", 1 / 10, binding=True),
 )
 
-#: With three brokers a side. CPU and memory are sums over the three; etcd's are told apart.
+#: With three brokers a side. CPU and memory are sums over the three; etcd has its own rows.
 TRIO_ROWS = (
     Row("rf3", "produce, acks=all, 6 partitions, 1 KB records", "MB/s", 1.5, more=True, binding=True),
     Row("cpu_rf3", "brokers' CPU, the same", "ms/MB", 0.6, binding=True),
@@ -104,7 +104,7 @@ TRIO_NOTES = (
     Row("client_thousand", "client, 1,000 partitions", "cores"),
 )
 
-#: Told beside the table, for one side only or for the client.
+#: Notes beside the table, for one side only or for the client.
 NOTES = (
     Row("etcd_produce", "etcd CPU while producing", "ms/MB"),
     Row("etcd_idle", "etcd memory, idle", "MB"),

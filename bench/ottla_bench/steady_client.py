@@ -2,9 +2,9 @@
 
 Started and led by `failover`, over its standard streams:
 
-    we print `writing` once something is acknowledged     → they break a broker and say `disturbed`
-    we print `calm` when all is as before, and stop       → they mend the broker and say `read`
-    we read everything back and print what we saw as JSON
+    prints `writing` once something is acknowledged       → the parent breaks a broker and sends `disturbed`
+    prints `calm` when all is as before, and stops        → the parent repairs the broker and sends `read`
+    reads everything back and prints the result as JSON
 
 Calm is when nothing had to wait for half a second during the last two. The longest gap is the longest time between
 two acknowledgements of which the second came after the disturbance.
@@ -28,7 +28,7 @@ _CALM_S = 2.0
 #: A cluster that has not come back by then does not.
 _PATIENCE_S = 120.0
 
-#: A client that was told to be quick. librdkafka's defaults rest for 100 ms and more between attempts, and wait for a
+#: A client with short timeouts. librdkafka's defaults pause for 100 ms and more between attempts, and wait for a
 #: broker that holds a connection and says nothing for a whole minute.
 QUICK: Mapping[str, Any] = {
     "socket.timeout.ms": 1500,
@@ -164,7 +164,7 @@ class _Writer:
 
 
 def _ignore(_error: Any) -> None:
-    """librdkafka tells of every broker that is gone; that is what we are here for."""
+    """Ignore librdkafka's errors about lost brokers: this benchmark causes them."""
 
 
 def _read_back(job: SteadyJob) -> set[bytes]:
@@ -198,7 +198,7 @@ def main() -> None:
     writer = _Writer(job)
     writer.run()
     print("calm", flush=True)
-    # Without an answer the parent is gone, and its end of the stream with it.
+    # Without an answer the parent has exited, and its end of the stream is closed.
     sys.stdin.readline()
     lost = len(writer.acknowledged - _read_back(job))
     seen = Seen(writer.longest_gap_s(), len(writer.acknowledged), writer.failed, lost)

@@ -39,7 +39,7 @@ class Deadlines(Protocol):
 
 
 def _sessions(made: Deadlines, keys: list[Hashable]) -> int:
-    """Every member beats once per 3 s, for 9 s; the clock is looked at each 100 ms."""
+    """Every member sends a heartbeat per 3 s, for 9 s; timers are checked every 100 ms."""
     for at, key in enumerate(keys):
         made.set(key, _SESSION_MS + at % 3000)
     operations, step = len(keys), max(1, len(keys) // 30)

@@ -1,6 +1,6 @@
-"""One life of three brokers: start, idle, warm up, load, lose brokers, and what it cost. [A]
+"""Measures three brokers: start, idle, warm up, load, loss of brokers, and their cost. [A]
 
-Called once per side and turn. The order is fixed: memory is looked at before the first and after the last load, and
+Called once per side and turn. The order is fixed: memory is measured before the first and after the last load, and
 brokers are lost last, because a JVM that was started again would have to be warmed up again.
 """
 
@@ -35,7 +35,7 @@ class TrioSizes:
     warm_batches: int = 1000
     sends: int = 2000
     warm_sends: int = 500
-    #: Times that each way of losing a broker is tried in a life of Ottla's. Kafka's take half a minute: one each.
+    #: How often each way of losing a broker is tried per run of Ottla. Kafka's take half a minute: one each.
     failovers: int = 2
     settle_s: float = 3.0
 
@@ -140,7 +140,7 @@ class TrioLife:
 def one_trio_life(
     name: str, wanted: Collection[str], sizes: TrioSizes, say: Callable[[str], None]
 ) -> list[dict[str, float]]:
-    """Everything wanted of three fresh brokers; they are gone afterwards."""
+    """Take all wanted measures of three fresh brokers; they are stopped afterwards."""
     with running_trio(name) as trio:
         life = TrioLife(name, trio, wanted, sizes, say)
         life.measure()

@@ -1,4 +1,4 @@
-"""Three brokers of either side behind one face: processes, who leads what, kill, pause, bring back. [A]
+"""Three brokers of either side behind one interface: processes, leaders, kill, pause, restart. [A]
 
 Ottla is three brokers and one etcd as `ottla up --brokers 3` starts them; Kafka is three servers that are broker and
 controller in one. Both get empty folders and free ports, and nothing of them is left afterwards.
