@@ -137,7 +137,7 @@ class Figure(NamedTuple):
 
 
 def figures(rows: Sequence[Row], kafka: Sequence[Sample], ottla: Sequence[Sample]) -> list[Figure]:
-    """One figure per row that anybody measured."""
+    """One figure per measured row."""
     made = []
     for row in rows:
         sides = [[sample[row.key] for sample in side if row.key in sample] for side in (kafka, ottla)]

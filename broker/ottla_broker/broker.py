@@ -331,7 +331,7 @@ class Broker:
         )
 
     async def _bind(self) -> None:
-        """Take the ports before telling anybody about them; port 0 becomes the one that was given."""
+        """Bind the ports before they are announced; port 0 becomes the bound one."""
         endpoints = []
         for protocol, edge, settings in (
             ("kafka", self._kafka, self._config.kafka),
@@ -445,7 +445,7 @@ class Broker:
             self._failed.set()
 
     def on_violation(self, violation: InvariantViolation) -> None:
-        """A promise of ours does not hold, so nothing that this broker would do next can be trusted: it stops."""
+        """An invariant is violated, so nothing that this broker would do next can be trusted: it stops."""
         if self._failure is None:
             self._log.error("invariant violated; shutting down", invariant=str(violation))
             self._failure = violation
@@ -491,7 +491,7 @@ class Broker:
         await self._exporter.stop()
 
     async def _hand_over(self) -> bool:
-        """Let others lead first, so that no client notices; not for ever. False if nobody took over."""
+        """Move leaderships to other brokers first, so that no client notices; bounded. False if that failed."""
         own, config = self._config.process.broker_id, self._config
         if len(self._metadata.image.brokers) < 2:
             return False

@@ -114,7 +114,7 @@ def seconds(name: str, doc: str) -> Any:
 
 
 def labelled(name: str, doc: str, label: str, limit: int = 128, type: str = "counter") -> Any:
-    """A counter by a label from a closed set; the limit only guards against a mistake of ours."""
+    """A counter by a label from a closed set; the limit only guards against a bug."""
     return field(
         default_factory=lambda: Labelled(label, limit), metadata={"name": name, "type": type, "doc": doc}
     )

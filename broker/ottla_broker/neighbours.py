@@ -62,7 +62,7 @@ class Neighbours:
         return await self._answer(request, caller)
 
     async def stop(self) -> None:
-        """Follow nobody and be followed by nobody; the logs may be closed then."""
+        """Stop all Follow streams in both directions; the logs may be closed then."""
         self._server.stop()
         await self._clients.close()
         await self._isr_writer.close()

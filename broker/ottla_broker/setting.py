@@ -200,7 +200,7 @@ def shorten(text: str, limit: int = 80) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A ready-made `; did you mean …` for a name nobody knows, or nothing."""
+    """A ready-made `; did you mean …` for an unknown name, or nothing."""
     from difflib import get_close_matches  # only on the way to an error message: 8 ms of imports
 
     near = get_close_matches(name, list(known), n=1, cutoff=0.6)

@@ -1,6 +1,6 @@
 """The cluster as one broker knows it: an immutable picture at one revision of the metadata store. [P]
 
-Everybody who needs to know what exists (edges, services, the planner) reads an image; nobody mutates one.
+All components that use metadata (edges, services, the planner) read an image; none mutates one.
 `metadata.py` makes the next image from a watched revision and tells subscribers what changed.
 """
 

@@ -1,8 +1,9 @@
 """Schedules work of connections on the event loop: one run queue, and a time budget per loop turn. [P]
 
-Theory of operation. A turn is one iteration of the event loop. Work that arrives while nobody waits and the turn has
-time left runs at once (`admit`). Everything else is queued and served in the next turns, round robin, one slice per
-visit. When the budget is used up the loop goes on with whatever else is due: the lease, followers, probes, timers.
+Theory of operation. A turn is one iteration of the event loop. Work that arrives while the queue is empty and the
+turn has time left runs at once (`admit`). Everything else is queued and served in the next turns, round robin, one
+slice per visit. When the budget is used up the loop goes on with whatever else is due: the lease, followers, probes,
+timers.
 
 * S1: a turn ends within TURN_S plus one step of work. Steps are short: a request, or a slice of a large one.
 * S2: urgent work is served before bulk work, and bulk work gets a slice in every turn all the same.

@@ -25,7 +25,7 @@ from ottla_broker.log.checkpoint import (
 from ottla_broker.log.dir_files import Folder, ForeignDirectory, LogDir
 from ottla_broker.log.log import Log
 from ottla_broker.log.properties import DirectoryIdentity
-from ottla_broker.log.renewing import write_anew
+from ottla_broker.log.renewing import rewrite_unsynced
 from ottla_broker.metrics import LogProbe
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.errors import CorruptMessage, KafkaStorageError
@@ -279,7 +279,7 @@ class LogDirs:
     def _load(self, log_dir: LogDir, tp: TopicPartition, config: TopicConfig, now_ms: int) -> Log:
         facts, point = log_dir.clean.pop(tp, None), log_dir.recovery_points.get(tp, 0)
         if log_dir.has_failed:
-            write_anew(self._disk, log_dir.folders[tp].path, point)
+            rewrite_unsynced(self._disk, log_dir.folders[tp].path, point)
         log = Log.open(
             self._disk,
             log_dir.folders[tp].path,

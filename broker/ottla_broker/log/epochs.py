@@ -71,11 +71,11 @@ class EpochCache:
                 if self.from_log is None:
                     raise OSError(f"{self._path} is damaged: {error}") from error
                 _log.error("leader epoch checkpoint rebuilt from the log", path=self._path, reason=str(error))
-                self.make_anew(self.from_log())
+                self.rebuild(self.from_log())
             self.from_log = None
         return self._entries or []
 
-    def make_anew(self, batches: Iterable[tuple[int, int]]) -> None:
+    def rebuild(self, batches: Iterable[tuple[int, int]]) -> None:
         self.clear()
         for epoch, offset in batches:
             self.assign(epoch, offset)

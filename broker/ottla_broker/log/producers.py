@@ -50,7 +50,7 @@ from ottla_core.records.batch import (
 
 #: As many as a producer may have in flight (max.in.flight.requests.per.connection) with idempotence.
 REMEMBERED_BATCHES = 5
-#: Anyone can invent producer ids, so the memory needs an end. ~0.5 KB each; whoever wrote longest ago goes
+#: Anyone can invent producer ids, so the memory is bounded. ~0.5 KB each; the producer that wrote longest ago goes
 #: first, and may go on writing as an unknown producer (I3).
 PRODUCERS_MAX = 10_000
 NO_EPOCH = -1

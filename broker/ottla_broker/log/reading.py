@@ -41,8 +41,8 @@ class Extent(NamedTuple):
 
 
 class NotLoaded(Exception):
-    """The disk has to be waited for first: to load the indexes of a segment, to make them anew, or to read a page of
-    them or a header. `work` does it, on any thread."""
+    """The caller has to wait for the disk first: to load the indexes of a segment, to rebuild them, or to read a
+    page of them or a header. `work` does it, on any thread."""
 
     def __init__(self, segment: Segment, work: Callable[[], object]) -> None:
         super().__init__(f"{segment!r} is not in memory")

@@ -116,7 +116,7 @@ def load(
 
 
 def epochs_in(segments: Sequence[Segment]) -> Iterator[tuple[int, int]]:
-    """(epoch, offset) of every batch, up to one that makes no sense: reads will meet that, and say so."""
+    """(epoch, offset) of every batch, up to an invalid one, which reads will find and report."""
     try:
         for segment in segments:
             for _, header in walk(segment.file, 0, segment.size):
@@ -238,7 +238,7 @@ class _Loader:
         try:
             self._epochs.load()
         except BadCheckpoint:
-            self._epochs.make_anew(epochs_in(trusted))
+            self._epochs.rebuild(epochs_in(trusted))
 
     def _scan(self, segment: Segment) -> tuple[int, bool]:
         """Scan one segment; return the offset after its last good batch, and whether all were good."""

@@ -16,7 +16,7 @@ from ottla_core.ports.disk import Disk
 _CHUNK_BYTES = 1 << 20
 
 
-def write_anew(disk: Disk, folder: str, recovery_point: int) -> None:
+def rewrite_unsynced(disk: Disk, folder: str, recovery_point: int) -> None:
     """Indexes are left alone: the scan makes those it doubts again. Blocks."""
     names = settle(disk, folder, disk.list(folder))
     parsed = {name: parse_name(name) for name in names}

@@ -309,7 +309,7 @@ class PartitionHost:
         A leader with such a log serves no requests, and leads until the image says otherwise: the cluster must be
         notified. Damaged logs continue as they are until other replicas have taken over, and are then repaired.
         """
-        self._begin_anew()
+        self._recreate_damaged()
         lost = set(self._unopened)
         for partition in self if self._dirs.offline else ():
             if partition.log.broken is not None:
@@ -339,7 +339,7 @@ class PartitionHost:
                 self._leaders.follow(following, following.leader)
         return announced
 
-    def _begin_anew(self) -> None:
+    def _recreate_damaged(self) -> None:
         """Set aside logs that are too damaged to open, if no ISR or ELR counts on them, and create empty ones."""
         for topic in self._image.topics.values() if self._unopened and self._admitted else ():
             for index, state in enumerate(topic.partitions):

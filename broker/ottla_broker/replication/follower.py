@@ -80,8 +80,8 @@ class Follower:
             return [Ignore(f"epoch {leader_epoch}, not {self.leader_epoch}")]
         self.is_heard = True
         cut = cut_for(lineage, told, end_offset)
-        anew = log_start > 0 and cut <= log_start
-        return [RestartAt(log_start) if anew else TruncateTo(cut), Report(wants=True)]
+        restarts = log_start > 0 and cut <= log_start
+        return [RestartAt(log_start) if restarts else TruncateTo(cut), Report(wants=True)]
 
     def on_start(self, leader_epoch: int, log_start: int, end_offset: int) -> list[FollowerEffect]:
         """The leader's log starts after the follower's log end."""

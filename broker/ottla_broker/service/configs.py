@@ -181,13 +181,13 @@ class ConfigService:
 
     def _inert_broker_values(self, image: ClusterImage) -> list[ConfigValue]:
         own = image.broker_configs.get(str(self._config.process.broker_id), {})
-        everybody = image.broker_configs.get(ALL_BROKERS, {})
+        for_all = image.broker_configs.get(ALL_BROKERS, {})
         values = []
         for setting in inert_config.BROKER.values():
             if setting.name in own:
                 values.append(_inert_value(setting, own[setting.name], "dynamic-broker"))
-            elif setting.name in everybody:
-                values.append(_inert_value(setting, everybody[setting.name], "dynamic-default-broker"))
+            elif setting.name in for_all:
+                values.append(_inert_value(setting, for_all[setting.name], "dynamic-default-broker"))
         return values
 
     async def alter_broker(

@@ -122,7 +122,7 @@ class AnsweredStream(Generic[Q, A]):
                     request = None
                 await self._queue_up(answer)
         except asyncio.CancelledError:
-            # Cancelled by `stop()`, this is the clean end; by anybody else, the stream is dead.
+            # Cancelled by `stop()`, this is the clean end; by gRPC, the stream is dead.
             if not self._stopping:
                 raise
         finally:

@@ -1,6 +1,6 @@
 """One stream's share of the memory that all connections have together. [S]
 
-gRPC takes a message in whole before anybody learns its size. So a stream sets aside what its last message weighed
+gRPC receives a whole message before its size is known. So a stream sets aside what its last message weighed
 before it asks for the next one, and stands in line if there is not that much. While it stands there nothing is read
 from it: the peer's writes wait. A stream that then stays quiet gives back what it set aside, or a few idle ones would
 hold up all others; the message that wakes it is not planned for, the one after it is. Small messages are not counted.

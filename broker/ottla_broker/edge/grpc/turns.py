@@ -5,8 +5,9 @@ every open read may bring the longest message there is, and it is the number of 
 stream holds a place while its read is open and until the message is dealt with; who has none stands in line, first
 come, first served, and is not read from: it holds one HTTP/2 window, and its peer's writes wait.
 
-An open read cannot be taken back. So when somebody waits, the stream that has been silent longest, and long enough, is
-asked to end; its peer opens another when it has something to say. The place is free when the stream has ended.
+An open read cannot be undone. So when another stream waits, the stream that has been silent longest, and long
+enough, is asked to end; its peer opens another when it has something to say. The place is free when the stream has
+ended.
 """
 
 from __future__ import annotations

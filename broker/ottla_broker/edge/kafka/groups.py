@@ -54,7 +54,7 @@ def code(context: Context, error: RequestError | None) -> int:
 
 
 def with_names(context: Context, topics: list[dict[str, Any]]) -> list[NamedTopic]:
-    """The topics of a request with their names: told, or from some versions on by id; None for an id that nobody has.
+    """The topics of a request with their names: as sent, or from some versions on by id; None for an unknown id.
 
     To be called once per request. The answer may come much later, when the same id may have another answer, and then
     results would be taken for those of the wrong topic.

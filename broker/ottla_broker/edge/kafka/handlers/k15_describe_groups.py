@@ -1,6 +1,6 @@
 """DescribeGroups (15), versions 0-6: state, protocol and members of groups. [S]
 
-Metadata and assignments are shown of a stable group only: while it rebalances they are not anybody's.
+Metadata and assignments are shown of a stable group only: while it rebalances they are not valid.
 
 Versions: 3 adds authorized operations; 4 the group instance id; 6 an error message, and says GROUP_ID_NOT_FOUND of a
 group that does not exist (KIP-1043), which until then is merely Dead.
