@@ -307,7 +307,7 @@ class Broker:
         )
 
     def _address_of(self, broker_id: int) -> PeerAddress | None:
-        """Where another broker listens for us."""
+        """Address of another broker's internal listener."""
         broker = self._metadata.image.brokers.get(broker_id)
         found = None if broker is None else broker.endpoint("internal")
         if broker is None or found is None:
@@ -416,7 +416,7 @@ class Broker:
         raise NoLogDirectory(f"All log directories have failed ({'; '.join(failed)}).")
 
     async def _tell_offline(self) -> None:
-        """Until the cluster's picture of us shows it: any attempt may get lost."""
+        """Retry until the image shows the announcement: any attempt may get lost."""
         offline = self._host.give_up_broken()
         told = self._metadata.image.brokers.get(self._config.process.broker_id)
         if told is None or told.offline == offline:
@@ -454,7 +454,7 @@ class Broker:
     # ------------------------------------------------------------------ run and stop
 
     async def run_until(self, stop: asyncio.Event) -> None:
-        """Serve until told to stop; raises what broke if a part of the broker fails."""
+        """Serve until `stop` is set; raises the error if a part of the broker fails."""
         loop = asyncio.get_running_loop()
         waits = [loop.create_task(stop.wait()), loop.create_task(self._failed.wait())]
         try:

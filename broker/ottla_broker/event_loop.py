@@ -36,7 +36,7 @@ async def in_turns(steps: Generator[None, None, R]) -> R:
 
 
 class LagProbe:
-    """Measures how late a timer fires: whatever held the loop shows in it, our own work or not."""
+    """Measures how late a timer fires: everything that held the loop shows in it."""
 
     def __init__(self, observe: Callable[[float], None]) -> None:
         self._observe = observe

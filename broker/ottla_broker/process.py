@@ -50,7 +50,7 @@ _ETCD_PAUSE_MAX_S = 0.5
 
 
 class _Refused(Exception):
-    """The start failed for a reason with a code of its own."""
+    """The start failed for a reason with its own exit code."""
 
     def __init__(self, code: ExitCode, sentence: str) -> None:
         super().__init__(sentence)

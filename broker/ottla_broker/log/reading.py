@@ -50,7 +50,7 @@ class NotLoaded(Exception):
 
 
 #: Looks that may find something else cold before the disk is waited for on the loop: one needs four, and what a thread
-#: has read may be gone again.
+#: has read may be evicted again.
 COLD_LOOKS_MAX = 20
 
 

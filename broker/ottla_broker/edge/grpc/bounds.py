@@ -49,7 +49,7 @@ def bounded(
 
 
 def check_fields(data: bytes, entries_max: int) -> None:
-    """Refuse a message with more than `entries_max` top-level fields; never looks at more than that many."""
+    """Refuse a message with more than `entries_max` top-level fields; never reads more than that many."""
     position, end = 0, len(data)
     for _ in range(entries_max):
         if position >= end:

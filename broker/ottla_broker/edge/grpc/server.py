@@ -75,7 +75,7 @@ _ADMIN_CALLS: dict[str, tuple[str, Any]] = {
 
 
 class Services(Cluster, Protocol):
-    """The services object, as far as this edge looks at it."""
+    """The services object, as far as this edge uses it."""
 
     @property
     def records(self) -> Records: ...

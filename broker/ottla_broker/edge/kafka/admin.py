@@ -17,7 +17,7 @@ BROKER_LOGGER = 8
 CLIENT_METRICS = 16
 GROUP = 32
 
-#: Kafka's ConfigSource, by our names.
+#: Kafka's ConfigSource, by Ottla's names.
 _SOURCES = {
     "topic": 1,
     "dynamic-broker": 2,
@@ -26,7 +26,7 @@ _SOURCES = {
     "default": 5,
     "group": 8,
 }
-#: Kafka's ConfigType, by our names.
+#: Kafka's ConfigType, by Ottla's names.
 _TYPES = {
     "boolean": 1,
     "string": 2,

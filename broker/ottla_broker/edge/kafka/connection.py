@@ -255,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:
             # I4. Errors of handlers are handled closer to them; this one is in the connection itself.
             _log.exception("kafka request failed", peer=self._context.peer, client=self._context.software)
-            self._shared.met(error)
+            self._shared.report_bug(error)
             self.drop("internal error", "see the log")
         finally:
             self._is_pumping = False
@@ -486,7 +486,7 @@ class Connection(asyncio.BufferedProtocol):
                 client=self._context.software,
                 exc_info=error,
             )
-            self._shared.met(error)
+            self._shared.report_bug(error)
             error = RequestError()
         self._context.failed(error)
         reply = codec.error_response(request.api, request.version, error)
@@ -612,7 +612,7 @@ class Connection(asyncio.BufferedProtocol):
     def _tick_writing(self, stall_ticks: int) -> None:
         unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
         if self._closing and not unsent and self._slots:
-            return  # still waiting for a handler, which has a deadline of its own
+            return  # still waiting for a handler, which has its own deadline
         self._write_ticks = self._write_ticks + 1 if unsent >= self._unsent_before else 0
         self._unsent_before = unsent
         if self._write_ticks > stall_ticks:

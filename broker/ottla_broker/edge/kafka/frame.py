@@ -101,12 +101,13 @@ class Framer:
         return 0 if self._own is not None and self._start == 0 and self._size == size else size
 
     def keep(self, size: int) -> None:
-        """Move what is left to storage of its own, to be filled up to `size`."""
+        """Move the remaining bytes to the connection's own storage, to be filled up to `size`."""
         self._size = size
         self._move(min(size, max(self.left * 2, _FIRST_BYTES_MAX)))
 
     def park(self) -> bool:
-        """Move what is left out of the shared buffer; False if it lies in storage of its own already."""
+        """Move the remaining bytes out of the shared buffer; False if they are in the connection's own storage
+        already."""
         if self._own is not None:
             return False
         self.keep(self.left)

@@ -84,7 +84,7 @@ class Shared:
         future.add_done_callback(self._answers.pop)
         return future
 
-    def met(self, error: BaseException) -> None:
+    def report_bug(self, error: BaseException) -> None:
         """A bug, already logged; an invariant violation is passed on, to stop the broker."""
         if isinstance(error, InvariantViolation) and self._on_violation is not None:
             self._on_violation(error)
