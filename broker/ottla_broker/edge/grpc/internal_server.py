@@ -7,7 +7,6 @@ Made by the broker's composition root.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from grpc import aio
 
 from ottla_broker.config import InternalEdgeConfig
 from ottla_broker.edge.grpc.authentication import Authentication
+from ottla_broker.edge.grpc.listening import bind_port, options
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.reads import Reads
 from ottla_broker.edge.grpc.refusal import Refusals
@@ -35,13 +35,6 @@ _STREAM_WINDOW_BYTES = 128 * 1024
 _HANDSHAKE_MS = 5_000
 #: A connection without a call is closed: brokers always have one open on theirs, or connect again in a millisecond.
 _IDLE_MAX_MS = 60_000
-#: A peer that vanished without a word is noticed after these two together.
-_KEEPALIVE_MS = 30_000
-_KEEPALIVE_TIMEOUT_MS = 10_000
-#: Peers may ping this often; more is a strike, and the third strike closes the connection.
-_PING_INTERVAL_MIN_MS = 5_000
-#: One bit per algorithm; only "identity": a compressed message could be a bomb.
-_IDENTITY_ONLY = 1
 
 
 class InternalEdge:
@@ -68,15 +61,9 @@ class InternalEdge:
         server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(REPLICATION_SERVICE, self._service.handlers()),)
         )
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        try:
-            bound = server.add_insecure_port(address)
-        except RuntimeError as error:
-            raise OSError(
-                errno.EADDRINUSE, f"Cannot listen on {address} for other brokers; is the port taken?"
-            ) from error
+        bound = bind_port(server, host, port, "other brokers")
         self._server = server
-        return int(bound)
+        return bound
 
     async def serve(self) -> None:
         await self._server.start()
@@ -88,21 +75,12 @@ class InternalEdge:
 
 
 def _options(config: InternalEdgeConfig) -> list[tuple[str, int]]:
-    return [
-        # Without it a second broker binds the same port without a word, and calls go to either.
-        ("grpc.so_reuseport", 0),
-        ("grpc.max_receive_message_length", config.message_max_bytes),
-        ("grpc.max_send_message_length", -1),  # Bounded by the largest batch of a topic.
-        ("grpc.max_concurrent_streams", config.streams_max),
-        ("grpc.max_allowed_incoming_connections", config.connections_max),
-        ("grpc.max_metadata_size", _METADATA_BYTES_MAX),
-        ("grpc.http2.bdp_probe", 0),  # It would raise the window below by itself.
-        ("grpc.http2.lookahead_bytes", _STREAM_WINDOW_BYTES),
-        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
-        ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
-        ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", _PING_INTERVAL_MIN_MS),
-        ("grpc.max_connection_idle_ms", _IDLE_MAX_MS),
-        ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
-    ]
+    common = options(
+        message_max_bytes=config.message_max_bytes,
+        streams_max=config.streams_max,
+        connections_max=config.connections_max,
+        metadata_max_bytes=_METADATA_BYTES_MAX,
+        stream_window_bytes=_STREAM_WINDOW_BYTES,
+        idle_max_ms=_IDLE_MAX_MS,
+    )
+    return [*common, ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS)]

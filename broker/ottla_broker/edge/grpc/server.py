@@ -6,7 +6,6 @@ services behind them decide.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,6 +21,7 @@ from ottla_broker.config import GrpcEdgeConfig
 from ottla_broker.edge.grpc.admin_service import AdminService, Cluster
 from ottla_broker.edge.grpc.bounds import bounded
 from ottla_broker.edge.grpc.groups_service import GROUPS_CALLS, GROUPS_SERVICE, GroupsService
+from ottla_broker.edge.grpc.listening import bind_port, options
 from ottla_broker.edge.grpc.log_service import LogService, Records
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.reads import Reads
@@ -44,15 +44,7 @@ _ENTRIES_MAX = 10_000 + 16
 _MEMORY_BYTES = 128 * 1024 * 1024
 #: Headers of a call: ours are empty, authentication tokens are a few KiB.
 _METADATA_BYTES_MAX = 16 * 1024
-#: A peer that vanished without a word is noticed after these two together.
-_KEEPALIVE_MS = 30_000
-_KEEPALIVE_TIMEOUT_MS = 10_000
-#: Peers may ping this often; more is a strike, and the third strike closes the connection.
-_PING_INTERVAL_MIN_MS = 5_000
 _IDLE_MAX_MS = 600_000
-#: One bit per algorithm; only "identity". Records are compressed by the producer, once, and a compressed
-#: message could be a bomb.
-_IDENTITY_ONLY = 1
 
 _LOG_STREAMS: dict[str, tuple[str, Any]] = {
     "Produce": ("produce", pb.ProduceRequest),
@@ -123,15 +115,9 @@ class GrpcEdge:
         reflection.enable_server_reflection(
             (LOG_SERVICE, ADMIN_SERVICE, GROUPS_SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME), server
         )
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        try:
-            bound = server.add_insecure_port(address)
-        except RuntimeError as error:
-            raise OSError(
-                errno.EADDRINUSE, f"Cannot listen on {address} for gRPC; is the port taken?"
-            ) from error
+        bound = bind_port(server, host, port, "gRPC")
         self._server = server
-        return int(bound)
+        return bound
 
     async def serve(self) -> None:
         await self._server.start()
@@ -184,20 +170,11 @@ def _serialize(message: Any) -> bytes:
 
 
 def _options(config: GrpcEdgeConfig) -> list[tuple[str, int]]:
-    return [
-        # Without it a second broker binds the same port without a word, and calls go to either.
-        ("grpc.so_reuseport", 0),
-        ("grpc.max_receive_message_length", config.message_max_bytes),
-        ("grpc.max_send_message_length", -1),  # responses are bounded where they are made
-        ("grpc.max_concurrent_streams", config.streams_max),
-        ("grpc.max_allowed_incoming_connections", config.connections_max),
-        ("grpc.max_metadata_size", _METADATA_BYTES_MAX),
-        ("grpc.http2.bdp_probe", 0),  # it would raise the window below to many megabytes, for every stream
-        ("grpc.http2.lookahead_bytes", config.stream_window_bytes),
-        ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
-        ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", _PING_INTERVAL_MIN_MS),
-        ("grpc.max_connection_idle_ms", _IDLE_MAX_MS),
-        ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
-    ]
+    return options(
+        message_max_bytes=config.message_max_bytes,
+        streams_max=config.streams_max,
+        connections_max=config.connections_max,
+        metadata_max_bytes=_METADATA_BYTES_MAX,
+        stream_window_bytes=config.stream_window_bytes,
+        idle_max_ms=_IDLE_MAX_MS,
+    )
