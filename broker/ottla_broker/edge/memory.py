@@ -10,7 +10,7 @@ is no deadlock; the others wait in a queue, first come, first served, and are no
 received so far is counted as parked, but decides nothing: it is only freed once its owner is granted.
 
 A fetch never waits for memory: it gets less. Within the budget it gets what it asks for; beyond it one batch, and
-beyond twice the budget one small batch, so that every reader gets on, however many others do not take their answers.
+far beyond it one small batch, so that every reader gets on, however many others do not take their answers.
 """
 
 from __future__ import annotations
@@ -121,10 +121,12 @@ class Memory:
 class Hold:
     """What the answer to one fetch occupies, from before it is read until its connection takes it over."""
 
-    __slots__ = ("_held", "_memory")
+    __slots__ = ("_full_bytes", "_held", "_memory")
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, full_times: float = 2.0) -> None:
+        """`full_times` the budget is the limit beyond which only small batches are read."""
         self._memory = memory
+        self._full_bytes = full_times * memory.limit
         self._held = 0
 
     def ask(self, size: int, first: int) -> int:
@@ -134,7 +136,7 @@ class Hold:
         self.release()
         granted = min(size, memory.room)
         if granted < first:
-            is_full = memory.used + first > 2 * memory.limit
+            is_full = memory.used + first > self._full_bytes
             granted = 0 if is_full and first > _ALWAYS_BYTES else first
         self._held = granted
         memory.owe(granted)

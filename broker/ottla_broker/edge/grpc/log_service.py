@@ -25,6 +25,9 @@ from ottla_core.ids import TopicPartition
 from ottla_core.pb import broker_pb2 as pb
 from ottla_core.ports.disk import Buffer
 
+#: Slow readers may hold this many budgets before others get small batches only. More than on the Kafka edge, because
+#: streams are few and a slow one is not cut off: a reader that takes its responses must still get large batches.
+_FULL_TIMES = 3.0
 #: A fetch answer holds its records until it is written, so few of them may wait for a slow reader.
 FETCHES_UNANSWERED_MAX = 4
 #: The records of one answer: below 32 MiB with what protobuf puts around them, which is what clients take at least.
@@ -258,7 +261,7 @@ class LogService:
         # Little memory left makes small answers, not waiting readers.
         room = max(self._memory.room, _ANSWER_BYTES_MIN)
         max_bytes = min(request.max_bytes, _ANSWER_BYTES_MAX, room)
-        hold = Hold(self._memory)
+        hold = Hold(self._memory, _FULL_TIMES)
 
         def look(max_wait_s: float) -> Maybe[list[Fetched]]:
             return self._records.fetch(

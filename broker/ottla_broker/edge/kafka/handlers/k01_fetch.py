@@ -44,6 +44,10 @@ READ_ONLY = True
 #: When memory is short an answer is cut down to this; the first batch is given whole all the same.
 _BYTES_LEAST = 1 << 16
 
+#: Slow readers may hold this many budgets before others get small batches only; while the budget is used up, clients
+#: that take nothing are disconnected.
+_FULL_TIMES = 1.5
+
 
 class _Plan(NamedTuple):
     """One fetch on its way: what was asked, and where each partition's answer will come from."""
@@ -68,7 +72,7 @@ def handle(context: Context, request: Request) -> Maybe[Reply | Steps] | Steps:
     except RequestError as error:
         return Encoded(encode(version, (), read_committed=False, error_code=context.failed(error)))
     topics = session.topics() if session is not None and is_incremental else wanted.topics
-    plan = _Plan(context, version, wanted, session, is_incremental, [], Hold(context.memory))
+    plan = _Plan(context, version, wanted, session, is_incremental, [], Hold(context.memory, _FULL_TIMES))
     wants = _locate(plan, topics)
     refused = len(wants) < sum(len(within) for _, within in plan.places)
     limits = _limits(context, wanted, plan.hold, at_once=refused)
