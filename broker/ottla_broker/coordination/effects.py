@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from ottla_broker.coordination.tasks import surface
+
 #: Effects of one shard that run at the same time: enough to keep every other broker busy with markers.
 _RUNNING_MAX = 64
 
@@ -37,7 +39,7 @@ class EffectQueue:
         self._closed = True
         self._waiting.clear()
         for task in self._running:
-            if task is not _current_task():
+            if task is not asyncio.current_task():
                 task.cancel()
 
     def _start(self) -> None:
@@ -49,12 +51,4 @@ class EffectQueue:
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._running[task]
         self._start()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            raise error
-
-
-def _current_task() -> asyncio.Task[Any] | None:
-    try:
-        return asyncio.current_task()
-    except RuntimeError:
-        return None
+        surface(task)

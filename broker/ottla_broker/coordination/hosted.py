@@ -16,6 +16,7 @@ from ottla_broker.controller.image import ClusterImage
 from ottla_broker.coordination.batching import batches_of
 from ottla_broker.coordination.effects import EffectQueue
 from ottla_broker.coordination.shard import Decision, Entry, Shard, Ticket, replay_entry
+from ottla_broker.coordination.tasks import surface
 from ottla_broker.log.origin import AppendOrigin
 from ottla_broker.partition.partition import ACKS_ALL, Partition
 from ottla_broker.requests import Appended, Maybe
@@ -238,12 +239,6 @@ class Hosted:
         self.effects.close()
         for ticket in list(self._waiting):
             self._send(ticket, error)
-
-
-def surface(task: asyncio.Task[None]) -> None:
-    """Raise a task's error in the loop at once, not when the task is collected: a broken invariant stops the broker."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        raise error
 
 
 def _looked_at(wait: asyncio.Future[None]) -> None:

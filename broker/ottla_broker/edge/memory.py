@@ -123,7 +123,7 @@ class Hold:
 
     __slots__ = ("_full_bytes", "_held", "_memory")
 
-    def __init__(self, memory: Memory, full_times: float = 2.0) -> None:
+    def __init__(self, memory: Memory, full_times: float) -> None:
         """`full_times` the budget is the limit beyond which only small batches are read."""
         self._memory = memory
         self._full_bytes = full_times * memory.limit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ottla_broker.group.records import OffsetKey, OffsetValue
-from ottla_core.ids import TopicPartition
 
 
 class PendingOffsets:
@@ -22,11 +21,6 @@ class PendingOffsets:
     def take(self, producer_id: int) -> dict[OffsetKey, OffsetValue | None]:
         """Remove and return everything pending of a producer, in the order of the first commit."""
         return self._by_producer.pop(producer_id, {})
-
-    def has(self, group: str, tp: TopicPartition) -> bool:
-        """True if an open transaction may still change this offset."""
-        key = OffsetKey(group, tp)
-        return any(key in pending for pending in self._by_producer.values())
 
     def remove_group(self, group: str) -> None:
         for producer_id, pending in list(self._by_producer.items()):

@@ -9,7 +9,7 @@ MIB = 1 << 20
 
 def test_within_the_budget_all_is_granted_and_counted_until_released() -> None:
     memory = Memory(10 * MIB)
-    hold = Hold(memory)
+    hold = Hold(memory, 2.0)
     assert hold.ask(9 * MIB, MIB) == 9 * MIB
     assert (memory.used, memory.room) == (9 * MIB, MIB)
     hold.release()
@@ -19,15 +19,15 @@ def test_within_the_budget_all_is_granted_and_counted_until_released() -> None:
 def test_beyond_the_budget_one_batch_and_beyond_twice_one_small_batch() -> None:
     memory = Memory(10 * MIB)
     memory.owe(10 * MIB)
-    assert Hold(memory).ask(9 * MIB, MIB) == MIB
+    assert Hold(memory, 2.0).ask(9 * MIB, MIB) == MIB
     memory.owe(10 * MIB)
-    assert Hold(memory).ask(9 * MIB, MIB) == 0
-    assert Hold(memory).ask(9 * MIB, 1000) == 1000
+    assert Hold(memory, 2.0).ask(9 * MIB, MIB) == 0
+    assert Hold(memory, 2.0).ask(9 * MIB, 1000) == 1000
 
 
 def test_an_answer_that_is_dropped_is_counted_no_longer() -> None:
     memory = Memory(10 * MIB)
-    hold = Hold(memory)
+    hold = Hold(memory, 2.0)
     hold.ask(MIB, MIB)
     del hold
     assert memory.used == 0

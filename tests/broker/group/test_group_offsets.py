@@ -220,8 +220,9 @@ def test_pending_offsets_go_with_their_group() -> None:
     driver = GroupDriver()
     driver.commit(offset=7)
     pending_commit(driver, 20)
-    assert driver.shard.pending_offsets.has("g", TP)
+    assert len(driver.shard.pending_offsets) == 1
     driver.ask(DeleteGroup("g"))
+    assert len(driver.shard.pending_offsets) == 0
     driver.append(TransactionMarker(PRODUCER, 1, True))
     assert offset_of(driver) == -1
 
