@@ -161,9 +161,7 @@ def _report(what: str, found: dict[str, Any], *, as_json: bool) -> None:
         ("rate", f"{show_count(found['records_per_s'])} records/s"),
         ("", f"{show_size(found['bytes_per_s'])}/s"),
     ]
-    made = table(("", "#"), rows)
-    made.show_header = False
-    show(made)
+    show(table(("", "#"), rows))
 
 
 def _print_latency(found: dict[str, Any]) -> None:

@@ -113,9 +113,7 @@ def _info(bootstrap: str, *, as_json: bool) -> None:
         ("controller", found.controller_id if found.controller_id >= 0 else "none at the moment"),
         ("topics", f"{len(partitions):,} with {plural(sum(partitions), 'partition')}"),
     ]
-    made = table(("", ""), facts)
-    made.show_header = False
-    show(made)
+    show(table(("", ""), facts))
     typer.echo()
     show(
         table(

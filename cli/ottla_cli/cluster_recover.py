@@ -63,9 +63,9 @@ def _endpoint(data: str | None) -> Iterator[str | None]:
 
 
 async def _recover(config: BrokerConfig) -> Recovered:
-    from ottla_broker.controller.keys import BadValue
     from ottla_broker.controller.recovery import CannotRecover, recover
     from ottla_broker.etcd_access import etcd_store
+    from ottla_broker.metadata.values import BadValue
     from ottla_broker.setting import ConfigError
     from ottla_core.ports.store import StoreError
 

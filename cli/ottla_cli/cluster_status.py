@@ -102,9 +102,7 @@ def _show(report: dict[str, Any]) -> None:
         ("without a leader", report["offline_partitions"]),
         ("under-replicated", report["under_replicated_partitions"]),
     ]
-    made = table(("", ""), facts)
-    made.show_header = False
-    show(made)
+    show(table(("", ""), facts))
     typer.echo()
     columns = ("broker#", "gRPC", "Kafka", "leads#", "replicas#", "in sync#", "")
     rows = (

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 try:
     import typer
@@ -20,6 +20,7 @@ except ImportError:
     sys.exit("ottla: The command line needs more packages: pip install 'ottla[client]'.")
 
 from ottla_cli.failure import Failure
+from ottla_core.light_imports import use_bare_packages
 
 
 class Command(NamedTuple):
@@ -46,6 +47,15 @@ COMMANDS: tuple[Command, ...] = (
 )
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from ottla_cli.version import facts
+
+        for name, value in facts():
+            typer.echo(f"{name} {value}")
+        raise typer.Exit
+
+
 def build(wanted: str | None) -> typer.Typer:
     """The app with only the wanted command loaded. None loads all commands (shell completion)."""
     app = typer.Typer(
@@ -54,8 +64,7 @@ def build(wanted: str | None) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
-    # A callback keeps this a command group even with a single command.
-    app.callback()(lambda: None)
+    app.callback()(_options)
     for command in COMMANDS:
         if wanted is not None and wanted != command.name:
             app.command(command.name, help=command.help)(_never_called)
@@ -70,12 +79,23 @@ def build(wanted: str | None) -> typer.Typer:
     return app
 
 
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", "-V", help="Show the version and exit.", callback=_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Options before the command."""
+
+
 def _never_called() -> None:
     raise RuntimeError("a command was called that is not loaded")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     _open_missing_streams()
+    if argv is None:  # called by a process of its own, not by a test
+        use_bare_packages()
     arguments = list(sys.argv[1:] if argv is None else argv)
     completing = any(name.startswith("_OTTLA_COMPLETE") for name in os.environ)
     wanted = None if completing else next((word for word in arguments if not word.startswith("-")), "")

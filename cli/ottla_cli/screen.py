@@ -1,38 +1,48 @@
 """Output for people: tables on standard output, notes on standard error; `bars` has the progress bars. [A]
 
-Colours and bars appear only on a terminal. Values from outside (topic names, configuration) are never parsed
-as markup. Piped tables are not cut off: a script that greps them sees whole words.
+Colours and bars appear only on a terminal. Control characters in names from outside are shown as escapes. Piped
+tables are not cut off: a script that greps them sees whole words.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ottla_cli.failure import Failure
+from ottla_cli.tables import Column, Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 #: Table width without a terminal: wide enough for any row.
 _PIPED_WIDTH = 10_000
-#: Minimum width of a column of sentences; narrower ones are hard to read.
-_SENTENCE_WIDTH = 30
-#: Spaces between columns.
-_GAP = 2
+_STYLES = {"": "", "dim": "\x1b[2m", "yellow": "\x1b[33m", "red": "\x1b[31m"}
 
 
 def console(*, stderr: bool = False) -> Console:
+    """For progress bars and panels. rich takes 60 ms to load, so tables and notes do without it."""
+    from rich.console import Console
+
     stream = sys.stderr if stderr else sys.stdout
     return Console(
         file=stream, highlight=False, markup=False, width=None if stream.isatty() else _PIPED_WIDTH
     )
+
+
+def has_colours(stream: TextIO) -> bool:
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def width_of(stream: TextIO) -> int:
+    return shutil.get_terminal_size().columns if stream.isatty() else _PIPED_WIDTH
 
 
 def say(sentence: str) -> None:
@@ -42,7 +52,8 @@ def say(sentence: str) -> None:
 
 def note(sentence: str, *, style: str = "") -> None:
     """Print a note on standard error, beside the result."""
-    console(stderr=True).print(Text(sentence, style=style), soft_wrap=True)
+    code = _STYLES[style]
+    typer.echo(f"{code}{sentence}\x1b[0m" if code and has_colours(sys.stderr) else sentence, err=True)
 
 
 def print_json(document: Any) -> None:
@@ -56,65 +67,38 @@ def table(
     title: str | None = None,
     dim: Iterable[bool] | None = None,
 ) -> Table:
-    """A table without lines. A column `name#` has numbers, right-aligned; a column `name~` has sentences."""
-    made = Table(
-        box=None,
-        padding=(0, _GAP, 0, 0),
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        pad_edge=False,
+    """A table without lines. A column `name#` has numbers, right-aligned; a column `name~` has sentences.
+
+    Without any column name it has no header: a list of facts.
+    """
+    cells = tuple(tuple(_cell(value) for value in row) for row in rows)
+    return Table(
+        tuple(Column(name.rstrip("#~"), name.endswith("#"), name.endswith("~")) for name in columns),
+        cells,
+        tuple(dim) if dim is not None else (False,) * len(cells),
+        title,
+        header=any(name.rstrip("#~") for name in columns),
     )
-    for name in columns:
-        made.add_column(
-            name.rstrip("#~"),
-            justify="right" if name.endswith("#") else "left",
-            # Sentences may wrap; names and numbers must not.
-            no_wrap=not name.endswith("~"),
-            overflow="fold",
-            header_style="bold",
-        )
-    shades = iter(dim) if dim is not None else None
-    for row in rows:
-        style = "dim" if shades is not None and next(shades) else ""
-        made.add_row(*(Text(_cell(value), style=style) for value in row))
-    return made
 
 
 def show(made: Table) -> None:
-    out = console()
-    if out.is_terminal:
-        # In a narrow window, lines that the terminal wraps are easier to read than broken words.
-        out.width = max(out.width, _least_width(made))
-        out.print(made)
-        return
-    # Strip the spaces that pad the last column to the table width.
-    with out.capture() as captured:
-        out.print(made)
-    typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
-
-
-def _least_width(made: Table) -> int:
-    """The width at which names and numbers do not break and sentences have their minimum width."""
-    needed = 0
-    for column in made.columns:
-        wide = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
-        needed += (wide if column.no_wrap else min(wide, _SENTENCE_WIDTH)) + _GAP
-    return needed
+    out = sys.stdout
+    typer.echo("\n".join(made.lines(width_of(out), colours=has_colours(out))))
 
 
 def _cell(value: object) -> str:
     if value is None:
         return "-"
-    if isinstance(value, tuple | list):
-        return ",".join(str(each) for each in value)
-    return str(value)
+    text = ",".join(str(each) for each in value) if isinstance(value, tuple | list) else str(value)
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask for confirmation on a terminal; scripts are not asked."""
-    if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    """Ask for confirmation on a terminal; without one, only `--yes` confirms."""
+    if yes:
         return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise Failure(f"{question} Nothing was changed: without a terminal, --yes confirms it.", exit_code=2)
     # While a loop runs, asyncio only records Ctrl-C, and the prompt would keep waiting.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -257,9 +257,7 @@ def _print(
         ("partitions", len(topic.partitions)),
         ("replicas", topic.replication_factor),
     ]
-    made = table(("", ""), facts)
-    made.show_header = False
-    show(made)
+    show(table(("", ""), facts))
     typer.echo()
     rows = []
     for each in document["partitions"]:

@@ -1,19 +1,48 @@
-"""Ottla's own client, over gRPC: `Producer`, `Consumer` and `Admin`, and the same blocking in `ottla_client.sync`."""
+"""Ottla's own client, over gRPC: `Producer`, `Consumer` and `Admin`, and the same blocking in `ottla_client.sync`.
 
-from ottla_client.admin import Admin, ConfigEntry, NewTopic, TopicDescription
-from ottla_client.consumer import Consumer
-from ottla_client.delivery import Delivery
-from ottla_client.interceptors import ConsumerInterceptor, ProducerInterceptor
-from ottla_client.listener import RebalanceListener
-from ottla_client.producer import Producer
-from ottla_client.record import (
-    ConsumerRecord,
-    OffsetAndMetadata,
-    OffsetAndTimestamp,
-    ProducerRecord,
-    RecordMetadata,
-    TopicPartition,
-)
+Names are loaded when they are first used: a command that only needs `Admin` starts without consumer and producer.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import ottla_core  # noqa: F401  # prefers compiled modules, also those of this package
+
+if TYPE_CHECKING:
+    from ottla_client.admin import Admin, ConfigEntry, NewTopic, TopicDescription
+    from ottla_client.consumer import Consumer
+    from ottla_client.delivery import Delivery
+    from ottla_client.interceptors import ConsumerInterceptor, ProducerInterceptor
+    from ottla_client.listener import RebalanceListener
+    from ottla_client.producer import Producer
+    from ottla_client.record import (
+        ConsumerRecord,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        ProducerRecord,
+        RecordMetadata,
+        TopicPartition,
+    )
+
+_MODULES = {
+    "admin": ("Admin", "ConfigEntry", "NewTopic", "TopicDescription"),
+    "consumer": ("Consumer",),
+    "delivery": ("Delivery",),
+    "interceptors": ("ConsumerInterceptor", "ProducerInterceptor"),
+    "listener": ("RebalanceListener",),
+    "producer": ("Producer",),
+    "record": (
+        "ConsumerRecord",
+        "OffsetAndMetadata",
+        "OffsetAndTimestamp",
+        "ProducerRecord",
+        "RecordMetadata",
+        "TopicPartition",
+    ),
+}
+_WHERE = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "Admin",
@@ -33,3 +62,15 @@ __all__ = [
     "TopicDescription",
     "TopicPartition",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    module = _WHERE.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -16,6 +16,7 @@ from grpc import aio
 from ottla_client.background import Background
 from ottla_client.connection import Broker, Connections, address_of, addresses_of, told, translated
 from ottla_client.errors import CannotConnect, ClientClosed, ClientError
+from ottla_client.reachability import Reachability
 from ottla_client.wrong_port import explain
 from ottla_core.errors import RequestError, RequestTimedOut
 from ottla_core.ids import NO_BROKER, TopicPartition
@@ -76,6 +77,7 @@ class Cluster:
         #: The largest Produce request that brokers accept; 0 if unknown.
         self.produce_bytes_max = 0
         self.background = Background()
+        self._reachability = Reachability(clock, self.background)
 
     # ------------------------------------------------------------------ start and stop
 
@@ -266,8 +268,14 @@ class Cluster:
 
     async def call_at(self, broker: Broker, method: str, request: Any, timeout_s: float) -> Any:
         """One call to one broker."""
+        with self._reachability.call_to(broker.address):
+            answer = await self._call_at(broker, method, request, timeout_s)
+        self._preferred = broker.address
+        return answer
+
+    async def _call_at(self, broker: Broker, method: str, request: Any, timeout_s: float) -> Any:
         try:
-            answer = await broker.method(method)(request, timeout=timeout_s)
+            return await broker.method(method)(request, timeout=timeout_s)
         except aio.AioRpcError as error:
             raise translated(error, broker.address) from None
         except asyncio.CancelledError:
@@ -279,8 +287,6 @@ class Cluster:
             raise CannotConnect(f"The connection to {broker.address} was closed.") from None
         except aio.UsageError:
             raise ClientClosed("The client is closed.") from None
-        self._preferred = broker.address
-        return answer
 
     def _candidates(self) -> list[str]:
         return list(dict.fromkeys([self._preferred, *self._addresses.values(), *self._bootstrap]))

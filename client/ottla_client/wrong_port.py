@@ -11,12 +11,33 @@ import asyncio
 import struct
 
 _PROBE_TIMEOUT_S = 1.0
+#: Shorter than a probe: a warning of an unreachable broker should come within two seconds.
+_CONNECT_TIMEOUT_S = 0.8
 #: Kafka's ApiVersions, version 0: length, api key 18, version 0, correlation id, no client id.
 _CORRELATION = 0x6F74746C
 _KAFKA_QUESTION = struct.pack(">ihhih", 10, 18, 0, _CORRELATION, -1)
 _HTTP_QUESTION = b"GET /healthz HTTP/1.0\r\n\r\n"
 _KAFKA_TO_GRPC = 100
 _HTTP_TO_GRPC = -100
+
+
+async def unreachable(address: str) -> str | None:
+    """A sentence if no connection can be opened, else None."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except OSError as error:
+        return _unreachable(address, error)
+    writer.close()
+    return None
+
+
+def _unreachable(address: str, error: OSError) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return f"Nothing listens at {address}. Is the broker running? (`ottla up` starts a local one.)"
+    why = str(error) or "no answer in time"  # a TimeoutError has no text
+    return f"{address} cannot be reached ({why}). Check the host name and the network."
 
 
 async def explain(address: str, fallback: str) -> str:
@@ -28,11 +49,8 @@ async def explain(address: str, fallback: str) -> str:
     port = int(port_text)
     try:
         answer = await _ask(host, port, _KAFKA_QUESTION)
-    except ConnectionRefusedError:
-        return f"Nothing listens at {address}. Is the broker running? (`ottla up` starts a local one.)"
     except OSError as error:
-        why = str(error) or "no answer in time"  # a TimeoutError has no text
-        return f"{address} cannot be reached ({why}). Check the host name and the network."
+        return _unreachable(address, error)
     if answer[4:8] == struct.pack(">i", _CORRELATION):
         return (
             f"{address} speaks the Kafka protocol, but Ottla's own client speaks gRPC: "

@@ -31,7 +31,7 @@ def test_the_life_of_a_topic(ottla: Ottla) -> None:
     ottla("topics", "alter", topic, "--partitions", "6")
     assert len(ottla("topics", "describe", topic, "--json").json[0]["partitions"]) == 6
 
-    assert ottla("topics", "delete", topic, "--json").json == {"deleted": [topic]}
+    assert ottla("topics", "delete", topic, "--yes", "--json").json == {"deleted": [topic]}
     assert topic not in ottla("topics", "list", "--json").out
 
 
@@ -111,11 +111,11 @@ def test_offsets_by_time_and_deleting(ottla: Ottla) -> None:
     late = ottla("offsets", "list", topic, "--at", "2030-01-01", "--json").json
     assert [row["offset_at"] for row in late] == [None, None]
 
-    said = ottla("offsets", "delete-records", topic, "--before", "3", "--partition", "1").out
+    said = ottla("offsets", "delete-records", "--yes", topic, "--before", "3", "--partition", "1").out
     assert said == f"{topic} partition 1 now begins at offset 3.\n"
-    err = ottla("offsets", "delete-records", topic, "--before", "9", "--partition", "1", code=1).err
+    err = ottla("offsets", "delete-records", "--yes", topic, "--before", "9", "--partition", "1", code=1).err
     assert "OFFSET_OUT_OF_RANGE" in err
-    ottla("offsets", "delete-records", topic, "--before", "4", "--all")
+    ottla("offsets", "delete-records", "--yes", topic, "--before", "4", "--all")
     rows = ottla("offsets", "list", topic, "--json").json
     assert [row["earliest"] for row in rows] == [4, 4]
 

@@ -32,9 +32,16 @@ def shown(out: io.StringIO, monkeypatch: pytest.MonkeyPatch, columns: int) -> li
 
 
 def test_a_narrow_window_breaks_sentences_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = shown(Window(), monkeypatch, 40)
-    assert f"{NAME}  {ADDRESS}  12345678" in lines[1]
+    lines = shown(Window(), monkeypatch, 76)
+    assert lines[1] == f"{NAME}  {ADDRESS}  12345678"
     assert len(lines) > 3, "the sentence goes on in lines of its own"
+
+
+def test_without_a_terminal_only_yes_confirms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    with pytest.raises(Failure, match="--yes"):
+        confirm("Delete all?", yes=False)
+    confirm("Delete all?", yes=True)
 
 
 def test_a_pipe_gets_one_line_per_row(monkeypatch: pytest.MonkeyPatch) -> None:

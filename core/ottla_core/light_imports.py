@@ -1,11 +1,11 @@
-"""Keeps what a broker never uses out of its process: 150 ms of start-up and 10 MB of memory. [A]
+"""Keeps unused code of libraries out of a process: 150 ms of start-up and 10 MB of memory. [A]
 
-Called once, first thing, by `__main__.py`; nothing else may rely on it. Three libraries run far more code at
-import than a broker uses of them, because their package imports everything they have:
+Called once, first thing, by the processes of a broker and of the command line; nothing else may rely on it. Three
+libraries run far more code at import than Ottla uses of them, because their package imports everything they have:
 
-* aiokafka: the broker uses its compiled record codec, it loads its clients;
-* aetcd: the broker uses its generated stubs, it loads its client;
-* crc32c: the broker uses one function, it loads its command line, argparse, and its own version number from disk;
+* aiokafka: Ottla uses its compiled record codec, it loads its clients;
+* aetcd: brokers use its generated stubs, it loads its client;
+* crc32c: Ottla uses one function, it loads its command line, argparse, and its own version number from disk;
 
 and structlog loads all of rich, if it is there, to print tracebacks in colour.
 

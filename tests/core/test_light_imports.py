@@ -7,7 +7,7 @@ import sys
 
 SCRIPT = """
 import sys
-from ottla_broker.light_imports import use_bare_packages, without_terminal_colours
+from ottla_core.light_imports import use_bare_packages, without_terminal_colours
 use_bare_packages()
 with without_terminal_colours():
     import structlog
@@ -39,7 +39,7 @@ def test_the_parts_that_are_used_work_without_the_rest() -> None:
 
 def test_packages_that_are_loaded_already_are_left_alone() -> None:
     script = (
-        "import aiokafka, crc32c\nfrom ottla_broker.light_imports import use_bare_packages\nuse_bare_packages()\n"
+        "import aiokafka, crc32c\nfrom ottla_core.light_imports import use_bare_packages\nuse_bare_packages()\n"
         "import sys\nassert sys.modules['aiokafka'] is aiokafka and aiokafka.AIOKafkaClient\n"
         "assert sys.modules['crc32c'] is crc32c and crc32c.CRC32CHash\n"
     )
