@@ -10,17 +10,18 @@ import sys
 from typing import Any
 
 import kopf
+import structlog
 from prometheus_client import start_http_server
 
 from ottla_core.real.clock import RealClock
-from ottla_operator import handlers
+from ottla_operator import handlers, logs
 from ottla_operator.control import Control
 from ottla_operator.crds import all_crds
 from ottla_operator.kube import Kube, KubeError
 from ottla_operator.observe import Observer
 from ottla_operator.settings import Settings
 
-_log = logging.getLogger("ottla.operator")
+_log = structlog.get_logger("ottla.operator")
 #: A chart installs CRDs and operator together; the API server needs a moment to serve the CRDs.
 _CRDS_TIMEOUT_S = 120.0
 
@@ -54,7 +55,7 @@ async def _wait_for_crds(kube: Kube) -> None:
             reason = str(failed)
         if clock.monotonic() > deadline:
             raise SystemExit(f"The operator cannot start: {reason}.")
-        _log.info("waiting_for_crds: %s", reason)
+        _log.info("waiting for CRDs", reason=reason)
         await clock.sleep(2)
 
 
@@ -64,7 +65,7 @@ def main(argv: list[str]) -> int:
         sys.stdout.write("\n".join(json.dumps(crd) for crd in all_crds()) + "\n")
         return 0
     settings = Settings.of(os.environ)
-    kopf.configure(log_format=kopf.LogFormat.JSON if settings.log_json else kopf.LogFormat.FULL)
+    logs.configure(as_json=settings.log_json)
     # kopf logs a line per watch event; apply.py logs the operator's actions.
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     # The kubelet requests /healthz every few seconds; a line for each hides the others.

@@ -6,8 +6,9 @@ alone: fields of a sidecar injector or an autoscaler stay.
 
 from __future__ import annotations
 
-import logging
 from typing import Any
+
+import structlog
 
 from ottla_core.ports.clock import Clock
 from ottla_operator.kube import Kube, KubeError, path_of
@@ -18,7 +19,7 @@ from ottla_operator.rolling import Pod
 from ottla_operator.specs import API_VERSION, Meta
 from ottla_operator.times import rfc3339
 
-_log = logging.getLogger("ottla.apply")
+_log = structlog.get_logger("ottla.apply")
 
 _APPLY = {
     "content_type": "application/apply-patch+yaml",
@@ -95,10 +96,8 @@ class Applier:
 
     async def event(self, meta: Meta, reason: str, message: str, *, warning: bool = False) -> None:
         """Write an event, shown by `kubectl describe`, and log it. A failed write is counted and ignored."""
-        _log.log(
-            logging.WARNING if warning else logging.INFO,
-            "%s %s/%s: %s: %s", meta.kind, meta.namespace, meta.name, reason, message,
-        )  # fmt: skip
+        log = _log.warning if warning else _log.info
+        log("event written", kind=meta.kind, resource=meta.full_name, reason=reason, detail=message)
         now = rfc3339(self._clock.wall_ms())
         body = {
             "apiVersion": "v1",

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from typing import Any
+
+import structlog
 
 from ottla_core.ports.clock import Clock
 from ottla_operator.apply import Applier
@@ -30,7 +31,7 @@ from ottla_operator.specs import Meta
 from ottla_operator.status import is_ready
 from ottla_operator.topics import TopicLook
 
-_log = logging.getLogger("ottla.control")
+_log = structlog.get_logger("ottla.control")
 #: Interval of the check for deletions that the watches missed.
 _SWEEP_S = 300.0
 #: Earlier versions put it on Topics and ConsumerGroups. It is removed, so that no deletion waits for an operator.
@@ -116,7 +117,7 @@ class Control:
             try:
                 await self.sweep()
             except KubeError as failed:
-                _log.warning("sweep_failed: %s", failed)
+                _log.warning("listing resources failed", error=str(failed))
 
     async def sweep(self) -> None:
         """Drop resources that no longer exist: a restarted watch shows existing objects, not missed deletions."""
@@ -139,7 +140,7 @@ class Control:
         try:
             await self._tools.applier.release(meta, OLD_FINALIZER, finalizers)
         except KubeError as failed:  # the next sweep tries again
-            _log.warning("finalizer_not_removed: %s %s/%s: %s", meta.kind, *meta.key, failed)
+            _log.warning("finalizer not removed", kind=meta.kind, resource=meta.full_name, error=str(failed))
 
     def part_seen(self, body: Mapping[str, Any]) -> None:
         """From a watch: an object of a Cluster changed."""

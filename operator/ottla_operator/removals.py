@@ -10,10 +10,11 @@ or `_GIVE_UP_S` have passed. The first and the last failure are Warning events o
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import structlog
 
 from ottla_core.errors import RequestError
 from ottla_operator.brokers import BrokersAway
@@ -21,7 +22,7 @@ from ottla_operator.cast import CLUSTER, Tools
 from ottla_operator.kube import KubeError
 from ottla_operator.specs import Meta
 
-_log = logging.getLogger("ottla.removals")
+_log = structlog.get_logger("ottla.removals")
 
 #: Retry limit. If the brokers do not answer for this long, the topic stays.
 _GIVE_UP_S = 3600.0
@@ -53,7 +54,7 @@ class Removals:
         if meta.kind not in self._remove or meta.paused:
             return None
         if len(self._entries) >= _ENTRIES_MAX:
-            _log.error("too_many_removals: %s %s/%s stays on its brokers", meta.kind, *meta.key)
+            _log.error("too many removals; left on its brokers", kind=meta.kind, resource=meta.full_name)
             return None
         key = meta.namespace, meta.uid
         self._entries[key] = _Entry(body, self._tools.clock.monotonic())

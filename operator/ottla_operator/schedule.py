@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import logging
 from collections.abc import Awaitable, Callable
+
+import structlog
 
 from ottla_core.ports.clock import Clock
 
 Key = tuple[str, str, str]  # kind, namespace, name
 
-_log = logging.getLogger("ottla.schedule")
+_log = structlog.get_logger("ottla.schedule")
 
 #: Delay after an unexpected failure; doubles from the first value to the last.
 _BACKOFF_S = (1.0, 60.0)
@@ -103,7 +104,14 @@ class Schedule:
             delay_s = min(_BACKOFF_S[1], _BACKOFF_S[0] * 2.0 ** min(failures - 1, 10))
             # The message of a refused or unanswered request is enough; anything else is a bug and needs a traceback.
             trace = None if isinstance(failed, self._expected) else failed
-            _log.error("reconcile_failed: %s %s/%s: %s, retry in %s s", *key, failed, delay_s, exc_info=trace)
+            _log.error(
+                "reconciliation failed",
+                kind=key[0],
+                resource=f"{key[1]}/{key[2]}",
+                error=str(failed),
+                retry_in_s=delay_s,
+                exc_info=trace,
+            )
         finally:
             del self._busy[key]
             self._changed.set()

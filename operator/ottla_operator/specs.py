@@ -66,6 +66,10 @@ class Meta:
     def key(self) -> tuple[str, str]:
         return self.namespace, self.name
 
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
     def owner_reference(self) -> dict[str, Any]:
         """Without blockOwnerDeletion, which would need permission to update finalizers."""
         return {
