@@ -1,13 +1,13 @@
 """Runs in an existing cluster: change nothing that was there before, leave nothing behind. [A]
 
-The run creates one namespace, the chart's objects and the CRDs, and deletes all of them. So none of them may exist
+The run creates two namespaces, the chart's objects and the CRDs, and deletes all of them. So none of them may exist
 when it begins: deleting the CRDs would delete every Cluster and Topic of other users.
 """
 
 from __future__ import annotations
 
 from ottla_e2e.images import ROOT
-from ottla_e2e.kube import NAMESPACE, Kube
+from ottla_e2e.kube import NAMESPACE, OTHER_NAMESPACE, Kube
 from ottla_e2e.oci import architecture
 from ottla_e2e.say import Fault, say
 
@@ -17,7 +17,7 @@ _DEFAULT = "storageclass.kubernetes.io/is-default-class"
 
 def check(kube: Kube) -> None:
     """Check that the run can use the cluster; a `Fault` says why not."""
-    there = [*_crds(kube), *_namespace(kube)]
+    there = [*_crds(kube), *(f"namespace/{name}" for name in _namespaces(kube))]
     if there:
         raise Fault(
             f"this cluster has {', '.join(there)} already, and the run would delete them at the end. Use another "
@@ -36,18 +36,19 @@ def check(kube: Kube) -> None:
 
 def leave(kube: Kube) -> None:
     """Remove what the run created, also if it ended in the middle and no operator runs."""
-    crds, namespace = _crds(kube), _namespace(kube)
-    if crds or namespace:
+    crds, namespaces = _crds(kube), _namespaces(kube)
+    if crds or namespaces:
         say("removing what the run left behind")
-    if namespace:
-        kube.helm("uninstall", "ottla", "--no-hooks", "--ignore-not-found", "--wait", "--timeout", "3m")
+    for namespace in namespaces:
+        command = ["uninstall", "ottla", "--no-hooks", "--ignore-not-found", "--wait", "--timeout", "3m"]
+        kube.within(namespace).helm(*command)
     if crds:
         for name in kube.run("get", "topics,consumergroups", "-o", "name").split():
             patch = '{"metadata": {"finalizers": null}}'
             kube.run("patch", name, "--type", "merge", "--patch", patch)
         kube.run("delete", "-f", _CRDS, "--ignore-not-found", "--timeout=100s")
-    if namespace:
-        kube.run("delete", "namespace", NAMESPACE, "--timeout=110s")
+    for namespace in namespaces:
+        kube.run("delete", "namespace", namespace, "--timeout=110s")
 
 
 def _crds(kube: Kube) -> list[str]:
@@ -55,5 +56,7 @@ def _crds(kube: Kube) -> list[str]:
     return [name.partition("/")[2] for name in names if name.endswith(".ottla.dev")]
 
 
-def _namespace(kube: Kube) -> list[str]:
-    return kube.run("get", "namespace", NAMESPACE, "--ignore-not-found", "-o", "name").split()
+def _namespaces(kube: Kube) -> list[str]:
+    names = [NAMESPACE, OTHER_NAMESPACE]
+    found = kube.run("get", "namespace", *names, "--ignore-not-found", "-o", "name").split()
+    return [name.partition("/")[2] for name in found]

@@ -18,17 +18,31 @@ Object = dict[str, Any]
 
 #: Namespace of the run's pods, separate from the node's own.
 NAMESPACE = "ottla-e2e"
+#: For a second install.
+OTHER_NAMESPACE = "ottla-e2e-other"
 _COMMAND_S = 120
 
 
 class Kube:
     """One Kubernetes cluster, one namespace."""
 
-    def __init__(self, kubectl: str, environ: Mapping[str, str], context: str | None = None) -> None:
+    def __init__(
+        self,
+        kubectl: str,
+        environ: Mapping[str, str],
+        context: str | None = None,
+        namespace: str = NAMESPACE,
+    ) -> None:
+        self.namespace = namespace
+        self._of = kubectl, environ, context
         self._environ = {**os.environ, **environ}
-        self._kubectl = [kubectl, *(["--context", context] if context else []), "--namespace", NAMESPACE]
+        self._kubectl = [kubectl, *(["--context", context] if context else []), "--namespace", namespace]
         helm = str(Path(sys.executable).parent / "helm")
-        self._helm = [helm, *(["--kube-context", context] if context else []), "--namespace", NAMESPACE]
+        self._helm = [helm, *(["--kube-context", context] if context else []), "--namespace", namespace]
+
+    def within(self, namespace: str) -> Kube:
+        """The same Kubernetes cluster, another namespace."""
+        return Kube(*self._of, namespace)
 
     def run(self, *arguments: str, stdin: str | None = None, timeout_s: float = _COMMAND_S) -> str:
         return self._run([*self._kubectl, *arguments], stdin, timeout_s)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla_e2e.images import pull_policy, reference
-from ottla_e2e.kube import NAMESPACE, Object
+from ottla_e2e.kube import Object
 
 CLUSTER = "main"
 KAFKA = f"{CLUSTER}-bootstrap:9092"
@@ -31,10 +31,10 @@ _RESTRICTED = {
 }
 
 
-def namespace() -> Object:
+def namespace(name: str) -> Object:
     """A namespace that enforces the restricted Pod Security Standard."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
 
 
 def chart_values() -> Object:

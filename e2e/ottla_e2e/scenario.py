@@ -6,14 +6,13 @@ Every step states what it expects and waits for it with a bound. An unmet expect
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from subprocess import Popen
 from typing import Any
 
-from ottla_e2e import memory, objects
+from ottla_e2e import evictions, memory, namespaces, objects
 from ottla_e2e.images import ROOT
 from ottla_e2e.kube import NAMESPACE, Kube, Object, condition, ready
 from ottla_e2e.objects import CLIENT, CLUSTER, GRPC, KAFKA
@@ -40,6 +39,7 @@ class Scenario:
         self._place = place
         self._kube = kube
         self._written = 0
+        self._partitions = 6
 
     def run(self) -> None:
         for each in (
@@ -50,12 +50,15 @@ class Scenario:
             self.reset_offsets_once,
             self.kill_leaders_under_writes,
             self.roll_brokers_under_writes,
+            self.drain_brokers_under_writes,
             self.replace_etcd_under_writes,
             self.change_the_topic,
+            self.roll_four_brokers_under_writes,
             self.count_activity_with_spark,
             self.explain_a_bare_executor,
             self.measure_memory,
             self.uninstall,
+            self.delete_the_namespace_and_install_elsewhere,
         ):
             title = (each.__name__).replace("_", " ")
             with step(title):
@@ -64,24 +67,14 @@ class Scenario:
     # ------------------------------------------------------------------ cluster and topic
 
     def install(self) -> None:
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as values:
-            json.dump(objects.chart_values(), values)
-            values.flush()
-            began = time.monotonic()
-            chart = str(ROOT / "charts/ottla")
-            self._kube.apply(objects.namespace())
-            self._kube.helm("install", "ottla", chart, "--values", values.name)
+        say(f"    Cluster Ready {namespaces.install(self._kube):.1f} s after helm install")
         self._kube.apply(objects.programs(), objects.client())
-        self._kube.until("the Cluster is Ready", lambda: ready(self._cluster()), timeout_s=300)
-        say(f"    Cluster Ready {time.monotonic() - began:.1f} s after helm install")
         self._kube.run("wait", "--for=condition=Ready", f"pod/{CLIENT}", "--timeout=60s")
         self._tell_memory("at rest")
 
     def create_topic(self) -> None:
-        self._kube.apply(objects.topic(_TOPIC, 6, **{"min.insync.replicas": "2"}))
-        status = self._topic_when(
-            "6 partitions, all replicas in sync", lambda status: status["inSync"] == "6/6"
-        )
+        self._kube.apply(objects.topic(_TOPIC, self._partitions, **{"min.insync.replicas": "2"}))
+        status = self._all_in_sync()
         _must(len(status["partitions"]) == 6, f"a status with six partitions, not {status}")
         _must(all(len(row["isr"]) == 3 for row in status["partitions"]), f"three replicas in sync: {status}")
         leaders = sorted({row["leader"] for row in status["partitions"]})
@@ -152,13 +145,42 @@ class Scenario:
         """The operator replaces every broker; a client with default settings does not notice."""
         with self._writing(every_ms=10) as seen:
             began = time.monotonic()
-            change = {"spec": {"pod": {"annotations": {"e2e": "rolled"}}}}
-            self._kube.run("patch", "clusters.ottla.dev", CLUSTER, "--type=merge", "-p", json.dumps(change))
+            self._change_cluster({"pod": {"annotations": {"e2e": f"rolled at {began}"}}})
             self._kube.until("all brokers are replaced", self._is_rolled, timeout_s=240)
-            self._topic_when("all replicas in sync", lambda status: status["inSync"] == "6/6")
+            self._all_in_sync()
             say(f"    rolled in {time.monotonic() - began:.1f} s")
-        _must(seen["longest_gap_ms"] <= _ROLL_MS, f"no gap of more than {_ROLL_MS} ms, but: {seen}")
-        _must(seen["slowest_ms"] <= _ROLL_MS, f"no write of more than {_ROLL_MS} ms, but: {seen}")
+        _unnoticed(seen)
+
+    def roll_four_brokers_under_writes(self) -> None:
+        """One more broker, and partitions that it leads."""
+        began = time.monotonic()
+        self._change_cluster({"brokers": 4})
+        self._kube.until("four brokers are ready", self._is_rolled, timeout_s=120)
+        say(f"    the fourth broker was ready after {time.monotonic() - began:.1f} s")
+        self._resize_topic(16)
+        status = self._all_in_sync()
+        leaders = sorted({row["leader"] for row in status["partitions"]})
+        _must(leaders == [0, 1, 2, 3], f"leaders on all four brokers, not {leaders}")
+        self.roll_brokers_under_writes()
+
+    def drain_brokers_under_writes(self) -> None:
+        """Evict all brokers as a drain does: each waits until the one before is back in sync."""
+        pods = [f"{CLUSTER}-broker-{number}" for number in range(3)]
+        with self._writing(every_ms=10) as seen:
+            watching = self._program("replicas.py", "--topic", _TOPIC)
+            try:
+                time.sleep(1)
+                done = evictions.evict_all(self._kube, pods)
+                self._kube.until("the Cluster is Ready again", lambda: ready(self._cluster()), timeout_s=120)
+                self._all_in_sync()
+            finally:
+                changes = _finish(watching)["fewest_in_sync"]
+        for each in done:
+            in_sync = evictions.in_sync_at(each.accepted_at, changes)
+            say(f"    {each.pod} evicted after {each.waited_s:.1f} s, {in_sync} replicas in sync")
+            _must(in_sync == 3, f"an eviction only while all replicas are in sync: {each}, {changes}")
+        _must(min(fewest for _, fewest in changes) == 2, f"one broker at a time, but: {changes}")
+        _unnoticed(seen)
 
     def replace_etcd_under_writes(self) -> None:
         """All members get new IPs. Brokers reconnect at once, so failover still works right afterwards."""
@@ -179,10 +201,10 @@ class Scenario:
     def _writing(self, *, every_ms: int) -> Iterator[Object]:
         """A stock client writes meanwhile, one record after another; its results are available at the end."""
         seen: Object = {}
-        writer = self._kube.start(
-            "exec", "-i", CLIENT, "--", "python3", "/programs/write.py", "--bootstrap", KAFKA, "--topic", _TOPIC,
-            "--log", _LOG, "--first", str(self._written), "--every-ms", str(every_ms),
-        )  # fmt: skip
+        first, every = str(self._written), str(every_ms)
+        writer = self._program(
+            "write.py", "--topic", _TOPIC, "--log", _LOG, "--first", first, "--every-ms", every
+        )
         try:
             time.sleep(3)
             yield seen
@@ -227,7 +249,7 @@ class Scenario:
             ),
         )
         self._kube.until("the Cluster is Ready again", lambda: ready(self._cluster()), timeout_s=120)
-        self._topic_when("all replicas back in sync", lambda status: status["inSync"] == "6/6")
+        self._all_in_sync()
         say(f"    {pod} {how}; all in sync again after {time.monotonic() - began:.1f} s")
 
     def _delete(self, pod: str) -> str:
@@ -236,12 +258,11 @@ class Scenario:
     # ------------------------------------------------------------------ changes
 
     def change_the_topic(self) -> None:
-        settings = {"min.insync.replicas": "2", "retention.ms": "3600000"}
-        self._kube.apply(objects.topic(_TOPIC, 8, **settings))
-        self._topic_when("8 partitions", lambda status: status["inSync"] == "8/8")
+        self._resize_topic(8)
+        self._all_in_sync()
         seen = self._kube.python(CLIENT, "settings.py", KAFKA, _TOPIC, "retention.ms")
         _must(seen == "3600000", f"retention.ms of 3600000 on the brokers, not {seen}")
-        self._kube.apply(objects.topic(_TOPIC, 4, **settings))
+        self._resize_topic(4)
 
         def refused() -> Object | None:
             found = condition(self._topic(), "Ready")
@@ -249,8 +270,17 @@ class Scenario:
 
         say(f"    {self._kube.until('a decrease is refused', refused, timeout_s=60)['message']}")
         _must(self._topic()["status"]["partitionCount"] == 8, "still eight partitions")
-        self._kube.apply(objects.topic(_TOPIC, 8, **settings))
+        self._resize_topic(8)
         self._topic_when("Ready again", lambda _: True)
+
+    def _resize_topic(self, partitions: int) -> None:
+        self._partitions = partitions
+        settings = {"min.insync.replicas": "2", "retention.ms": "3600000"}
+        self._kube.apply(objects.topic(_TOPIC, partitions, **settings))
+
+    def _change_cluster(self, spec: Object) -> None:
+        change = json.dumps({"spec": spec})
+        self._kube.run("patch", "clusters.ottla.dev", CLUSTER, "--type=merge", "-p", change)
 
     # ------------------------------------------------------------------ Spark
 
@@ -341,18 +371,14 @@ class Scenario:
         self._kube.run("delete", "namespace", NAMESPACE, "--timeout=90s")
         roles = self._kube.run("get", "clusterroles,clusterrolebindings", "-o", "name")
         _must("ottla" not in roles, f"no rights left: {[line for line in roles.split() if 'ottla' in line]}")
-        self._kube.until("the volumes are gone", lambda: None if self._volumes() else True, timeout_s=90)
+        namespaces.until_no_volumes(self._kube)
+
+    def delete_the_namespace_and_install_elsewhere(self) -> None:
+        namespaces.delete_and_install_elsewhere(self._kube)
 
     def _left(self) -> list[str]:
         names = self._kube.run("get", _KINDS, "-o", "name").split()
         return [name for name in names if name.partition("/")[2] not in _OF_KUBERNETES]
-
-    def _volumes(self) -> list[str]:
-        return [
-            each["metadata"]["name"]
-            for each in self._kube.list("persistentvolumes")
-            if each["spec"].get("claimRef", {}).get("namespace") == NAMESPACE
-        ]
 
     # ------------------------------------------------------------------ helpers
 
@@ -361,6 +387,13 @@ class Scenario:
 
     def _topic(self) -> Object:
         return self._kube.get("topic", _TOPIC)
+
+    def _all_in_sync(self) -> Object:
+        def right(status: Object) -> bool:
+            found: bool = status["inSync"] == f"{self._partitions}/{self._partitions}"
+            return found
+
+        return self._topic_when(f"{self._partitions} partitions, all replicas in sync", right)
 
     def _topic_when(self, what: str, right: Any) -> Object:
         return self._status_when("topic", _TOPIC, what, right)
@@ -388,10 +421,12 @@ class Scenario:
         return seen
 
     def _member(self, name: str) -> Popen[str]:
-        return self._kube.start(
-            "exec", "-i", CLIENT, "--", "python3", "/programs/member.py", "--bootstrap", KAFKA, "--topic", _TOPIC,
-            "--group", _GROUP, "--name", name,
-        )  # fmt: skip
+        return self._program("member.py", "--topic", _TOPIC, "--group", _GROUP, "--name", name)
+
+    def _program(self, name: str, *arguments: str) -> Popen[str]:
+        """A program of `pods/` in the client's pod; `_finish` ends it."""
+        command = ["python3", f"/programs/{name}", "--bootstrap", KAFKA, *arguments]
+        return self._kube.start("exec", "-i", CLIENT, "--", *command)
 
     def _check_all_there(self) -> None:
         arguments = ["--bootstrap", KAFKA, "--topic", _TOPIC, "--log", _LOG]
@@ -421,6 +456,11 @@ def _finish(process: Popen[str]) -> Object:
         raise Fault(f"a program in a pod ended with {process.returncode}: {err[-2000:]}")
     found: Object = json.loads(out.strip().splitlines()[-1])
     return found
+
+
+def _unnoticed(seen: Object) -> None:
+    _must(seen["longest_gap_ms"] <= _ROLL_MS, f"no gap of more than {_ROLL_MS} ms, but: {seen}")
+    _must(seen["slowest_ms"] <= _ROLL_MS, f"no write of more than {_ROLL_MS} ms, but: {seen}")
 
 
 def _must(holds: bool, what: str) -> None:
