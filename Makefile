@@ -132,5 +132,5 @@ wheel: ## build the wheel into dist/
 	@ls -l dist
 
 .PHONY: clean
-clean: ## remove the virtual environment and caches
-	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean: ## remove the virtual environment, compiled modules and caches
+	rm -rf .venv dist build core/ottla_core/_compiled .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sets up what `make demo` and `make test` need: a virtual environment with the project, and the
-# system packages named as arguments (installed with apt when root; otherwise an error says what is missing).
+# Sets up what `make demo` and `make test` need: a virtual environment with the project, its hot path compiled if there is a
+# compiler (scripts/compile.py), and the system packages named as arguments (installed with apt when root; otherwise an error says what is missing).
 # Packages after --optional are installed if possible, and only mentioned otherwise.
 # Usage: scripts/setup.sh [command-or-file:package ...] [--optional command:package ...]
 set -euo pipefail
@@ -45,5 +45,12 @@ if [ ! -e "$stamp" ] || [ pyproject.toml -nt "$stamp" ]; then
     [ -x .venv/bin/python ] || "$python" -m venv .venv
     .venv/bin/python -m pip install --quiet --upgrade pip
     .venv/bin/python -m pip install --quiet --editable '.[dev]'
+    # For compiling; without them, everything runs as pure Python.
+    tools=()
+    command -v cc >/dev/null || tools+=(gcc libc6-dev)
+    "$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
+        tools+=(python3-dev)
+    if ((${#tools[@]})) && command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then by_apt "${tools[@]}" || true; fi
     touch "$stamp"
 fi
+.venv/bin/python scripts/compile.py

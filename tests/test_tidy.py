@@ -11,6 +11,8 @@ from pathlib import Path
 
 import grimp
 
+from ottla_core import compiled
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {
     "ottla_core": ROOT / "core",
@@ -135,6 +137,28 @@ def _banned_calls(path: Path) -> Iterator[str]:
                 yield f"{where}:{text[: found.start()].count(chr(10)) + 1}: {why}"
 
 
+def test_log_events_have_their_values_as_fields() -> None:
+    """A text with values in it cannot be counted, searched or limited by event. For processes: the client and the Spark
+    source are libraries, which log as their users' programs do."""
+    bridge = ROOT / "broker/ottla_broker/logs.py"  # It passes on what libraries log.
+    processes = [
+        p for p in _sources() if _module(p).startswith(("ottla_broker", "ottla_operator")) and p != bridge
+    ]
+    levels = {"debug", "info", "warning", "error", "exception", "critical", "log"}
+    found = []
+    for path in processes:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                continue
+            logger = ast.unparse(node.func.value)
+            if node.func.attr not in levels or logger.rpartition(".")[2].lstrip("_") not in ("log", "logger"):
+                continue
+            first = node.args[0] if len(node.args) == 1 else None
+            if not (isinstance(first, ast.Constant) and isinstance(first.value, str)):
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)[:80]}")
+    assert not found
+
+
 def test_generated_code_is_current(tmp_path: Path) -> None:
     """Committed stubs equal what the proto gives, so that nobody edits one without the other."""
     subprocess.run(
@@ -155,6 +179,12 @@ def test_generated_code_is_current(tmp_path: Path) -> None:
             [line for line in p.read_text().splitlines() if not strip.match(line)] for p in (committed, made)
         )
         assert ours == fresh, f"{made.name} is stale: run `make gen`"
+
+
+def test_compiled_modules_are_those_of_the_sources() -> None:
+    """Imports take the sources if anything differs; then a run that should test compiled modules does not."""
+    found = compiled.usable(compiled.FOLDER, {})
+    assert not isinstance(found, str) or found == "not compiled", f"{found}: run scripts/compile.py"
 
 
 def test_everything_text_speaks_only_of_itself() -> None:
@@ -184,3 +214,16 @@ def test_files_that_the_architecture_page_names_are_there() -> None:
     named = re.findall(r"`([\w/.]+\.(?:py|proto))`", (ROOT / "ARCHITECTURE.md").read_text())
     assert len(named) > 60
     assert [name for name in named if not any(path.endswith(f"/{name}") for path in there)] == []
+
+
+def test_roles_of_a_partition_write_their_own_fields_only() -> None:
+    """Two writers of a high watermark once disagreed on who wakes readers. Counters of metrics may be added to."""
+    for name in ("partition", "leading", "following"):
+        path = ROOT / f"broker/ottla_broker/partition/{name}.py"
+        for node in ast.walk(ast.parse(path.read_text())):
+            targets = node.targets if isinstance(node, ast.Assign) else ()
+            targets = (node.target,) if isinstance(node, ast.AnnAssign) else targets
+            for target in [part for each in targets for part in ast.walk(each)]:
+                if isinstance(target, ast.Attribute) and isinstance(target.ctx, ast.Store):
+                    own = isinstance(target.value, ast.Name) and target.value.id == "self"
+                    assert own, f"{path.name}:{target.lineno} writes a field of another object"
