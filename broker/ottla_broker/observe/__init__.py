@@ -1,0 +1,1 @@
+"""Metrics that are collected when Prometheus asks: partitions, disks, consumer lag."""

@@ -1,0 +1,239 @@
+"""Metrics of partitions and of the cluster, under the names that kafka_exporter and Strimzi's dashboards use. [S]
+
+Leaders report their partitions; the controller reports what concerns the whole cluster and partitions without a
+leader. So a sum over all brokers counts each partition once. The number of series is bounded: partitions in
+trouble come first, and the rest up to `metrics.partitions.max`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from ottla_broker.metadata.image import ClusterImage, PartitionImage
+from ottla_broker.metrics import Family, Metrics, Sample
+from ottla_broker.partition.host import PartitionHost
+from ottla_broker.partition.partition import Partition
+from ottla_core.ids import NO_BROKER
+from ottla_core.ports.clock import Clock
+
+
+class _Row(NamedTuple):
+    """One partition, as one scrape shows it. Offsets are None where there is no leader."""
+
+    topic: str
+    partition: int
+    image: PartitionImage
+    needed: int
+    start: int | None = None
+    end: int | None = None
+
+    @property
+    def trouble(self) -> int:
+        """0 is the worst."""
+        if self.image.leader == NO_BROKER:
+            return 0
+        if len(self.image.isr) < self.needed:
+            return 1
+        return 2 if len(self.image.isr) < len(self.image.replicas) else 3
+
+
+class PartitionMetrics:
+    def __init__(
+        self,
+        host: PartitionHost,
+        clock: Clock,
+        metrics: Metrics,
+        image: Callable[[], ClusterImage],
+        is_controller: Callable[[], bool],
+        *,
+        partitions_max: int,
+    ) -> None:
+        self._host = host
+        self._clock = clock
+        self._metrics = metrics
+        self._image = image
+        self._is_controller = is_controller
+        self._max = partitions_max
+        self._unclean_elections = 0
+
+    def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Count, on the controller, leaders that were elected from outside of ISR and ELR."""
+        if not self._is_controller() or old.topics is new.topics:
+            return
+        for name, topic in new.topics.items():
+            before = old.topics.get(name)
+            if before is None or before is topic or before.id != topic.id:
+                continue
+            for was, now in zip(before.partitions, topic.partitions, strict=False):
+                elected = now.leader != NO_BROKER and now.leader_epoch > was.leader_epoch
+                self._unclean_elections += elected and now.leader not in (*was.isr, *was.elr)
+
+    def families(self) -> Iterator[Family]:
+        led = [partition for partition in self._host if partition.is_leader]
+        rows = [_row(partition) for partition in led]
+        yield from self._of_broker(rows)
+        yield from self._followers(led)
+        controls = self._is_controller()
+        if controls:
+            rows += self._leaderless()
+            yield from self._of_cluster()
+        rows.sort(key=lambda row: row.trouble)
+        yield _gauge(
+            "ottla_metrics_partitions_omitted",
+            "Partitions without metrics of their own, beyond metrics.partitions.max.",
+            [((), max(0, len(rows) - self._max))],
+        )
+        yield from _per_partition(rows[: self._max])
+
+    def _of_broker(self, rows: list[_Row]) -> Iterator[Family]:
+        probe = self._metrics.partitions
+        for name, doc, value in (
+            ("replicamanager_partitioncount", "Partitions on this broker.", probe.partitions),
+            ("replicamanager_leadercount", "Partitions that this broker leads.", len(rows)),
+            (
+                "replicamanager_underreplicatedpartitions",
+                "Partitions led by this broker with fewer in-sync replicas than replicas.",
+                sum(row.trouble < 3 for row in rows),
+            ),
+            (
+                "replicamanager_underminisrpartitioncount",
+                "Partitions led by this broker with fewer in-sync replicas than min.insync.replicas.",
+                sum(row.trouble < 2 for row in rows),
+            ),
+        ):
+            yield _gauge(f"kafka_server_{name}", doc, [((), value)])
+        yield _gauge(
+            "kafka_log_logmanager_offlinelogdirectorycount",
+            "Log directories taken offline after an error.",
+            [((), self._metrics.log.dirs_offline)],
+        )
+        yield _gauge(
+            "kafka_controller_kafkacontroller_activecontrollercount",
+            "1 on the controller, else 0.",
+            [((), int(self._is_controller()))],
+        )
+
+    def _followers(self, led: list[Partition]) -> Iterator[Family]:
+        """The worst lag of each follower, over all partitions that this broker leads."""
+        now = self._clock.monotonic()
+        records: dict[int, int] = {}
+        seconds: dict[int, float] = {}
+        for partition in led:
+            if partition.leading is not None:
+                for broker, (behind, late_s) in partition.leading.lags(now).items():
+                    records[broker] = max(records.get(broker, 0), behind)
+                    seconds[broker] = max(seconds.get(broker, 0.0), late_s)
+        yield _gauge(
+            "ottla_replication_follower_lag_records",
+            "Records that a follower lacks, in the partition where it is furthest behind.",
+            [((("follower", str(broker)),), value) for broker, value in sorted(records.items())],
+        )
+        yield _gauge(
+            "ottla_replication_follower_lag_seconds",
+            "Time since a follower last had all records, in the partition where that is longest ago.",
+            [((("follower", str(broker)),), round(value, 3)) for broker, value in sorted(seconds.items())],
+        )
+        yield _gauge(
+            "kafka_server_replicafetchermanager_maxlag",
+            "Records that the slowest follower of this broker lacks.",
+            [((("clientId", "Replica"),), max(records.values(), default=0))],
+        )
+
+    def _leaderless(self) -> Iterator[_Row]:
+        for name, topic in self._image().topics.items():
+            for number, state in enumerate(topic.partitions):
+                if state.leader == NO_BROKER:
+                    yield _Row(name, number, state, needed=1)
+
+    def _of_cluster(self) -> Iterator[Family]:
+        image = self._image()
+        states = [state for topic in image.topics.values() for state in topic.partitions]
+        yield _gauge(
+            "kafka_brokers", "Online brokers; reported by the controller.", [((), len(image.brokers))]
+        )
+        yield _gauge(
+            "kafka_controller_kafkacontroller_offlinepartitionscount",
+            "Partitions without a leader; reported by the controller.",
+            [((), sum(state.leader == NO_BROKER for state in states))],
+        )
+        yield _gauge(
+            "kafka_controller_kafkacontroller_globaltopiccount",
+            "Topics of the cluster; reported by the controller.",
+            [((), len(image.topics))],
+        )
+        yield _gauge(
+            "kafka_controller_kafkacontroller_globalpartitioncount",
+            "Partitions of the cluster; reported by the controller.",
+            [((), len(states))],
+        )
+        yield Family(
+            "kafka_controller_controllerstats_uncleanleaderelections_total",
+            "counter",
+            "Leaders elected from outside of ISR and ELR since this broker became controller.",
+            [Sample("", (), self._unclean_elections)],
+        )
+        topics = list(image.topics.items())[: self._max]
+        yield _gauge(
+            "kafka_topic_partitions",
+            "Partitions of a topic; reported by the controller.",
+            [((("topic", name),), len(topic.partitions)) for name, topic in topics],
+        )
+
+
+def _row(partition: Partition) -> _Row:
+    return _Row(
+        partition.tp.topic,
+        partition.tp.partition,
+        partition.image,
+        partition.needed_in_sync,
+        partition.log.start_offset,
+        partition.high_watermark,
+    )
+
+
+def _per_partition(rows: list[_Row]) -> Iterator[Family]:
+    def family(name: str, doc: str, value: Callable[[_Row], float | None]) -> Family:
+        values = ((row, value(row)) for row in rows)
+        labelled = [
+            ((("topic", row.topic), ("partition", str(row.partition))), found)
+            for row, found in values
+            if found is not None
+        ]
+        return _gauge(name, doc, labelled)
+
+    yield family("kafka_topic_partition_current_offset", "High watermark of a partition.", lambda r: r.end)
+    yield family("kafka_topic_partition_oldest_offset", "First offset of a partition.", lambda r: r.start)
+    yield family("kafka_topic_partition_leader", "Broker id of the leader, or -1.", lambda r: r.image.leader)
+    yield family(
+        "kafka_topic_partition_leader_is_preferred",
+        "1 if the first replica leads.",
+        lambda r: int(r.image.leader == r.image.replicas[0]),
+    )
+    yield family(
+        "kafka_topic_partition_replicas", "Replicas of a partition.", lambda r: len(r.image.replicas)
+    )
+    yield family(
+        "kafka_topic_partition_in_sync_replica",
+        "In-sync replicas of a partition.",
+        lambda r: len(r.image.isr) if r.image.leader != NO_BROKER else 0,
+    )
+    yield family(
+        "kafka_topic_partition_under_replicated_partition",
+        "1 if a partition has fewer in-sync replicas than replicas.",
+        lambda r: int(r.trouble < 3),
+    )
+    yield family(
+        "kafka_cluster_partition_underminisr",
+        "1 if a partition has fewer in-sync replicas than min.insync.replicas.",
+        lambda r: int(r.trouble < 2),
+    )
+    yield family(
+        "kafka_cluster_partition_atminisr",
+        "1 if a partition has exactly min.insync.replicas in-sync replicas, and more replicas.",
+        lambda r: int(len(r.image.isr) == r.needed < len(r.image.replicas)),
+    )
+
+
+def _gauge(name: str, doc: str, values: Sequence[tuple[tuple[tuple[str, str], ...], float]]) -> Family:
+    return Family(name, "gauge", doc, [Sample("", labels, value) for labels, value in values])

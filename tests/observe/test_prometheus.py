@@ -1,0 +1,149 @@
+"""The brokers' metrics in a real Prometheus: lag of a known trickle, and the queries of existing dashboards."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from observe.prometheus_process import Prometheus
+from ottla_cli.local_cluster import LocalCluster
+from ottla_client import NewTopic, TopicPartition
+from ottla_client.sync import Admin, Producer
+
+pytestmark = pytest.mark.integration
+
+TOPIC, GROUP = "trickle", "slow-readers"
+
+#: kafka_exporter's own dashboard (7589), with Strimzi's additions.
+KAFKA_EXPORTER = (
+    "sum(rate(kafka_topic_partition_current_offset{topic=~'.*'}[1m])) by (topic)",
+    "sum(kafka_consumergroup_lag{topic=~'.*'}) by (consumergroup, topic)",
+    "sum(delta(kafka_topic_partition_current_offset{topic=~'.*'}[5m])/5) by (topic)",
+    "sum(delta(kafka_consumergroup_current_offset{topic=~'.*'}[5m])/5) by (consumergroup, topic)",
+    "sum by(topic) (kafka_topic_partitions{topic=~'.*'})",
+    "count(kafka_topic_partitions)",
+    "sum(kafka_topic_partition_replicas)",
+    "sum(kafka_topic_partition_in_sync_replica)",
+    "sum(kafka_topic_partition_under_replicated_partition)",
+    "sum(kafka_topic_partition_leader_is_preferred < bool 1)",
+    "sum(kafka_consumergroup_lag_sum) by (consumergroup)",
+    "kafka_consumergroup_members",
+    "kafka_topic_partition_oldest_offset",
+    "kafka_brokers",
+)
+#: Strimzi's Kafka dashboard and alert rules.
+STRIMZI = (
+    "sum(kafka_server_replicamanager_leadercount)",
+    "sum(kafka_controller_kafkacontroller_activecontrollercount)",
+    "sum(kafka_controller_controllerstats_uncleanleaderelections_total)",
+    "sum(kafka_server_replicamanager_partitioncount)",
+    "sum(kafka_server_replicamanager_underreplicatedpartitions)",
+    "sum(kafka_server_replicamanager_underminisrpartitioncount)",
+    "sum(kafka_cluster_partition_atminisr)",
+    "sum(kafka_cluster_partition_underminisr)",
+    "sum(kafka_controller_kafkacontroller_offlinepartitionscount)",
+    "sum(kafka_log_logmanager_offlinelogdirectorycount)",
+    "sum(irate(kafka_server_brokertopicmetrics_bytesin_total{topic!=''}[5m]))",
+    "sum(irate(kafka_server_brokertopicmetrics_bytesout_total{topic!=''}[5m]))",
+    "sum(irate(kafka_server_brokertopicmetrics_messagesin_total{topic!=''}[5m]))",
+    "sum(kafka_log_log_size{topic=~'.*'}) by (topic)",
+    "kafka_server_replicafetchermanager_maxlag",
+    "sum(process_open_fds)",
+    "time() - process_start_time_seconds",
+)
+
+
+class World(NamedTuple):
+    cluster: LocalCluster
+    prometheus: Prometheus
+    #: When the records of partition 0 were written, by offset.
+    times: list[float]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("prometheus")
+    with LocalCluster(str(folder / "data"), brokers=3) as cluster:
+        targets = [broker.http for broker in cluster.brokers.values()]
+        with Prometheus(folder, targets) as prometheus, Admin(cluster.grpc_bootstrap) as admin:
+            admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=3)])
+            times: list[float] = []
+            done = threading.Event()
+            writer = threading.Thread(target=_write, args=(cluster, times, done))
+            writer.start()
+            prometheus.until(lambda: len(times) > 20, "twenty records")
+            admin.alter_group_offsets(GROUP, {TopicPartition(TOPIC, 0): 10})
+            yield World(cluster, prometheus, times)
+            done.set()
+            writer.join(30)
+
+
+def _write(cluster: LocalCluster, times: list[float], done: threading.Event) -> None:
+    with Producer(cluster.grpc_bootstrap, linger_ms=0) as producer:
+        while not done.wait(0.2):
+            times.append(time.time())
+            producer.send(TOPIC, b"drop", partition=0).result(20)
+
+
+def _lag_s(world: World) -> float | None:
+    found = world.prometheus.query(f'ottla_consumergroup_lag_seconds{{consumergroup="{GROUP}"}}')
+    return found[0][1] if found else None
+
+
+def test_lag_in_seconds_is_the_age_of_the_oldest_record(world: World) -> None:
+    prometheus = world.prometheus
+    prometheus.until(lambda: (_lag_s(world) or 0) >= 10, "ten seconds of lag", 60)
+    expression = f'ottla_consumergroup_lag_seconds{{consumergroup="{GROUP}"}}'
+    for _ in range(5):
+        ((labels, sampled_at),) = prometheus.query(f"timestamp({expression})")
+        ((_, lag_s),) = prometheus.query(expression)
+        assert (labels["topic"], labels["partition"]) == (TOPIC, "0")
+        assert lag_s == pytest.approx(sampled_at - world.times[10], rel=0.1)
+        time.sleep(1.1)
+
+
+def test_lag_in_records_is_what_the_admin_says(world: World) -> None:
+    prometheus = world.prometheus
+    expression = f'kafka_consumergroup_lag{{consumergroup="{GROUP}"}}'
+    prometheus.until(lambda: prometheus.query(expression), "lag")
+    with Admin(world.cluster.grpc_bootstrap) as admin:
+        before = admin.group_lag(GROUP)[TopicPartition(TOPIC, 0)].lag
+        time.sleep(2.2)
+        ((_, lag),) = prometheus.query(expression)
+        after = admin.group_lag(GROUP)[TopicPartition(TOPIC, 0)].lag
+        assert before is not None and after is not None
+        assert before <= lag <= after
+    ((_, lag_sum),) = prometheus.query(f'kafka_consumergroup_lag_sum{{consumergroup="{GROUP}"}}')
+    assert lag_sum > 0
+
+
+@pytest.mark.parametrize("expression", [*KAFKA_EXPORTER, *STRIMZI])
+def test_queries_of_existing_dashboards_return_data(world: World, expression: str) -> None:
+    world.prometheus.until(lambda: world.prometheus.query(expression), expression, 20)
+
+
+def test_each_partition_is_counted_once(world: World) -> None:
+    prometheus = world.prometheus
+    assert prometheus.query("sum(kafka_controller_kafkacontroller_activecontrollercount)")[0][1] == 1
+    count = prometheus.query("sum(kafka_topic_partitions)")[0][1]
+    assert prometheus.query("count(kafka_topic_partition_leader)")[0][1] == count
+    assert prometheus.query("sum(kafka_server_replicamanager_leadercount)")[0][1] == count
+
+
+def test_disks_have_sizes(world: World) -> None:
+    prometheus = world.prometheus
+    for labels, total in prometheus.query("ottla_log_dir_total_bytes"):
+        ((_, free),) = prometheus.query(f'ottla_log_dir_free_bytes{{instance="{labels["instance"]}"}}')
+        assert 0 < free <= total
+    sizes = prometheus.query(f'ottla_topic_log_bytes{{topic="{TOPIC}"}}')
+    assert len(sizes) == 3 and all(size > 0 for _, size in sizes)
+
+
+def test_followers_have_little_lag(world: World) -> None:
+    rows = world.prometheus.query("ottla_replication_follower_lag_seconds")
+    assert {labels["follower"] for labels, _ in rows} == {"0", "1", "2"}
+    assert all(lag_s < 10 for _, lag_s in rows)
