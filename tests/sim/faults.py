@@ -18,8 +18,9 @@ import errno
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from ottla_broker.controller import keys
 from ottla_broker.controller.election import on_record, safe_replicas
+from ottla_broker.metadata.sections.brokers import BROKERS
+from ottla_broker.metadata.sections.controller import CONTROLLER
 from sim.loop import chance_for
 from sim.nemeses import Fault, Nemeses
 
@@ -116,10 +117,11 @@ class Faults:
             machine = world.machines[1 + chance.below(len(world.machines))]
             seconds = 0.05 + chance.fraction() ** 2 * 5
             if self._under_way < self._at_once_max:
+                # Counted before its task runs: healing must wait for one that was started in the last turn, too.
+                self._under_way += 1
                 world.loop.spawn(None, self._do(name, fault(machine, seconds), machine, seconds))
 
     async def _do(self, name: str, work: Coroutine[Any, Any, bool], machine: Machine, seconds: float) -> None:
-        self._under_way += 1
         self._world.note(f"fault {name} of {machine.id} for {seconds:.3f} s")
         try:
             if await work:
@@ -148,10 +150,10 @@ class Faults:
 
     async def _double(self, machine: Machine, seconds: float) -> bool:
         """A broker dies, and who would have to deal with it is hit in the middle of that."""
-        entry = self._world.etcd.entries.get(keys.CONTROLLER)
+        entry = self._world.etcd.entries.get(CONTROLLER.key)
         if machine.process is None or entry is None:
             return False
-        other = self._world.machines[keys.decode_controller(entry)[0]]
+        other = self._world.machines[CONTROLLER.decode(entry).broker_id]
         machine.kill()
         await self._world.clock.sleep(self._chance.fraction() * 0.15)
         second = (self._pause, self._lease, self._isolate, self._store, self._paused_out)[
@@ -163,10 +165,10 @@ class Faults:
 
     async def _controller(self, machine: Machine, seconds: float) -> bool:
         """Stop whoever is controller, its lease alive or not (rules 14 to 17)."""
-        entry = self._world.etcd.entries.get(keys.CONTROLLER)
+        entry = self._world.etcd.entries.get(CONTROLLER.key)
         if entry is None:
             return False
-        other = self._world.machines[keys.decode_controller(entry)[0]]
+        other = self._world.machines[CONTROLLER.decode(entry).broker_id]
         return await (self._pause if self._chance.below(2) else self._paused_out)(other, seconds)
 
     async def _write_error(self, machine: Machine, seconds: float) -> bool:
@@ -335,7 +337,7 @@ class Faults:
         return True
 
     async def _lease(self, machine: Machine, seconds: float) -> bool:
-        entry = self._world.etcd.entries.get(keys.broker(machine.id))
+        entry = self._world.etcd.entries.get(BROKERS.key(machine.id))
         if entry is None:
             return False
         machine.mislead(0.0)

@@ -19,8 +19,8 @@ import asyncio
 import contextvars
 import hashlib
 import heapq
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, TypeVar
 
 from ottla_core.ports.clock import Clock
@@ -131,21 +131,32 @@ class SimLoop(asyncio.BaseEventLoop):
         self.set_exception_handler(lambda loop, context: None)
         for task in list(self._tasks_of):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
-        for _ in range(5):
-            for task, place in list(self._tasks_of.items()):
-                if place is not None:
-                    place.is_dead, place.is_stopped = False, False
-                    self.resume(place)
-                task.cancel()
-            for _ in range(20):
-                self.call_soon(lambda: None)
-                self._run_once()
+        with self._current():
+            for _ in range(5):
+                for task, place in list(self._tasks_of.items()):
+                    if place is not None:
+                        place.is_dead, place.is_stopped = False, False
+                        self.resume(place)
+                    task.cancel()
+                for _ in range(20):
+                    self.call_soon(lambda: None)
+                    self._run_once()
         self._stopping = False
         self.run_until_complete(self.shutdown_asyncgens())
-        for task in list(self._tasks_of):
-            # What had to wake it was dropped when its place died; some have never run at all.
-            with suppress(BaseException):
-                task.get_coro().close()  # type: ignore[union-attr]
+        with self._current():
+            for task in list(self._tasks_of):
+                # What had to wake it was dropped when its place died; some have never run at all.
+                with suppress(BaseException):
+                    task.get_coro().close()  # type: ignore[union-attr]
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        """Code that asks for the current loop gets this one. Else asyncio makes a real one, which nothing closes."""
+        asyncio._set_running_loop(self)
+        try:
+            yield
+        finally:
+            asyncio._set_running_loop(None)
 
     # ------------------------------------------------------------------ what a simulation has not
 

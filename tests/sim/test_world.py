@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -26,6 +27,25 @@ def test_no_invariant_is_broken(group: int) -> None:
         assert verdict.failure is None, told(verdict)
         acknowledged += verdict.acknowledged
     assert acknowledged > 100, "hardly anything was written, so hardly anything was tested"
+
+
+def test_a_world_leaves_no_loop_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks that end after the world's end find its loop. A real one would never be closed."""
+    made: list[asyncio.AbstractEventLoop] = []
+
+    def make() -> asyncio.AbstractEventLoop:
+        made.append(shipped())
+        return made[-1]
+
+    shipped = asyncio.get_event_loop_policy().new_event_loop
+    monkeypatch.setattr(asyncio.get_event_loop_policy(), "new_event_loop", make)
+    for seed in range(1, 5):
+        asyncio.set_event_loop(None)
+        monkeypatch.setattr(asyncio.get_event_loop_policy()._local, "_set_called", False)  # type: ignore[attr-defined]
+        assert run_seed(seed, FAULTS_S).failure is None
+    for loop in made:
+        loop.close()
+    assert made == []
 
 
 def test_a_seed_is_a_world() -> None:
