@@ -1,0 +1,1 @@
+import ottla_core  # noqa: F401  # prefers compiled modules, also those of this package

@@ -6,7 +6,7 @@ Ends with a code of `exit_codes.py` and, if something went wrong, one sentence o
 signal ends it at once, with 128 + its number.
 
 Imports are inside functions on purpose: a wrong setting is reported in 100 ms, and what a broker never uses is
-never loaded (`light_imports.py`). The time from exec to ready is published.
+never loaded (`ottla_core.light_imports`). The time from exec to ready is published.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as refused:
         _say(str(refused))
         return ExitCode.BAD_CONFIG
-    from ottla_broker.light_imports import use_bare_packages, without_terminal_colours
+    from ottla_core.light_imports import use_bare_packages, without_terminal_colours
 
     use_bare_packages()
     with without_terminal_colours():

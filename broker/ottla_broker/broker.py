@@ -20,15 +20,8 @@ from uuid import UUID
 
 from ottla_broker.cluster_secret import ClusterSecret, SecretMissing
 from ottla_broker.config import BrokerConfig
-from ottla_broker.controller.cluster_id import find_or_create_cluster_id
-from ottla_broker.controller.failure_detector import FailureDetector
-from ottla_broker.controller.history import Seen
-from ottla_broker.controller.image import BrokerImage, ClusterImage, Endpoint
 from ottla_broker.controller.leaders import is_handed_over
-from ottla_broker.controller.metadata import Metadata
-from ottla_broker.controller.metered_store import MeteredStore
-from ottla_broker.controller.questions import Questions
-from ottla_broker.controller.registration import Registration
+from ottla_broker.controller.producer_id_blocks import ProducerIdBlocks
 from ottla_broker.controller.service import Controller
 from ottla_broker.edge.grpc.internal_server import InternalEdge
 from ottla_broker.edge.grpc.server import GrpcEdge
@@ -38,10 +31,21 @@ from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.event_loop import LagProbe, next_turn
 from ottla_broker.exporter import Exporter
 from ottla_broker.log.dirs import LogDirs
+from ottla_broker.membership.broker_rpc import BrokerRpc
+from ottla_broker.membership.failure_detector import FailureDetector
+from ottla_broker.membership.registration import Registration
+from ottla_broker.metadata.cluster_id import find_or_create_cluster_id
+from ottla_broker.metadata.history import Seen
+from ottla_broker.metadata.image import BrokerImage, ClusterImage, Endpoint
+from ottla_broker.metadata.metered_store import MeteredStore
+from ottla_broker.metadata.watcher import Metadata
 from ottla_broker.metrics import Metrics
-from ottla_broker.neighbours import Neighbours
+from ottla_broker.observe.disks import DiskMetrics
+from ottla_broker.observe.lag import LagMetrics
+from ottla_broker.observe.partitions import PartitionMetrics
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.housekeeping import Housekeeping
+from ottla_broker.peer_wiring import PeerWiring
 from ottla_broker.readiness import CatchUp
 from ottla_broker.replication.grpc_peers import GrpcPeers, Locate, PeerAddress
 from ottla_broker.replication.peer_auth import PeerAuth, SecretAuth
@@ -51,6 +55,7 @@ from ottla_broker.service.groups import GroupService
 from ottla_broker.service.log_dirs import LogDirService
 from ottla_broker.service.log_ends import LogEnds
 from ottla_broker.service.producer_ids import ProducerIds
+from ottla_broker.service.producing import Producing
 from ottla_broker.service.records import RecordService
 from ottla_broker.service.services import Services
 from ottla_broker.service.topics import TopicService
@@ -171,7 +176,7 @@ class Broker:
         self._metrics.describe({"broker": str(config.process.broker_id), "cluster_id": cluster_id})
 
     def _wire_cluster(self, dirs: LogDirs, seen: Seen) -> None:
-        """What makes this broker one of several: metadata, partitions, controller, neighbours. Nothing runs yet."""
+        """What makes this broker one of several: metadata, partitions, controller, peers. Nothing runs yet."""
         config, metrics = self._config, self._metrics
         self._metadata = Metadata(
             self._store, self._clock, self._chance, seen=seen, on_refusal=self._on_refusal
@@ -186,6 +191,7 @@ class Broker:
             metrics,
             lambda image: broker_defaults(config, image),
             lag_max_s=config.replication.lag_max_ms / 1000,
+            moves_max=config.replication.moves_max,
         )
         self._registration = Registration(
             self._store,
@@ -202,7 +208,7 @@ class Broker:
             ttl_s=config.etcd.session_timeout_ms // 1000,
             interval_s=config.etcd.heartbeat_interval_ms / 1000,
         )
-        log_ends = LogEnds(config.process.broker_id, self._host, self._metadata, self._questions)
+        log_ends = LogEnds(config.process.broker_id, self._host, self._metadata, self._rpc)
         self._controller = Controller(
             self._store,
             self._clock,
@@ -222,18 +228,18 @@ class Broker:
             self._metadata,
             self._registration,
             self._peers,
-            self._questions,
+            self._rpc,
             ttl_s=config.etcd.session_timeout_ms / 1000,
         )
-        self._calls = ControllerCalls(own, self._controller, self._metadata, self._clock, self._questions)
-        self._neighbours = Neighbours(
+        self._calls = ControllerCalls(own, self._controller, self._metadata, self._clock, self._rpc)
+        self._neighbours = PeerWiring(
             own,
             incarnation,
             self._host,
             self._metadata,
             self._store,
             self._peers,
-            answer=self._questions.answer,
+            answer=self._rpc.answer,
             suspect=self._detector.suspect,
             is_confirmed=lambda: self._registration.confirmed,
             clock=self._clock,
@@ -247,14 +253,14 @@ class Broker:
         own = self._config.process.broker_id
         self._auth = SecretAuth(self._secret.values, cluster_id, own, incarnation)
         self._peers = self._make_peers(self._address_of, self._auth)
-        self._questions = Questions(self._peers)
+        self._rpc = BrokerRpc(self._peers)
 
     def _wire_services(self, dirs: LogDirs) -> None:
         """What serves clients, on top of what `_wire_cluster` has made."""
         config, metrics = self._config, self._metrics
         records = RecordService(
             self._host,
-            ProducerIds(self._controller.allocate_producer_ids),
+            ProducerIds(ProducerIdBlocks(self._store, self._clock, self._chance, self._metadata).allocate),
             self._clock,
             self._offload,
             metrics,
@@ -265,6 +271,7 @@ class Broker:
             config,
             self._metadata,
             records,
+            Producing(records),
             topics,
             ConfigService(config, self._metadata, self._calls),
             self._groups,
@@ -275,6 +282,37 @@ class Broker:
             self._host, dirs, config.log_dirs, self._clock, self._offload, metrics.log
         )
         metrics.before_scrape(self._refresh_metrics)
+        self._add_sources(services)
+
+    def _add_sources(self, services: Services) -> None:
+        """Metrics that are collected when Prometheus asks."""
+        config, metrics = self._config, self._metrics
+        limits = config.http
+        partitions = PartitionMetrics(
+            self._host,
+            self._clock,
+            metrics,
+            lambda: self._metadata.image,
+            lambda: self._controller.is_active,
+            partitions_max=limits.partitions_max,
+        )
+        self._metadata.subscribe(partitions.on_image)
+        metrics.source(partitions.families)
+        disks = DiskMetrics(
+            services.log_dirs, topics_max=limits.topics_max, partitions_max=limits.partitions_max
+        )
+        metrics.source(disks.families, disks.refresh)
+        lag = LagMetrics(
+            config.process.broker_id,
+            self._groups,
+            self._host,
+            self._metadata,
+            self._rpc,
+            self._clock,
+            self._offload,
+            series_max=limits.lags_max,
+        )
+        metrics.source(lag.families, lag.refresh)
 
     def _make_edges(self, services: Services) -> None:
         config, metrics = self._config, self._metrics
@@ -537,5 +575,5 @@ class Broker:
             else []
         )
         probe.leaderless = sum(p.leader == NO_BROKER for p in states)
-        probe.lagging = sum(len(p.isr) < len(p.replicas) for p in states)
+        probe.lagging = sum(p.is_under_replicated for p in states)
         self._metrics.log.dirs_offline = len(self._dirs.offline) if self._dirs else 0

@@ -308,6 +308,13 @@ class ReplicationConfig:
         whole(0, LONG_MAX),
         "How long a broker with replicas that are not in sync stays not ready; 0: ready at once.",
     )
+    # The copies share the bytes in flight of one stream per leader: more at once only finish later.
+    moves_max: int = setting(
+        "num.concurrent.partition.movements.per.broker",
+        "10",
+        whole(1, 1000),
+        "Replicas that a broker copies at once because partitions are moved to it; others wait for their turn.",
+    )
 
 
 @dataclass(frozen=True)
@@ -542,6 +549,20 @@ class HttpConfig:
         "1000",
         whole(0, 100_000),
         "Maximum number of topics with metrics per topic; the rest are summed up.",
+    )
+    # A dozen series each. Partitions in trouble come first.
+    partitions_max: int = setting(
+        "metrics.partitions.max",
+        "1000",
+        whole(0, 100_000),
+        "Maximum number of partitions per broker with metrics of their own; the rest are omitted.",
+    )
+    # Three series each, per committed offset.
+    lags_max: int = setting(
+        "metrics.lags.max",
+        "2000",
+        whole(0, 100_000),
+        "Maximum number of committed offsets per coordinator with lag metrics; the rest are omitted.",
     )
 
 

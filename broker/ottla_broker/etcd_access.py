@@ -6,7 +6,7 @@ Used by the broker process, and by commands that manage a cluster without a brok
 from __future__ import annotations
 
 from ottla_broker.config import BrokerConfig
-from ottla_broker.controller.etcd import EtcdLogin, EtcdStore, EtcdTls
+from ottla_broker.metadata.etcd import EtcdLogin, EtcdStore, EtcdTls
 from ottla_broker.setting import ConfigError
 
 

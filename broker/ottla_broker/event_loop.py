@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
+from contextlib import closing
 from types import coroutine
 from typing import TypeVar
+
+from ottla_broker.steps import Steps
 
 R = TypeVar("R")
 
@@ -24,15 +27,19 @@ def give_way() -> Generator[None, None, None]:
     yield
 
 
-async def in_turns(steps: Generator[None, None, R]) -> R:
+async def in_turns(steps: Steps[R]) -> R:
     """One slice per turn of the loop."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as last:
-            result: R = last.value
-            return result
-        await give_way()
+    with closing(steps):
+        while True:
+            try:
+                pause = next(steps)
+            except StopIteration as last:
+                result: R = last.value
+                return result
+            if pause is None:
+                await give_way()
+            else:
+                await asyncio.wait((asyncio.ensure_future(pause),))
 
 
 class LagProbe:

@@ -27,6 +27,8 @@ from ottla_broker.metrics import Family, Metrics, Sample
 _log = structlog.get_logger("ottla.http")
 
 _JSON = "application/json"
+#: Of metrics that need the disk or other brokers; Prometheus gives up after 10 s by default.
+_COLLECT_S = 2.0
 _REASONS = {
     200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 408: "Request Timeout",
     431: "Request Header Fields Too Large", 500: "Internal Server Error", 503: "Service Unavailable",
@@ -39,6 +41,7 @@ class Exporter:
         self._metrics = metrics
         self._not_ready = not_ready
         self._server: asyncio.Server | None = None
+        self._collecting: asyncio.Task[None] | None = None
         #: Open connections and the task that serves each; a dict, so that they are closed in order.
         self._serving: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
 
@@ -58,6 +61,8 @@ class Exporter:
         if self._server is not None:
             self._server.close()
         tasks = list(self._serving.values())
+        if self._collecting is not None:
+            tasks.append(self._collecting)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -78,6 +83,8 @@ class Exporter:
             try:
                 async with asyncio.timeout(timeout_s):
                     head = await reader.readuntil(b"\r\n\r\n")
+                if _parse(head)[1] == "/metrics":
+                    await self._collect()
                 answer = self._answer(head)
             except TimeoutError:
                 answer = _response(408, _JSON, _error("The request did not arrive in time."))
@@ -93,6 +100,29 @@ class Exporter:
             writer.transport.abort()
         finally:
             writer.close()
+
+    async def _collect(self) -> None:
+        """Have the metrics collected that need the disk or other brokers. One collection serves all scrapers."""
+        if self._collecting is None:
+            self._collecting = asyncio.get_running_loop().create_task(self._collect_all())
+            self._collecting.add_done_callback(self._on_collected)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_COLLECT_S):
+                await asyncio.shield(self._collecting)
+
+    async def _collect_all(self) -> None:
+        async with asyncio.timeout(self._config.timeout_ms / 1000):
+            for collect in self._metrics.collectors:
+                try:
+                    await collect()
+                except Exception:
+                    # Stale values are better than none, and other metrics are not affected.
+                    _log.exception("metrics not collected")
+
+    def _on_collected(self, task: asyncio.Task[None]) -> None:
+        self._collecting = None
+        if not task.cancelled() and isinstance(task.exception(), TimeoutError):
+            _log.warning("metrics not collected in time")
 
     def _answer(self, head: bytes) -> bytes:
         method, path = _parse(head)
@@ -153,6 +183,16 @@ def process_families() -> list[Family]:
         rows.append(("process_virtual_memory_bytes", "gauge", "Virtual memory.", int(pages[0]) * page))
         rows.append(("process_resident_memory_bytes", "gauge", "Resident memory.", int(pages[1]) * page))
         rows.append(("process_open_fds", "gauge", "Open file descriptors.", len(os.listdir("/proc/self/fd"))))
+        rows.append(("process_start_time_seconds", "gauge", "Start of the process since 1970.", _started_s()))
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     rows.append(("process_max_fds", "gauge", "Limit of open file descriptors.", limit))
     return [Family(name, kind, doc, [Sample("", (), value)]) for name, kind, doc, value in rows]
+
+
+def _started_s() -> float:
+    """When the kernel started this process: boot time plus ticks since boot (proc(5))."""
+    with open("/proc/self/stat", "rb") as stat:
+        ticks = int(stat.read().rpartition(b")")[2].split()[19])
+    with open("/proc/stat", "rb") as stat:
+        boot = [int(line.split()[1]) for line in stat if line.startswith(b"btime ")]
+    return boot[0] + ticks / os.sysconf("SC_CLK_TCK")

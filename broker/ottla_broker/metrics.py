@@ -13,7 +13,7 @@ make the series grow without bound.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -336,6 +336,9 @@ _TOPIC_FAMILIES = (
     ("bytes_out", "ottla_topic_sent_bytes_total", "Bytes of records read from the topic."),
     ("batches_in", "ottla_topic_batches_total", "Batches written to the topic."),
     ("records_in", "ottla_topic_records_total", "Records written to the topic."),
+    ("bytes_in", "kafka_server_brokertopicmetrics_bytesin_total", "Bytes written to the topic."),
+    ("bytes_out", "kafka_server_brokertopicmetrics_bytesout_total", "Bytes read from the topic."),
+    ("records_in", "kafka_server_brokertopicmetrics_messagesin_total", "Records written to the topic."),
 )
 
 
@@ -381,11 +384,25 @@ class Metrics:
         self.metadata = MetadataProbe()
         self.topics = Topics(topics_max)
         self._refreshers: list[Callable[[], None]] = []
+        self._collectors: list[Callable[[], Awaitable[None]]] = []
+        self._sources: list[Callable[[], Iterable[Family]]] = []
         self._info: dict[str, str] = {}
 
     def before_scrape(self, refresh: Callable[[], None]) -> None:
         """For gauges that are cheaper to count when asked than to keep current."""
         self._refreshers.append(refresh)
+
+    def source(
+        self, families: Callable[[], Iterable[Family]], collect: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """Add families that another component makes. `collect` gets them ready, and may wait."""
+        self._sources.append(families)
+        if collect is not None:
+            self._collectors.append(collect)
+
+    @property
+    def collectors(self) -> Sequence[Callable[[], Awaitable[None]]]:
+        return self._collectors
 
     def describe(self, labels: Mapping[str, str]) -> None:
         """Facts about the process that never change: version, broker id, cluster id."""
@@ -411,6 +428,8 @@ class Metrics:
         ):
             yield from _families_of(probe)
         yield from self.topics.families()
+        for families in self._sources:
+            yield from families()
 
 
 def _families_of(probe: Any) -> Iterator[Family]:

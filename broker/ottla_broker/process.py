@@ -27,12 +27,12 @@ from ottla_broker import logs
 from ottla_broker.broker import Broker, NoLogDirectory
 from ottla_broker.cluster_secret import SecretMissing, cluster_secret
 from ottla_broker.config import BrokerConfig, Resolved
-from ottla_broker.controller.metadata import LostHistory
-from ottla_broker.controller.registration import BrokerIdTaken
 from ottla_broker.descriptors import share_out, with_shares
 from ottla_broker.etcd_access import etcd_store
 from ottla_broker.exit_codes import ExitCode
 from ottla_broker.log.dir_files import ForeignDirectory
+from ottla_broker.membership.registration import BrokerIdTaken
+from ottla_broker.metadata.watcher import LostHistory
 from ottla_broker.setting import Address, ConfigError
 from ottla_core.errors import InvariantViolation
 from ottla_core.ports.clock import Clock

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from ottla_broker.controller.image import ClusterImage
+from ottla_broker.metadata.image import ClusterImage
 
 #: An ISR that shrinks and grows again within this is no reason to leave the Service.
 GRACE_S = 10.0
@@ -27,11 +27,11 @@ def lagging(image: ClusterImage) -> dict[int, int]:
     found: dict[int, int] = {}
     for topic in image.topics.values():
         for number, partition in enumerate(topic.partitions):
-            if len(partition.isr) >= len(partition.replicas) or partition.leader not in image.brokers:
+            if not partition.is_under_replicated or partition.leader not in image.brokers:
                 continue
             for broker_id in partition.replicas:
                 broker = image.brokers.get(broker_id)
-                if broker is None or broker_id in partition.isr or broker_id in partition.adding:
+                if broker is None or broker_id in (*partition.isr, *partition.adding, *partition.removing):
                     continue
                 if not broker.has_lost(topic.id, number):
                     found[broker_id] = found.get(broker_id, 0) + 1

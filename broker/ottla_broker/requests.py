@@ -9,11 +9,15 @@ from uuid import UUID
 
 from ottla_core.errors import RequestError, TransactionalIdAuthorizationFailed
 from ottla_core.ids import TopicPartition
+from ottla_core.ports.disk import Buffer
 
 T = TypeVar("T")
 
 #: Done at once in the common case, awaited otherwise: a task per request would cost more than the request.
 Maybe: TypeAlias = T | Awaitable[T]
+
+#: Longest that a client may ask to be kept waiting; theirs are 30 s for a produce, half a second for a fetch.
+WAIT_S_MAX = 300.0
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
@@ -26,6 +30,19 @@ class Appended(NamedTuple):
     log_append_time_ms: int
     log_start_offset: int
     leader_epoch: int
+
+
+class Write(NamedTuple):
+    """Batches for one partition."""
+
+    tp: TopicPartition
+    records: Buffer | None
+    #: Why they must not be written, if that is known before.
+    refusal: RequestError | None = None
+
+
+#: What became of a write. Exceptions other than `RequestError` are bugs.
+Outcome: TypeAlias = Appended | Exception
 
 
 class FetchWant(NamedTuple):
@@ -90,8 +107,7 @@ class TopicResult:
     config: Mapping[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigChange:
+class ConfigChange(NamedTuple):
     kind: str  # "set", "delete", "append", "subtract"
     name: str
     value: str | None = None

@@ -36,6 +36,10 @@ def _delete_segment(copy: Copy) -> None:
     copy.segments(copy.follower)[1].unlink()
 
 
+def _delete_last_segment(copy: Copy) -> None:
+    copy.segments(copy.follower)[-1].unlink()
+
+
 def _cut_index(copy: Copy) -> None:
     for path in copy.folder(copy.follower).glob("*.index"):
         with path.open("r+b") as file:
@@ -47,7 +51,10 @@ CASES = [
     (_flip, "kill", "ottla_log_recovery_cut_bytes_total"),
     (_delete_segment, "kill", "ottla_log_recovery_cut_bytes_total"),
     *([(_cut_index, "kill", None)] if effort.IS_LONG else []),
-    # After a clean stop nothing is read again. An index is checked when it is first used.
+    # After a clean stop nothing is read again, unless segments are missing or shorter than they were.
+    (_delete_segment, "stop", "ottla_log_recovery_cut_bytes_total"),
+    (_delete_last_segment, "stop", "ottla_log_recovered_bytes_total"),
+    # An index is checked when it is first used.
     (_cut_index, "stop", None),
 ]
 

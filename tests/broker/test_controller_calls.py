@@ -36,7 +36,7 @@ class Admin:
         self.world, self.node = world, node
         config = BrokerConfig.of({"broker.id": str(node.registration.broker.id)})
         self.calls = ControllerCalls(
-            node.registration.broker.id, node.controller, node.metadata, world.clock, node.questions
+            node.registration.broker.id, node.controller, node.metadata, world.clock, node.rpc
         )
         self.topics = TopicService(config.topics, node.metadata, self.calls)
         self.configs = ConfigService(config, node.metadata, self.calls)
@@ -224,7 +224,7 @@ async def test_changes_that_wait_for_the_store_are_limited(world: SimWorld, admi
 
 
 async def test_questions_that_make_no_sense_are_answered_with_a_sentence(admins: list[Admin]) -> None:
-    answer = admins[0].node.questions.answer
+    answer = admins[0].node.rpc.answer
     for request in (b"", b"[]", b"\xff", b"{}", b'{"v":1,"ask":"x"}', b'{"v":9,"ask":"hold"}', b"1" * 9000):
         assert b'"error"' in await answer(request, 2)
     assert b'"error"' in await answer(b'{"v":1,"ask":"create_topics","topics":[{}],"validate_only":false}', 2)
@@ -236,13 +236,13 @@ async def test_questions_that_make_no_sense_are_answered_with_a_sentence(admins:
 async def test_a_deeply_nested_question_is_answered_with_a_sentence(
     admins: list[Admin], nested: bytes
 ) -> None:
-    answer = admins[0].node.questions.answer
+    answer = admins[0].node.rpc.answer
     assert b"not valid" in await answer(nested, 2)
     assert b"not valid" in await answer(b'{"v":1,"ask":"hold","x":' + nested + b"}", 2)
 
 
 async def test_what_a_bad_question_says_is_not_repeated(admins: list[Admin]) -> None:
-    assert len(await admins[0].node.questions.answer(b"\xff" * 1_000_000, 2)) < 1000
+    assert len(await admins[0].node.rpc.answer(b"\xff" * 1_000_000, 2)) < 1000
 
 
 async def _away(operation: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from broker.one_partition import NOW_MS, TP, World
 from ottla_broker.config import LogDirsConfig
-from ottla_broker.controller.image import ClusterImage, PartitionImage, TopicImage
+from ottla_broker.metadata.image import ClusterImage, PartitionImage, TopicImage
 from ottla_broker.partition.housekeeping import Housekeeping
 from sim.disk import SimDisk
 

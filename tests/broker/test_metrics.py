@@ -152,7 +152,7 @@ def test_names_follow_the_conventions_and_are_unique() -> None:
     names = [family.name for family in families]
     assert len(names) == len(set(names))
     for family in families:
-        assert re.fullmatch(r"ottla_[a-z_]+", family.name)
+        assert re.fullmatch(r"(ottla|kafka)_[a-z_]+", family.name)
         assert family.name.endswith("_total") == (family.type == "counter"), family.name
         assert family.name.endswith("_seconds") == (family.type == "histogram"), family.name
         assert family.doc.endswith("."), family.name

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from ottla_broker.controller.image import ClusterImage, PartitionImage, TopicImage
 from ottla_broker.log.dirs import LogDirs
+from ottla_broker.metadata.image import ClusterImage, PartitionImage, TopicImage
 from ottla_broker.metrics import Metrics
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.partition import ACKS_ALL

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from grpc import StatusCode, aio, method_handlers_generic_handler, unary_unary_rpc_method_handler
 
-from ottla_broker.controller import etcd
+from ottla_broker.metadata import etcd
 from ottla_broker.replication import grpc_peers
 from ottla_cli.free_ports import free_ports
 from ottla_client import connection

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from uuid import UUID, uuid4
 
-from ottla_broker.controller.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from ottla_broker.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from ottla_broker.readiness import CatchUp, lagging
 
 TOPIC = uuid4()

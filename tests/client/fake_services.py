@@ -16,9 +16,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from ottla_broker.config import GrpcEdgeConfig
-from ottla_broker.controller.image import BrokerImage, ClusterImage, Endpoint, PartitionImage, TopicImage
 from ottla_broker.edge.grpc.probe import SilentProbe
 from ottla_broker.edge.grpc.server import GrpcEdge
+from ottla_broker.metadata.image import BrokerImage, ClusterImage, Endpoint, PartitionImage, TopicImage
 from ottla_broker.requests import (
     Aborted,
     Appended,
@@ -32,6 +32,7 @@ from ottla_broker.requests import (
     ProducerIdentity,
     TopicResult,
 )
+from ottla_broker.service.producing import Producing
 from ottla_core.errors import (
     CorruptMessage,
     InvalidConfig,
@@ -149,6 +150,7 @@ class FakeBroker:
         self.broker_id = broker_id
         self.port = 0
         self.records = FakeRecords(cluster, broker_id)
+        self.producing = Producing(self.records)
         self.topics = FakeTopics(cluster)
         self.configs = FakeConfigs(cluster)
         self._edge: GrpcEdge | None = None

@@ -17,8 +17,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from grpc import aio
 
 from ottla_broker.config import BrokerConfig
-from ottla_broker.controller import keys
 from ottla_broker.etcd_access import etcd_store
+from ottla_broker.metadata.sections.brokers import BROKERS
+from ottla_broker.metadata.sections.partitions import PARTITIONS
+from ottla_broker.metadata.sections.topics import TOPICS
 from ottla_broker.replication import follow_wire as wire
 from ottla_broker.replication.follow_wire import PositionEntry, Says
 from ottla_cli.local_cluster import LocalCluster
@@ -42,13 +44,11 @@ class Facts(NamedTuple):
 async def _facts(etcd: str) -> Facts:
     store = etcd_store(BrokerConfig.of({"etcd.endpoints": etcd}))
     try:
-        brokers = [keys.decode_broker(entry) for entry in (await store.scan("brokers/")).entries]
-        topic, _ = keys.decode_topic((await store.scan(f"topics/{TOPIC}")).entries[0])
+        brokers = [BROKERS.decode(entry) for entry in (await store.scan("brokers/")).entries]
+        topic = TOPICS.decode((await store.scan(f"topics/{TOPIC}")).entries[0])
         partitions = (await store.scan("partitions/")).entries
         state = next(
-            keys.decode_partition(entry)
-            for entry in partitions
-            if keys.partition_of(entry.key) == (topic.id, 0)
+            PARTITIONS.decode(entry) for entry in partitions if PARTITIONS.id_of(entry.key) == (topic.id, 0)
         )
     finally:
         await store.close()

@@ -13,9 +13,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla_broker.cluster_secret import cluster_secret
 from ottla_broker.config import BrokerConfig
-from ottla_broker.controller import keys
-from ottla_broker.controller.questions import ANSWERING_OF_KIND_MAX
 from ottla_broker.etcd_access import etcd_store
+from ottla_broker.membership.broker_rpc import ANSWERING_OF_KIND_MAX
+from ottla_broker.metadata.sections.brokers import BROKERS
+from ottla_broker.metadata.sections.cluster import CLUSTER
+from ottla_broker.metadata.sections.controller import CONTROLLER
 from ottla_broker.replication.grpc_peers import GrpcPeers, PeerAddress
 from ottla_broker.replication.peer_auth import SecretAuth
 from ottla_cli.local_cluster import LocalCluster
@@ -35,14 +37,14 @@ async def _controller(etcd: str) -> tuple[str, int, PeerAddress]:
     try:
         (cluster,) = (e for e in (await store.scan("cluster")).entries if e.key == "cluster")
         (held,) = (await store.scan("controller")).entries
-        controller, _ = keys.decode_controller(held)
-        brokers = [keys.decode_broker(entry) for entry in (await store.scan("brokers/")).entries]
+        controller = CONTROLLER.decode(held).broker_id
+        brokers = [BROKERS.decode(entry) for entry in (await store.scan("brokers/")).entries]
     finally:
         await store.close()
     broker = next(each for each in brokers if each.id == controller)
     where = broker.endpoint("internal")
     assert where is not None
-    return keys.decode_cluster(cluster), controller, PeerAddress(where.host, where.port, broker.incarnation)
+    return CLUSTER.decode(cluster), controller, PeerAddress(where.host, where.port, broker.incarnation)
 
 
 async def _hold(peers: GrpcPeers, controller: int) -> str:

@@ -41,7 +41,7 @@ def test_an_old_backup_is_refused_and_recovered_from(tmp_path: Path) -> None:
         ottla("topics", "create", "letters", *at, *options)
         write(cluster, early)
         assert b"still registered" in ottla(
-            "cluster", "recover", "--set", f"etcd.endpoints={cluster.etcd_endpoint}", code=1
+            "cluster", "recover", "--yes", "--set", f"etcd.endpoints={cluster.etcd_endpoint}", code=1
         )
     shutil.copytree(f"{data}/etcd", backup)
     with LocalCluster(data, brokers=BROKERS) as cluster:
@@ -52,7 +52,7 @@ def test_an_old_backup_is_refused_and_recovered_from(tmp_path: Path) -> None:
 
     with pytest.raises(Failure, match=r"restored from an older backup.*ottla cluster recover"):
         LocalCluster(data, brokers=BROKERS).start()
-    done = json.loads(ottla("cluster", "recover", "--data", data, "--json"))
+    done = json.loads(ottla("cluster", "recover", "--yes", "--data", data, "--json"))
     assert (done["topics"], done["partitions"], done["number"]) == (1, 2, 1)
 
     with LocalCluster(data, brokers=BROKERS) as cluster:

@@ -13,7 +13,7 @@ from aetcd import rpc
 from aetcd.rpc.rpc_pb2_grpc import AuthStub
 
 from conformance.etcd_process import EtcdProcess, running_etcd
-from ottla_broker.controller.etcd import EtcdLogin, EtcdStore, EtcdTls
+from ottla_broker.metadata.etcd import EtcdLogin, EtcdStore, EtcdTls
 
 USER = "ottla"
 PASSWORD = "of all the letters, this one"

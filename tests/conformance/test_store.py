@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 
 from conformance.etcd_process import EtcdProcess, running_etcd
-from ottla_broker.controller import etcd as etcd_module
-from ottla_broker.controller.etcd import EtcdStore
+from ottla_broker.metadata import etcd as etcd_module
+from ottla_broker.metadata.etcd import EtcdStore
 from ottla_core.errors import InvariantViolation
 from ottla_core.ports.store import (
     BRANCHES_MAX,

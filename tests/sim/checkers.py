@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from ottla_broker.controller import keys
-from ottla_broker.controller.image import INTERNAL_TOPICS, BrokerImage
+from ottla_broker.metadata.image import INTERNAL_TOPICS, BrokerImage, PartitionImage
+from ottla_broker.metadata.sections.brokers import BROKERS
+from ottla_broker.metadata.sections.controller import CONTROLLER
+from ottla_broker.metadata.sections.partitions import PARTITIONS
+from ottla_broker.metadata.sections.topics import TOPICS
 from ottla_broker.partition.partition import Partition
 from ottla_core.ids import NO_BROKER
 from ottla_core.ports.store import Entry
@@ -39,8 +42,8 @@ class Checkers:
         self._world = world
         #: Who led an epoch, and in which life.
         self._led: dict[tuple[Spot, int], str] = {}
-        #: Of each life of each replica: the highest epoch and high watermark seen, and how far it was compared.
-        self._seen: dict[tuple[str, Spot], tuple[int, int, int]] = {}
+        #: Of each replica, while its log is open: the highest epoch and high watermark, and how far it was compared.
+        self._seen: dict[Partition, tuple[int, int, int]] = {}
         #: All that was ever below anybody's high watermark: batches by base offset, and where they end.
         self.committed: dict[Spot, dict[int, bytes]] = {}
         self.committed_end: dict[Spot, int] = {}
@@ -55,6 +58,8 @@ class Checkers:
         self._compacted: dict[Spot, dict[int, Rec]] = {}
         #: Which topic a value was meant for, by the broker that took it.
         self._meant_for: dict[bytes, UUID] = {}
+        #: Where partitions must be in the end: the last move of each that was confirmed.
+        self.wishes: dict[Spot, frozenset[int]] = {}
         #: Of each group: the last offset that was acknowledged, and the last that was tried.
         self.offsets: dict[str, tuple[int, int]] = {}
 
@@ -84,25 +89,47 @@ class Checkers:
             return
         writer = self._world.process_in(place)
         if key.startswith("brokers/") and old is not None and new is None:
-            self._check_removal(place, writer, keys.decode_broker(old))
+            self._check_removal(place, writer, BROKERS.decode(old))
         if not key.startswith(("partitions/", "members/", "topics/")):
             return
         own = None if writer is None else writer.incarnation
-        elected = None if controller is None else keys.decode_controller(controller)[1]
+        elected = None if controller is None else CONTROLLER.decode(controller).incarnation
         if key.startswith("partitions/") and old is not None and new is not None:
-            was, now = keys.decode_partition(old), keys.decode_partition(new)
+            was, now = PARTITIONS.decode(old), PARTITIONS.decode(new)
             if now.leader_epoch < was.leader_epoch:
                 self.fail(f"I6 {key}: epoch went back from {was.leader_epoch} to {now.leader_epoch}")
             if now.leader not in (was.leader, NO_BROKER) and now.leader_epoch == was.leader_epoch:
                 self.fail(f"I6 {key}: leader {was.leader} became {now.leader} in epoch {now.leader_epoch}")
+            self._check_replicas(key, was, now)
             self.poll()
             same_epoch = was.leader == now.leader and was.leader_epoch == now.leader_epoch
             if same_epoch and writer is not None and writer.id == was.leader:
                 return  # A leader's own in-sync set.
-        if new is None and key.startswith("topics/") and key != keys.topic(FICKLE):
+        if new is None and key.startswith("topics/") and key != TOPICS.key(FICKLE):
             self.fail(f"I5 {place} deleted {key}, which nobody asked for")
         if own is None or own != elected:
             self.fail(f"I7 {place} wrote {key} and is not controller")
+
+    def _check_replicas(self, key: str, was: PartitionImage, now: PartitionImage) -> None:
+        """I14: a replica is removed when nothing counts on it, and every replica that was added is in sync."""
+        removed = set(was.replicas) - set(now.replicas)
+        counted = removed & {was.leader, *was.isr, *was.elr}
+        if counted:
+            self.fail(f"I14 {key}: {sorted(counted)} were removed, and still counted")
+        if removed and not set(now.replicas) & set(was.adding) <= set(was.isr):
+            self.fail(f"I14 {key}: {sorted(removed)} were removed before the added replicas were in sync")
+
+    def on_move(self, spot: Spot, before: PartitionImage, target: tuple[int, ...] | None) -> None:
+        """I14: a confirmed move, or its cancellation, is under way or complete."""
+        state = self._world.states().get(spot)
+        if state is None:
+            return
+        wanted = frozenset(before.original if target is None else target)
+        if target is None and not state.is_moving:
+            wanted = frozenset(state.replicas)  # There was nothing to cancel, or it was complete already.
+        if wanted != frozenset(state.target):
+            self.fail(f"I14 {spot}: was to be on {sorted(wanted)}, is on its way to {state.target}")
+        self.wishes[spot] = wanted
 
     def _check_removal(self, place: Place, writer: Process | None, broker: BrokerImage) -> None:
         """I12: nobody is removed by others while it lives."""
@@ -119,14 +146,14 @@ class Checkers:
             first = self._led.setdefault((spot, epoch), name)
             if first != name:
                 self.fail(f"I1 {spot}: epoch {epoch} is led by {name}, and was by {first}")
-        most, mark, compared = self._seen.get((name, spot), (0, 0, 0))
+        most, mark, compared = self._seen.get(partition, (0, 0, 0))
         if epoch < most:
             self.fail(f"I2 {spot} on {name}: epoch went back from {most} to {epoch}")
         if partition.high_watermark < mark:
             self.fail(
                 f"I2 {spot} on {name}: high watermark went back from {mark} to {partition.high_watermark}"
             )
-        self._seen[name, spot] = epoch, partition.high_watermark, compared
+        self._seen[partition] = epoch, partition.high_watermark, compared
         start = partition.log.start_offset
         if start > self.trimmed.get(spot, 0):
             self.fail(f"I13 {spot} on {name}: begins at {start}, nobody deleted that much")
@@ -134,7 +161,7 @@ class Checkers:
     def _check_marks(self, process: Process, partition: Partition) -> None:
         """I3: what is below a high watermark is the same everywhere, for ever."""
         spot, name = spot_of(partition), process.place.name
-        epoch, mark, compared = self._seen[name, spot]
+        epoch, mark, compared = self._seen[partition]
         if self._world.shape.is_compacted and spot.topic in INTERNAL_TOPICS:
             self._check_compacted(process, partition)
             return
@@ -162,12 +189,12 @@ class Checkers:
                 compared = base + header.last_offset_delta + 1
                 end = max(end, compared)
         self.committed_end[spot] = end
-        self._seen[name, spot] = epoch, mark, compared
+        self._seen[partition] = epoch, mark, compared
 
     def _check_compacted(self, process: Process, partition: Partition) -> None:
         """I3 where records go: those that are there are the same everywhere, and the newest of each key is there."""
         spot, name = spot_of(partition), process.place.name
-        epoch, mark, compared = self._seen[name, spot]
+        epoch, mark, compared = self._seen[partition]
         if compared == mark and self._world.chance_of_rereading():
             compared = 0  # The cleaner may have been at work since.
         known = self._compacted.setdefault(spot, {})
@@ -184,7 +211,7 @@ class Checkers:
             if is_due and offset not in found:
                 self.fail(f"I3 {spot} on {name}: the newest record of its key is not at {offset}")
         self.committed_end[spot] = max(end, mark)
-        self._seen[name, spot] = epoch, mark, mark
+        self._seen[partition] = epoch, mark, mark
 
     def _records(self, partition: Partition, offset: int, limit: int) -> Iterator[tuple[int, Rec]]:
         log = partition.log
@@ -258,7 +285,11 @@ class Checkers:
             self.fail(f"I11 {group}: {found} is committed; acknowledged was {acknowledged}, tried {tried}")
 
     def check_end(self, logs: dict[Spot, dict[int, bytes]]) -> None:
-        """After the faults: I5 and I8 against what a reader finds now. What was deleted is gone with its topic."""
+        """After the faults: I5 and I8 against what a reader finds now, I14 against the last wishes. What was deleted is
+        gone with its topic."""
+        for spot, state in self._world.states().items():
+            if set(state.replicas) != self.wishes.get(spot, set(state.replicas)):
+                self.fail(f"I14 {spot}: is on {state.replicas}, was moved to {sorted(self.wishes[spot])}")
         for spot, log in logs.items():
             if len(set(log.values())) != len(log):
                 self.fail(f"I5 {spot}: a record is there twice")

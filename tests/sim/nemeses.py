@@ -11,8 +11,9 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ottla_broker.controller import keys
-from ottla_broker.controller.image import INTERNAL_TOPICS, PartitionImage
+from ottla_broker.metadata.image import INTERNAL_TOPICS, PartitionImage
+from ottla_broker.metadata.sections.brokers import BROKERS
+from ottla_broker.metadata.sections.controller import CONTROLLER
 from ottla_core.ids import TopicPartition
 from ottla_core.ports.chance import Chance
 from sim.checkers import FICKLE
@@ -43,10 +44,10 @@ class Nemeses:
 
     async def _late_plan(self, machine: Machine, seconds: float) -> bool:
         """Rule 5: what a controller has planned for a death arrives when another is controller."""
-        world, entry = self._world, self._world.etcd.entries.get(keys.CONTROLLER)
+        world, entry = self._world, self._world.etcd.entries.get(CONTROLLER.key)
         if entry is None:
             return False
-        controller = world.machines[keys.decode_controller(entry)[0]]
+        controller = world.machines[CONTROLLER.decode(entry).broker_id]
         victims = [m for m in world.machines.values() if m is not controller and m.process is not None]
         if not victims:
             return False
@@ -195,7 +196,7 @@ class Nemeses:
             await clock.sleep(0.02)
 
     def _end_lease(self, machine: Machine) -> None:
-        entry = self._world.etcd.entries.get(keys.broker(machine.id))
+        entry = self._world.etcd.entries.get(BROKERS.key(machine.id))
         if entry is not None:
             machine.mislead(0.0)
             self._world.etcd.end_lease(entry.lease)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
-from ottla_broker.neighbours import Neighbours
+from ottla_broker.peer_wiring import PeerWiring
 from ottla_core.ports.peers import FollowLink, PeerUnavailable, Presence, Probe
 from sim.loop import Place, SimLoop
 from sim.peers import Listener, SimNet
@@ -34,11 +34,11 @@ class Port:
     #: Done when the process is dead.
     died: asyncio.Future[None]
     #: None: bound, and nobody is served yet.
-    neighbours: Neighbours | None = None
+    wiring: PeerWiring | None = None
 
     @property
     def is_silent(self) -> bool:
-        return self.neighbours is None or self.place.is_stopped
+        return self.wiring is None or self.place.is_stopped
 
 
 class WorldNet(SimNet):
@@ -76,15 +76,15 @@ class WorldNet(SimNet):
 
     # ------------------------------------------------------------------ brokers
 
-    def serve(self, broker_id: int, neighbours: Neighbours) -> None:
+    def serve(self, broker_id: int, wiring: PeerWiring) -> None:
         port = self.ports[broker_id]
-        port.neighbours = neighbours
+        port.wiring = wiring
 
         async def serve(link: FollowLink, follower: int) -> None:
             # In the place of the one who serves: it may be stopped while its peers go on.
-            await asyncio.wait([self.loop.spawn(port.place, neighbours.serve(link, follower))])
+            await asyncio.wait([self.loop.spawn(port.place, wiring.serve(link, follower))])
 
-        self.listen(broker_id, Listener(port.incarnation, serve, neighbours.answer))
+        self.listen(broker_id, Listener(port.incarnation, serve, wiring.answer))
 
     def close_port(self, broker_id: int) -> None:
         self.ports.pop(broker_id, None)
@@ -104,7 +104,7 @@ class WorldPeers:
         port = self._find(broker_id)
         if port is None:
             raise PeerUnavailable(f"broker {broker_id} refused the connection")
-        if self._is_cut(broker_id) or port.neighbours is None:
+        if self._is_cut(broker_id) or port.wiring is None:
             await net.clock.sleep(_CONNECT_TIMEOUT_S)
             raise PeerUnavailable(f"broker {broker_id} does not answer")
         # The wire belongs to nobody: it goes on when one of its ends is stopped.
@@ -128,8 +128,8 @@ class WorldPeers:
         port = self._find(broker_id)
         if port is None:
             raise PeerUnavailable(f"broker {broker_id} refused the connection")
-        if not self._is_cut(broker_id) and port.neighbours is not None:
-            work = self._net.loop.spawn(port.place, port.neighbours.answer(request, self._id))
+        if not self._is_cut(broker_id) and port.wiring is not None:
+            work = self._net.loop.spawn(port.place, port.wiring.answer(request, self._id))
             try:
                 await asyncio.wait([work, port.died], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
                 await self._travel(broker_id, self._id)

@@ -13,24 +13,18 @@ from typing import Any, NamedTuple
 import pytest
 
 from ottla_broker.broker import Broker
-from ottla_broker.controller import (
-    backend,
-    election,
-    failure_detector,
-    isr_writer,
-    keys,
-    leaders,
-    planner,
-    suspicion,
-)
-from ottla_broker.controller.image import ClusterImage, PartitionImage
-from ottla_broker.controller.metadata import Metadata
+from ottla_broker.controller import backend, election, isr_writer, leaders, planner
 from ottla_broker.controller.service import Controller
 from ottla_broker.coordination import runtime
 from ottla_broker.coordination.runtime import Runtime
 from ottla_broker.log.dir_files import LogDir
 from ottla_broker.log.dirs import LogDirs
 from ottla_broker.log.log import Log
+from ottla_broker.membership import failure_detector, suspicion
+from ottla_broker.metadata.image import ClusterImage, PartitionImage
+from ottla_broker.metadata.sections.controller import CONTROLLER, Elected
+from ottla_broker.metadata.sections.partitions import PARTITIONS
+from ottla_broker.metadata.watcher import Metadata
 from ottla_broker.partition.following import Following
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.leading import Leading
@@ -135,8 +129,8 @@ def rule_6_a_lost_reply_is_taken_for_a_refusal(patch: pytest.MonkeyPatch) -> Non
             await self._attempt(batch)
         except StoreError:
             for proposal in batch:
-                before = self._metadata.image.topic_by_id(keys.partition_of(proposal.key)[0])
-                index = keys.partition_of(proposal.key)[1]
+                before = self._metadata.image.topic_by_id(PARTITIONS.id_of(proposal.key)[0])
+                index = PARTITIONS.id_of(proposal.key)[1]
                 if not proposal.outcome.done() and before is not None:
                     proposal.outcome.set_result(before.partitions[index])
 
@@ -267,7 +261,7 @@ def rule_4_a_folder_is_joined_by_its_name(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogDirs, "get_or_create", by_name)
 
 
-@planted(seed=15, nemesis="renewed topic")
+@planted(seed=18, nemesis="renewed topic")
 def rule_4_a_deleted_topic_outlives_the_admission(patch: pytest.MonkeyPatch) -> None:
     def admit(self: Any, image: ClusterImage) -> None:
         self._admitted = True
@@ -324,8 +318,8 @@ def rule_16_a_controller_is_overwritten(patch: pytest.MonkeyPatch) -> None:
     async def seize(self: Any) -> None:
         broker = self._registration.broker
         if self._registration.lease:
-            value = keys.encode_controller(broker.id, broker.incarnation)
-            put = Put(keys.CONTROLLER, value, self._registration.lease)
+            value = CONTROLLER.encode(Elected(broker.id, broker.incarnation))
+            put = Put(CONTROLLER.key, value, self._registration.lease)
             await self._store.transact((), [Branch((), (put,))])
 
     patch.setattr(Controller, "_campaign", seize)
@@ -375,3 +369,40 @@ def rule_20_a_coordinator_outlives_its_leadership(patch: pytest.MonkeyPatch) -> 
         return hosted
 
     patch.setattr(Runtime, "_follow", follow)
+
+
+# ---------------------------------------------------------------------- rule 22: moves
+
+
+@planted(seed=1)
+def rule_22_a_leader_comes_from_the_added_replicas_before_it_is_in_sync(patch: pytest.MonkeyPatch) -> None:
+    def hasty(partition: PartitionImage, live: Any) -> PartitionImage | None:
+        added = [r for r in partition.adding if r in live.alive and r in partition.target]
+        if not added or partition.leader in partition.target:
+            return None
+        return replace(partition, leader=added[0], leader_epoch=partition.leader_epoch + 1)
+
+    patch.setattr(planner, "next_step", hasty)
+
+
+@planted(seed=1)
+def rule_22_a_removed_replica_still_counts(patch: pytest.MonkeyPatch) -> None:
+    shipped = planner.next_step
+
+    def hasty(partition: PartitionImage, live: Any) -> PartitionImage | None:
+        if partition.is_moving and partition.has_caught_up and partition.leader in partition.target:
+            isr = tuple(r for r in partition.isr if r in partition.target)
+            return replace(partition, replicas=partition.target, adding=(), removing=(), isr=isr)
+        return shipped(partition, live)
+
+    patch.setattr(planner, "next_step", hasty)
+
+
+@planted(seed=1)
+def rule_22_replicas_are_removed_before_the_added_ones_are_in_sync(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PartitionImage, "has_caught_up", True)
+
+
+@planted(seed=1)
+def rule_22_a_cancelled_move_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(planner, "cancelled", lambda partition: None)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla_broker.controller import keys
-from ottla_broker.controller.image import PartitionImage
+from ottla_broker.metadata.image import PartitionImage
+from ottla_broker.metadata.sections.brokers import BROKERS
+from ottla_broker.metadata.sections.controller import CONTROLLER
 from ottla_core.ids import NO_BROKER, TopicPartition
 from sim.__main__ import told
 from sim.campaign import Campaign, Script
@@ -28,7 +29,7 @@ def state(campaign: Campaign) -> PartitionImage:
 
 
 def end_lease(campaign: Campaign, broker_id: int) -> None:
-    entry = campaign.world.etcd.entries[keys.broker(broker_id)]
+    entry = campaign.world.etcd.entries[BROKERS.key(broker_id)]
     campaign.world.etcd.end_lease(entry.lease)
 
 
@@ -37,8 +38,8 @@ async def _roles(campaign: Campaign) -> tuple[int, int, int]:
     world = campaign.world
 
     def controller() -> int:
-        entry = world.etcd.entries.get(keys.CONTROLLER)
-        return NO_BROKER if entry is None else keys.decode_controller(entry)[0]
+        entry = world.etcd.entries.get(CONTROLLER.key)
+        return NO_BROKER if entry is None else CONTROLLER.decode(entry).broker_id
 
     def is_settled() -> bool:
         return controller() != NO_BROKER and len(state(campaign).isr) == len(world.machines)

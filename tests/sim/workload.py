@@ -13,7 +13,10 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ottla_broker.controller.image import INTERNAL_TOPICS
+from ottla_broker.controller.commands.create_topics import CreateTopics
+from ottla_broker.controller.commands.delete_topics import DeleteTopics
+from ottla_broker.controller.commands.grow_topic import GrowTopic
+from ottla_broker.metadata.image import INTERNAL_TOPICS
 from ottla_broker.partition.partition import ACKS_ALL
 from ottla_broker.requests import (
     EARLIEST_TIMESTAMP,
@@ -31,6 +34,7 @@ from sim.batches import Rec, make_batch, read_batches
 from sim.checkers import FICKLE, spot_of
 from sim.clients import clients_of
 from sim.loop import chance_for
+from sim.moves import move
 from sim.spots import Spot
 from sim.world import Unreachable
 
@@ -81,6 +85,8 @@ class Workload:
         self._chance = chance_for(world.seed, "workload")
         self._serial = 0
         self._epochs: dict[Spot, int] = {}
+        #: The faults are over: no more moves, so that those under way can complete.
+        self.is_settling = False
         self.is_over = False
 
     # ------------------------------------------------------------------ topics
@@ -102,7 +108,7 @@ class Workload:
                 controller = process.broker._controller
                 if controller.is_active:
                     results = await self._world.call(
-                        process, lambda c=controller: c.create_topics(topics), 5.0
+                        process, lambda c=controller: c.execute(CreateTopics(tuple(topics))), 5.0
                     )  # type: ignore[misc]
                     assert [r.error for r in results] == [None] * len(topics)
 
@@ -121,12 +127,12 @@ class Workload:
                 if existing is None:
                     config = list(topics_of(world).values())[chance.below(len(TOPICS))]
                     new = NewTopic(FICKLE, 1 + chance.below(2), world.shape.replicas, config)
-                    await world.call(process, lambda: controller.create_topics([new]), 3.0)  # noqa: B023
+                    await world.call(process, lambda: controller.execute(CreateTopics((new,))), 3.0)  # noqa: B023
                 elif chance.below(2) and len(existing.partitions) < len(FICKLE_PARTITIONS):
                     more = len(existing.partitions) + 1
-                    await world.call(process, lambda: controller.grow_topic(FICKLE, more), 3.0)  # noqa: B023
+                    await world.call(process, lambda: controller.execute(GrowTopic(FICKLE, more)), 3.0)  # noqa: B023
                 else:
-                    await world.call(process, lambda: controller.delete_topics([FICKLE]), 3.0)  # noqa: B023
+                    await world.call(process, lambda: controller.execute(DeleteTopics((FICKLE,))), 3.0)  # noqa: B023
 
     async def renew_fickle(self) -> None:
         """Delete the topic that comes and goes, and make it again at once, if anybody can."""
@@ -136,8 +142,8 @@ class Workload:
             controller = process.broker._controller
             new = NewTopic(FICKLE, 1, world.shape.replicas, topics_of(world)["one"])
             with suppress(RequestError, Unreachable):
-                await world.call(process, lambda: controller.delete_topics([FICKLE]), 3.0)
-                await world.call(process, lambda: controller.create_topics([new]), 3.0)
+                await world.call(process, lambda: controller.execute(DeleteTopics((FICKLE,))), 3.0)
+                await world.call(process, lambda: controller.execute(CreateTopics((new,))), 3.0)
 
     # ------------------------------------------------------------------ load
 
@@ -148,6 +154,7 @@ class Workload:
             for tp in (*PARTITIONS, FICKLE_PARTITIONS[0]):
                 group.create_task(self._read(tp))
             group.create_task(self._garden())
+            group.create_task(move(self))
             for client in clients_of(self):
                 group.create_task(client)
 

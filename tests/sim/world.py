@@ -21,10 +21,12 @@ import structlog
 from ottla_broker.broker import Broker, NoLogDirectory
 from ottla_broker.cluster_secret import ClusterSecret
 from ottla_broker.config import BrokerConfig
-from ottla_broker.controller import keys
-from ottla_broker.controller.image import PartitionImage
-from ottla_broker.controller.metadata import LostHistory
-from ottla_broker.controller.registration import BrokerIdTaken
+from ottla_broker.membership.registration import BrokerIdTaken
+from ottla_broker.metadata.image import PartitionImage
+from ottla_broker.metadata.sections.members import MEMBERS
+from ottla_broker.metadata.sections.partitions import PARTITIONS
+from ottla_broker.metadata.sections.topics import TOPICS
+from ottla_broker.metadata.watcher import LostHistory
 from ottla_broker.partition.partition import Partition
 from ottla_broker.service.services import Services
 from ottla_core.ids import TopicPartition
@@ -389,24 +391,24 @@ class World:
         names, found, entries = {}, {}, self.etcd.entries
         for key, entry in entries.items():
             if key.startswith("topics/"):
-                topic, count = keys.decode_topic(entry)
-                names[topic.id] = topic.name, count
+                topic = TOPICS.decode(entry)
+                names[topic.id] = TOPICS.id_of(key), topic.partitions
         for key, entry in entries.items():
             if key.startswith("partitions/"):
-                topic_id, index = keys.partition_of(key)
+                topic_id, index = PARTITIONS.id_of(key)
                 name, count = names.get(topic_id, ("", 0))
                 if index < count:
-                    found[Spot(name, topic_id, index)] = keys.decode_partition(entry)
+                    found[Spot(name, topic_id, index)] = PARTITIONS.decode(entry)
         self._states = self.etcd.revision, found
         return found
 
     def config_of(self, spot: Spot) -> Mapping[str, str]:
-        entry = self.etcd.entries.get(keys.topic(spot.topic))
-        return {} if entry is None else keys.decode_topic(entry)[0].config
+        entry = self.etcd.entries.get(TOPICS.key(spot.topic))
+        return {} if entry is None else TOPICS.decode(entry).config
 
     def is_admitted(self, process: Process) -> bool:
-        entry = self.etcd.entries.get(keys.member(process.id))
-        return entry is not None and keys.decode_member(entry).incarnation == process.incarnation
+        entry = self.etcd.entries.get(MEMBERS.key(process.id))
+        return entry is not None and MEMBERS.decode(entry).incarnation == process.incarnation
 
     def on_store_write(
         self, key: str, old: Entry | None, new: Entry | None, controller: Entry | None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ottla_broker.controller import keys
+from ottla_broker.metadata.sections.controller import CONTROLLER
 from ottla_core.ports.store import Branch, Compare, Outcome, StoreError
 from sim.loop import Place
 from sim.store import SimEtcd, SimStore
@@ -31,7 +31,7 @@ class WorldEtcd(SimEtcd):
 
     def transact(self, guard: Sequence[Compare], branches: Sequence[Branch]) -> Outcome:
         before = {w.key: self.entries.get(w.key) for b in branches for w in b.writes}
-        controller = self.entries.get(keys.CONTROLLER)
+        controller = self.entries.get(CONTROLLER.key)
         outcome = super().transact(guard, branches)
         for branch, taken in zip(branches, outcome.taken, strict=True):
             for write in branch.writes if taken else ():

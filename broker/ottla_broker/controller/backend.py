@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from ottla_broker.controller import keys
 from ottla_broker.controller.planner import Plan, Stage
+from ottla_broker.metadata.sections.controller import CONTROLLER
 from ottla_core.ports.store import (
     BRANCHES_MAX,
     CreateRevisionIs,
@@ -42,7 +42,7 @@ async def carry_out(store: MetadataStore, epoch: int, plan: Plan) -> Result:
 
 
 async def _write_stage(store: MetadataStore, epoch: int, stage: Stage) -> list[Outcome]:
-    guard = (CreateRevisionIs(keys.CONTROLLER, epoch), *stage.guard)
+    guard = (CreateRevisionIs(CONTROLLER.key, epoch), *stage.guard)
     chunks = [stage.branches[i : i + BRANCHES_MAX] for i in range(0, len(stage.branches), BRANCHES_MAX)]
     if len(chunks) == 1:
         return [await store.transact(guard, chunks[0])]

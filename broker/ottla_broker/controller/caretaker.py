@@ -24,9 +24,7 @@ import structlog
 
 from ottla_broker.controller.changes import Changes
 from ottla_broker.controller.election import Position
-from ottla_broker.controller.image import ClusterImage
 from ottla_broker.controller.leaders import LiveBrokers, waits_for_positions
-from ottla_broker.controller.metadata import Metadata
 from ottla_broker.controller.planner import (
     BrokersArrived,
     Event,
@@ -34,6 +32,8 @@ from ottla_broker.controller.planner import (
     PreferredLeadersWanted,
     plan,
 )
+from ottla_broker.metadata.image import ClusterImage
+from ottla_broker.metadata.watcher import Metadata
 from ottla_core.errors import RequestError
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.peers import PeerUnavailable

@@ -16,9 +16,9 @@ from uuid import UUID
 import structlog
 
 from ottla_broker.controller.backend import carry_out
-from ottla_broker.controller.image import ClusterImage
-from ottla_broker.controller.metadata import LostHistory, Metadata
 from ottla_broker.controller.planner import Plan
+from ottla_broker.metadata.image import ClusterImage
+from ottla_broker.metadata.watcher import LostHistory, Metadata
 from ottla_core.errors import NotController, RequestTimedOut
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.store import MetadataStore, StoreError

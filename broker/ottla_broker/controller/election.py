@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from ottla_broker.controller.image import PartitionImage
+from ottla_broker.metadata.image import PartitionImage
 from ottla_core.ids import NO_BROKER
 
 #: (last epoch, end offset) of a replica's log.
@@ -60,7 +60,8 @@ def elect(
     if leader == NO_BROKER and unclean:
         leader = _preferred(partition, [r for r in safe if r in alive], reluctant)
         if leader == NO_BROKER:
-            leader = _preferred(partition, [r for r in partition.replicas if r in alive], reluctant)
+            # An added replica that has not caught up may hold next to nothing.
+            leader = _preferred(partition, [r for r in partition.original if r in alive], reluctant)
     if leader != NO_BROKER:
         return _led(partition, leader, (leader,), ())
     return replace(partition, leader_epoch=partition.leader_epoch + 1, leader=NO_BROKER, torn=marked)

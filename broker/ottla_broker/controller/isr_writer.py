@@ -26,9 +26,12 @@ from uuid import UUID
 
 import structlog
 
-from ottla_broker.controller import keys
-from ottla_broker.controller.image import ClusterImage, PartitionImage
-from ottla_broker.controller.metadata import Metadata
+from ottla_broker.metadata.image import ClusterImage, PartitionImage
+from ottla_broker.metadata.sections.brokers import BROKERS
+from ottla_broker.metadata.sections.members import MEMBERS
+from ottla_broker.metadata.sections.partitions import PARTITIONS, partition_key
+from ottla_broker.metadata.values import BadValue
+from ottla_broker.metadata.watcher import Metadata
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.store import (
     BRANCH_OPS_MAX,
@@ -83,11 +86,11 @@ class IsrWriter:
         added = [r for r in isr if r not in expected.isr]
         if self._metadata.refusal is not None or not _may_be_added(image, added, topic_id, partition):
             return expected  # Nothing was sent: rule 18, or W3.
-        key = keys.partition(topic_id, partition)
+        key = partition_key(topic_id, partition)
         guard: list[Compare] = [ModRevisionIs(key, expected.revision)]
         for r in added:
-            guard.append(ModRevisionIs(keys.member(r), image.members[r].revision))
-            guard.append(ModRevisionIs(keys.broker(r), image.brokers[r].told_at))
+            guard.append(ModRevisionIs(MEMBERS.key(r), image.members[r].revision))
+            guard.append(ModRevisionIs(BROKERS.key(r), image.brokers[r].told_at))
         outcome = asyncio.get_running_loop().create_future()
         wanted = replace(expected, isr=isr, elr=elr, dropped=())
         self._waiting.append(_Proposal(key, wanted, tuple(guard), outcome))
@@ -155,7 +158,7 @@ class IsrWriter:
     async def _attempt(self, batch: Sequence[_Proposal]) -> None:
         if not batch:
             return
-        puts = [Put(p.key, keys.encode_partition(p.wanted)) for p in batch]
+        puts = [Put(p.key, PARTITIONS.encode(p.wanted)) for p in batch]
         if len(batch) == 1:
             sent = await self._store.transact(batch[0].guard, [Branch((), (puts[0],))])
             taken: Sequence[bool] = (sent.all_taken,)
@@ -173,8 +176,8 @@ class IsrWriter:
         """Read the current state: this broker's write if its reply was lost, or the earlier one."""
         entry = await self._store.get(proposal.key)
         try:
-            _answer(proposal, None if entry is None else keys.decode_partition(entry))
-        except keys.BadValue as error:
+            _answer(proposal, None if entry is None else PARTITIONS.decode(entry))
+        except BadValue as error:
             _log.error("partition state not readable", reason=str(error))
             _answer(proposal, None)
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla_broker.controller.election import Position, elect, on_record, safe_replicas, with_sets
-from ottla_broker.controller.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from ottla_broker.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from ottla_core.ids import NO_BROKER
 
 

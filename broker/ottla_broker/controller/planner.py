@@ -14,7 +14,8 @@ Order within the plans, which a crash may cut anywhere:
 * P3: each elected leader's `members/<id>` is compared, so no broker leads that was admitted again meanwhile.
 * P4: elections are one stage of independent branches: a branch that lost a race is planned again.
 
-Only `service.py` asks for plans. It must never wait or draw at random: placements come with the event.
+Asked by `service.py`, `caretaker.py` and `commands/`. It must never wait or draw at random: placements come with the
+event.
 """
 
 from __future__ import annotations
@@ -26,10 +27,14 @@ from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla_broker.controller import keys
 from ottla_broker.controller.election import Position
-from ottla_broker.controller.image import BrokerImage, ClusterImage, MemberImage, PartitionImage, TopicImage
 from ottla_broker.controller.leaders import LiveBrokers, after_return, policy_of, reconcile, with_preferred
+from ottla_broker.controller.reassignment import cancelled, next_step, toward
+from ottla_broker.metadata.image import BrokerImage, ClusterImage, MemberImage, PartitionImage, TopicImage
+from ottla_broker.metadata.sections.brokers import BROKERS
+from ottla_broker.metadata.sections.members import MEMBERS
+from ottla_broker.metadata.sections.partitions import PARTITIONS, partition_key
+from ottla_broker.metadata.sections.topics import TOPICS, StoredTopic
 from ottla_core.ids import NO_BROKER
 from ottla_core.ports.store import BRANCHES_MAX, Branch, Compare, CreateRevisionIs, Delete, ModRevisionIs, Put
 
@@ -66,6 +71,13 @@ class PreferredLeadersWanted:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionsMoved:
+    """Partitions get other replicas, or, with None, go back to those that they had (`reassignment`)."""
+
+    targets: Mapping[str, Mapping[int, tuple[int, ...] | None]]
+
+
+@dataclass(frozen=True, slots=True)
 class TopicWanted:
     name: str
     topic_id: UUID
@@ -93,19 +105,6 @@ class TopicConfigChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerConfigChanged:
-    #: A broker id as text, or "" for all brokers.
-    key: str
-    config: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupConfigChanged:
-    group: str
-    config: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class LeftoversFound:
     """Remove partitions without a topic: a creation, a growth or a deletion was interrupted."""
 
@@ -116,12 +115,11 @@ Event = (
     BrokersArrived
     | PartitionsChecked
     | PreferredLeadersWanted
+    | PartitionsMoved
     | TopicWanted
     | TopicGrown
     | TopicDeleted
     | TopicConfigChanged
-    | BrokerConfigChanged
-    | GroupConfigChanged
     | LeftoversFound
 )
 
@@ -169,7 +167,7 @@ def _(event: BrokersArrived, image: ClusterImage, defaults: Mapping[str, str]) -
     if not arriving:
         return Plan()
     # The registrations in the plan must still exist when it is executed.
-    guard = tuple(CreateRevisionIs(keys.broker(broker.id), broker.revision) for broker in arriving)
+    guard = tuple(CreateRevisionIs(BROKERS.key(broker.id), broker.revision) for broker in arriving)
     moved = tuple(_end_former_lives(image, arriving, defaults))
     admissions = tuple(_admission(broker, image.members.get(broker.id)) for broker in arriving)
     return _plan_of(Stage(moved, guard), Stage(admissions, guard))
@@ -180,8 +178,8 @@ def _admission(broker: BrokerImage, member: MemberImage | None) -> Branch:
         broker.id, broker.incarnation, broker.directories, extra=member.extra if member else ()
     )
     return Branch(
-        (ModRevisionIs(keys.member(broker.id), member.revision if member else 0),),
-        (Put(keys.member(broker.id), keys.encode_member(admitted)),),
+        (ModRevisionIs(MEMBERS.key(broker.id), member.revision if member else 0),),
+        (Put(MEMBERS.key(broker.id), MEMBERS.encode(admitted)),),
     )
 
 
@@ -199,7 +197,7 @@ def _end_former_lives(
     live = admitted._replace(alive=admitted.alive | arriving)
     for topic in image.topics.values():
         policy = policy_of(topic, defaults)
-        prefix = keys.partition(topic.id, 0)[:-1]
+        prefix = partition_key(topic.id, 0)[:-1]
         for index, partition in enumerate(topic.partitions):
             wanted = after_return(partition, arriving, torn, live.for_partition(topic.id, index), policy)
             if wanted is not None:
@@ -213,11 +211,12 @@ def _(event: PartitionsChecked, image: ClusterImage, defaults: Mapping[str, str]
     def made() -> Iterator[Branch]:
         for topic, indexes in _chosen(image, event.partitions):
             policy = policy_of(topic, defaults)
-            prefix = keys.partition(topic.id, 0)[:-1]
+            prefix = partition_key(topic.id, 0)[:-1]
             for index in indexes:
                 positions = event.positions.get((topic.id, index))
                 able = live.for_partition(topic.id, index)
-                wanted = reconcile(topic.partitions[index], able, policy, positions)
+                partition = topic.partitions[index]
+                wanted = reconcile(partition, able, policy, positions) or next_step(partition, able)
                 if wanted is not None:
                     yield _change_partition(image, f"{prefix}{index}", wanted)
 
@@ -232,11 +231,24 @@ def _(event: PreferredLeadersWanted, image: ClusterImage, defaults: Mapping[str,
 
     def made() -> Iterator[Branch]:
         for topic, indexes in _chosen(image, event.partitions):
-            prefix = keys.partition(topic.id, 0)[:-1]
+            prefix = partition_key(topic.id, 0)[:-1]
             for index in indexes:
                 wanted = with_preferred(topic.partitions[index], live.for_partition(topic.id, index))
                 if wanted is not None:
                     yield _change_partition(image, f"{prefix}{index}", wanted)
+
+    return _plan_of(Stage(tuple(made())))
+
+
+@_plan.register
+def _(event: PartitionsMoved, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
+    def made() -> Iterator[Branch]:
+        for topic, indexes in _chosen(image, {name: list(some) for name, some in event.targets.items()}):
+            for index in indexes:
+                partition, target = topic.partitions[index], event.targets[topic.name][index]
+                wanted = cancelled(partition) if target is None else toward(partition, target)
+                if wanted is not None:
+                    yield _change_partition(image, partition_key(topic.id, index), wanted)
 
     return _plan_of(Stage(tuple(made())))
 
@@ -256,12 +268,12 @@ def _change_partition(image: ClusterImage, key: str, wanted: PartitionImage) -> 
     compares: tuple[Compare, ...] = (ModRevisionIs(key, wanted.revision),)
     if wanted.leader != NO_BROKER:
         compares += (_member_as_read(image, wanted.leader),)
-    return Branch(compares, (Put(key, keys.encode_partition(wanted)),))
+    return Branch(compares, (Put(key, PARTITIONS.encode(wanted)),))
 
 
 def _member_as_read(image: ClusterImage, broker_id: int) -> Compare:
     member = image.members.get(broker_id)
-    return ModRevisionIs(keys.member(broker_id), member.revision if member else 0)
+    return ModRevisionIs(MEMBERS.key(broker_id), member.revision if member else 0)
 
 
 # ---------------------------------------------------------------------- topics
@@ -269,13 +281,13 @@ def _member_as_read(image: ClusterImage, broker_id: int) -> Compare:
 
 @_plan.register
 def _(event: TopicWanted, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
-    guard = (ModRevisionIs(keys.topic(event.name), 0), *_members_of(image, event.placement))
+    guard = (ModRevisionIs(TOPICS.key(event.name), 0), *_members_of(image, event.placement))
     topic = Branch(
         (),
         (
             Put(
-                keys.topic(event.name),
-                keys.encode_topic(event.topic_id, len(event.placement), event.config),
+                TOPICS.key(event.name),
+                TOPICS.encode(StoredTopic(event.topic_id, len(event.placement), event.config)),
             ),
         ),
     )
@@ -287,10 +299,10 @@ def _(event: TopicWanted, image: ClusterImage, defaults: Mapping[str, str]) -> P
 def _(event: TopicGrown, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
     topic = image.topics[event.name]
     count = len(topic.partitions)
-    grown = keys.encode_topic(topic.id, count + len(event.placement), topic.config, topic.extra)
-    guard = (ModRevisionIs(keys.topic(event.name), topic.revision), *_members_of(image, event.placement))
+    grown = TOPICS.encode(StoredTopic(topic.id, count + len(event.placement), topic.config, topic.extra))
+    guard = (ModRevisionIs(TOPICS.key(event.name), topic.revision), *_members_of(image, event.placement))
     partitions = _new_partitions(image, topic.id, event.placement, count)
-    return _first_then(partitions, Branch((), (Put(keys.topic(event.name), grown),)), guard)
+    return _first_then(partitions, Branch((), (Put(TOPICS.key(event.name), grown),)), guard)
 
 
 @_plan.register
@@ -298,9 +310,9 @@ def _(event: TopicDeleted, image: ClusterImage, defaults: Mapping[str, str]) -> 
     topic = image.topics[event.name]
     indexes = [*range(len(topic.partitions)), *image.unnamed.get(topic.id, ())]
     # Deleted whatever their revision: the topic id is no longer used, so no leader may write them.
-    gone = tuple(Branch((), (Delete(keys.partition(topic.id, i)),)) for i in indexes)
-    first = Branch((), (Delete(keys.topic(event.name)),))
-    guard = (ModRevisionIs(keys.topic(event.name), topic.revision),)
+    gone = tuple(Branch((), (Delete(partition_key(topic.id, i)),)) for i in indexes)
+    first = Branch((), (Delete(TOPICS.key(event.name)),))
+    guard = (ModRevisionIs(TOPICS.key(event.name), topic.revision),)
     together = BRANCHES_MAX - 1
     return _plan_of(Stage((first, *gone[:together]), guard), Stage(gone[together:]))
 
@@ -308,25 +320,16 @@ def _(event: TopicDeleted, image: ClusterImage, defaults: Mapping[str, str]) -> 
 @_plan.register
 def _(event: TopicConfigChanged, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
     topic = image.topics[event.name]
-    value = keys.encode_topic(topic.id, len(topic.partitions), event.config, topic.extra)
-    compare = ModRevisionIs(keys.topic(event.name), topic.revision)
-    return _plan_of(Stage((Branch((compare,), (Put(keys.topic(event.name), value),)),)))
+    value = TOPICS.encode(StoredTopic(topic.id, len(topic.partitions), event.config, topic.extra))
+    compare = ModRevisionIs(TOPICS.key(event.name), topic.revision)
+    return _plan_of(Stage((Branch((compare,), (Put(TOPICS.key(event.name), value),)),)))
 
 
-@_plan.register
-def _(event: BrokerConfigChanged, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
-    return _plan_of(_config_written(keys.broker_config(event.key), event.config))
-
-
-@_plan.register
-def _(event: GroupConfigChanged, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
-    return _plan_of(_config_written(keys.group_config(event.group), event.config))
-
-
-def _config_written(key: str, config: Mapping[str, str]) -> Stage:
-    write = Put(key, keys.encode_config(config)) if config else Delete(key)
-    # The image keeps no revision of it, and needs none: the whole value is replaced, and the last write wins.
-    return Stage((Branch((), (write,)),))
+def set_key(key: str, value: bytes | None) -> Plan:
+    """Replace the whole value of a key, or delete it. Nothing is compared: commands are executed one after the other,
+    fenced by the controller's epoch, so no other writer can have changed the key since it was read."""
+    write = Delete(key) if value is None else Put(key, value)
+    return Plan((Stage((Branch((), (write,)),)),))
 
 
 @_plan.register
@@ -338,7 +341,7 @@ def _(event: LeftoversFound, image: ClusterImage, defaults: Mapping[str, str]) -
                 for topic_id, partitions in image.unnamed.items()
                 if topic_id in event.topic_ids
                 for index, partition in partitions.items()
-                for key in (keys.partition(topic_id, index),)
+                for key in (partition_key(topic_id, index),)
             )
         )
     )
@@ -355,7 +358,7 @@ def _new_partitions(
     image: ClusterImage, topic_id: UUID, placement: Sequence[tuple[int, ...]], first: int
 ) -> list[Branch]:
     live = {broker.id for broker in image.staying()} or {broker.id for broker in image.admitted()}
-    prefix = keys.partition(topic_id, 0)[:-1]
+    prefix = partition_key(topic_id, 0)[:-1]
     made = []
     for index, replicas in enumerate(placement, first):
         isr = tuple(r for r in replicas if r in live)
@@ -363,7 +366,7 @@ def _new_partitions(
         # An interrupted growth may have left it; it was never part of the topic.
         old = image.unnamed.get(topic_id, {}).get(index)
         compare = ModRevisionIs(f"{prefix}{index}", old.revision if old else 0)
-        made.append(Branch((compare,), (Put(f"{prefix}{index}", keys.encode_partition(partition)),)))
+        made.append(Branch((compare,), (Put(f"{prefix}{index}", PARTITIONS.encode(partition)),)))
     return made
 
 

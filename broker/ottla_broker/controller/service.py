@@ -1,12 +1,12 @@
-"""The controller: campaigns, admits brokers, and changes topics and configuration. [S]
+"""The controller: campaigns, admits brokers, and executes administrative commands. [S]
 
 Every broker runs one. The first to create `controller` under its lease is elected; the key's create
 revision is the epoch that fences all of its writes. Only the image says which broker is controller, so a
 lost reply to the campaign needs no handling, and everything is planned from an image at least as new as the
 election.
 
-Changes of clients are made one after the other, each checked against the result of the one before it
-(`changes.py`). `caretaker.py` handles changes of brokers; it gets a turn at every new
+Commands of clients (`command.py`) are executed one after the other, each checked against the result of the one before
+it (`changes.py`). `caretaker.py` handles changes of brokers; it gets a turn at every new
 image and each second.
 
 While the metadata store has lost history (`Metadata.refusal`) nothing is changed (design rule 18).
@@ -15,51 +15,25 @@ While the metadata store has lost history (`Metadata.refusal`) nothing is change
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeVar
 from uuid import UUID
 
 import structlog
 
-from ottla_broker.controller import keys
 from ottla_broker.controller.caretaker import AskPositions, CareConfig, Caretaker
-from ottla_broker.controller.changes import ATTEMPTS_MAX, PAUSE_FIRST_S, Changes
-from ottla_broker.controller.history import HistoryWindow
-from ottla_broker.controller.image import ClusterImage
-from ottla_broker.controller.metadata import Metadata
-from ottla_broker.controller.names import collision_key
-from ottla_broker.controller.planner import (
-    NO_DEFAULTS,
-    BrokerConfigChanged,
-    GroupConfigChanged,
-    LeftoversFound,
-    Plan,
-    TopicConfigChanged,
-    TopicDeleted,
-    TopicGrown,
-    TopicWanted,
-    plan,
-)
-from ottla_broker.controller.registration import Registration
-from ottla_broker.controller.topic_checks import (
-    Checked,
-    Validate,
-    check_config,
-    check_growth,
-    check_new_topic,
-    find_topic,
-)
-from ottla_broker.controller.waiting import wait_for_sign
-from ottla_broker.requests import NewTopic, TopicResult
-from ottla_core.errors import (
-    CoordinatorNotAvailable,
-    InvalidRequest,
-    NotController,
-    PolicyViolation,
-    RequestError,
-    TopicAlreadyExists,
-)
+from ottla_broker.controller.changes import PAUSE_FIRST_S, Changes
+from ottla_broker.controller.command import Change, Command, Tools
+from ottla_broker.controller.planner import NO_DEFAULTS, LeftoversFound, plan
+from ottla_broker.controller.topic_checks import Validate
+from ottla_broker.membership.registration import Registration
+from ottla_broker.metadata.history import HistoryWindow
+from ottla_broker.metadata.image import ClusterImage
+from ottla_broker.metadata.sections.brokers import BROKERS
+from ottla_broker.metadata.sections.controller import CONTROLLER, Elected
+from ottla_broker.metadata.waiting import wait_for_sign
+from ottla_broker.metadata.watcher import Metadata
+from ottla_core.errors import NotController, RequestError
 from ottla_core.ids import NO_BROKER
 from ottla_core.ports.chance import Chance
 from ottla_core.ports.clock import Clock
@@ -68,23 +42,16 @@ from ottla_core.ports.store import (
     CreateRevisionIs,
     Delete,
     MetadataStore,
-    ModRevisionIs,
     Put,
     StoreError,
 )
 
 _log = structlog.get_logger("ottla.controller")
 
-#: Current settings -> new settings; idempotent.
-Edit: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
+R = TypeVar("R")
 
 #: Maximum time between two turns of the controller.
 TURN_S = 1.0
-#: Topics of one request written at the same time: etcd takes several into one fsync.
-TOPICS_IN_FLIGHT_MAX = 8
-PRODUCER_ID_BLOCK = 1000
-#: Every broker keeps all of them in memory, and only clients delete them.
-GROUP_CONFIGS_MAX = 10_000
 #: Above etcd's own limit for a request that waits (7 s).
 LEFTOVERS_KEEP_S = 10.0
 #: How long etcd's history is kept; it is compacted in steps of a tenth of that.
@@ -109,10 +76,9 @@ class Controller:
         """`validate` refuses invalid topic settings (InvalidConfig); `defaults` are the values of settings not set."""
         self._store = store
         self._clock = clock
-        self._chance = chance
         self._metadata = metadata
         self._registration = registration
-        self._validate = validate
+        self._tools = Tools(validate, chance)
         self._history = HistoryWindow(history_keep_s, history_keep_s / 10)
         self._wake = asyncio.Event()
         #: One change at a time, so that each is checked against the result of the one before it.
@@ -201,11 +167,11 @@ class Controller:
         if not self._registration.lease:
             return
         guard = (
-            CreateRevisionIs(keys.CONTROLLER, 0),
-            CreateRevisionIs(keys.broker(broker.id), broker.revision),
+            CreateRevisionIs(CONTROLLER.key, 0),
+            CreateRevisionIs(BROKERS.key(broker.id), broker.revision),
         )
-        value = keys.encode_controller(broker.id, broker.incarnation)
-        put = Put(keys.CONTROLLER, value, self._registration.lease)
+        value = CONTROLLER.encode(Elected(broker.id, broker.incarnation))
+        put = Put(CONTROLLER.key, value, self._registration.lease)
         await self._store.transact(guard, [Branch((), (put,))])
 
     async def resign(self) -> None:
@@ -213,8 +179,8 @@ class Controller:
         self._retired = True
         epoch = self.epoch
         if epoch:
-            life = CreateRevisionIs(keys.CONTROLLER, epoch)
-            await self._store.transact((life,), [Branch((), (Delete(keys.CONTROLLER),))])
+            life = CreateRevisionIs(CONTROLLER.key, epoch)
+            await self._store.transact((life,), [Branch((), (Delete(CONTROLLER.key),))])
 
     async def _compact_history(self) -> None:
         revision = self._history.note(self._clock.monotonic(), self._metadata.image.revision)
@@ -226,174 +192,38 @@ class Controller:
         if not self.is_active:
             raise NotController("This broker was just elected controller and is taking over; try again.")
 
-    # ------------------------------------------------------------------ topics
+    # ------------------------------------------------------------------ commands
 
-    async def create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool = False
-    ) -> list[TopicResult]:
-        """Create each topic completely or not at all. NotController if another broker is controller."""
+    async def execute(self, command: Command[R]) -> R:
+        """Execute a command of a client. NotController if another broker is controller."""
         self._required_active()
-        await self._caretaker.admissions()
-        async with self._changing:
-            results: dict[int, TopicResult] = {}
-            checked: dict[int, Checked] = {}
-            named = Counter(topic.name for topic in topics)
-            taken = {collision_key(name): name for name in self._metadata.image.topics}
-            for index, topic in enumerate(topics):
-                try:
-                    if named[topic.name] > 1:
-                        raise InvalidRequest(f"Topic {topic.name!r} is named more than once.")
-                    checked[index] = check_new_topic(
-                        self._metadata.image, topic, taken, self._validate, self._chance.below
-                    )
-                    taken[collision_key(topic.name)] = topic.name
-                except RequestError as error:
-                    results[index] = TopicResult(topic.name, error)
-            waiting = iter(checked.items())
-
-            async def work() -> None:
-                for index, wanted in waiting:
-                    results[index] = await self._create(wanted, validate_only)
-
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(TOPICS_IN_FLIGHT_MAX, len(checked))):
-                    group.create_task(work())
-            return [results[index] for index in range(len(topics))]
-
-    async def _create(self, wanted: Checked, validate_only: bool) -> TopicResult:
-        name, placement, config = wanted
-        # A new id for each attempt: leftovers of a lost attempt then belong to no topic, and are removed.
-        tried: list[UUID] = []
-
-        def make(image: ClusterImage) -> Plan:
-            existing = image.topics.get(name)
-            if existing is not None:
-                if existing.id not in tried:
-                    raise TopicAlreadyExists(f"Topic {name!r} exists already.")
-                tried.append(existing.id)
-                return Plan()
-            tried.append(self._chance.uuid())
-            return plan(image, TopicWanted(name, tried[-1], placement, config))
-
+        if command.places_replicas:
+            await self._caretaker.admissions()
         try:
-            if not validate_only:
-                await self._changes.settle(make)
-        except RequestError as error:
-            return TopicResult(name, error)
+            async with self._changing:
+                changes = command.changes(self._metadata.image, self._tools)
+                return command.answer(await self._settle_all(changes, command.in_flight_max))
         finally:
             self._wake.set()  # Leftovers of a lost attempt, if there are any.
-        topic_id = tried[-1] if tried else None
-        return TopicResult(name, None, topic_id, len(placement), len(placement[0]), config)
 
-    async def delete_topics(self, names: Sequence[str]) -> list[TopicResult]:
-        self._required_active()
-        async with self._changing:
-            return [await self._delete(name) for name in names]
+    async def _settle_all(self, changes: Sequence[Change], in_flight_max: int) -> list[Any]:
+        """The result of each change, in their order."""
+        results: dict[int, Any] = {}
+        waiting = iter(enumerate(changes))
 
-    async def _delete(self, name: str) -> TopicResult:
-        try:
-            topic = find_topic(self._metadata.image, name)
+        async def work() -> None:
+            for index, change in waiting:
+                error: RequestError | None = None
+                try:
+                    await self._changes.settle(change.plan)
+                except RequestError as refusal:
+                    error = refusal
+                results[index] = change.result(error)
 
-            def make(image: ClusterImage) -> Plan:
-                found = image.topics.get(name)
-                gone = found is None or found.id != topic.id
-                return Plan() if gone else plan(image, TopicDeleted(name))
-
-            await self._changes.settle(make)
-        except RequestError as error:
-            return TopicResult(name, error)
-        finally:
-            self._wake.set()
-        return TopicResult(name, None, topic.id)
-
-    async def grow_topic(
-        self,
-        name: str,
-        total: int,
-        assignments: Sequence[tuple[int, ...]] | None = None,
-        *,
-        validate_only: bool = False,
-    ) -> TopicResult:
-        self._required_active()
-        await self._caretaker.admissions()
-        async with self._changing:
-            try:
-                placement = check_growth(self._metadata.image, name, total, assignments, self._chance.below)
-                topic = find_topic(self._metadata.image, name)
-
-                def make(image: ClusterImage) -> Plan:
-                    found = find_topic(image, name)
-                    done = len(found.partitions) >= total
-                    return Plan() if done else plan(image, TopicGrown(name, placement))
-
-                if not validate_only:
-                    await self._changes.settle(make)
-            except RequestError as error:
-                return TopicResult(name, error)
-            return TopicResult(name, None, topic.id, total, len(placement[0]))
-
-    # ------------------------------------------------------------------ configuration
-
-    async def alter_topic_config(self, name: str, edit: Edit) -> None:
-        """Change the settings of a topic. `edit` may be called again, on settings that another request changed
-        meanwhile."""
-        self._required_active()
-        async with self._changing:
-
-            def make(image: ClusterImage) -> Plan:
-                topic = find_topic(image, name)
-                config = check_config(edit(topic.config), self._validate)
-                return Plan() if topic.config == config else plan(image, TopicConfigChanged(name, config))
-
-            await self._changes.settle(make)
-
-    async def alter_broker_config(self, key: str, edit: Edit) -> None:
-        """Change the run-time settings of a broker (its id as text) or of all ("")."""
-        self._required_active()
-        if key and not (key.isascii() and key.isdigit()):
-            raise InvalidRequest(f"{key!r} is not a broker id.")
-        async with self._changing:
-
-            def make(image: ClusterImage) -> Plan:
-                now = dict(image.broker_configs.get(key, {}))
-                values = dict(edit(now))
-                return Plan() if values == now else plan(image, BrokerConfigChanged(key, values))
-
-            await self._changes.settle(make)
-
-    async def alter_group_config(self, group: str, edit: Edit) -> None:
-        """Change the settings of a consumer group, whether it exists or not."""
-        self._required_active()
-        async with self._changing:
-
-            def make(image: ClusterImage) -> Plan:
-                now = dict(image.group_configs.get(group, {}))
-                values = dict(edit(now))
-                if values and not now and len(image.group_configs) >= GROUP_CONFIGS_MAX:
-                    raise PolicyViolation(f"{GROUP_CONFIGS_MAX} groups have settings already; delete some.")
-                return Plan() if values == now else plan(image, GroupConfigChanged(group, values))
-
-            await self._changes.settle(make)
-
-    # ------------------------------------------------------------------ producer ids
-
-    async def allocate_producer_ids(self) -> range:
-        """Allocate a block of ids. Any broker may do so, elected or not: a compare protects it.
-
-        A block whose reply was lost is simply never used.
-        """
-        problem = "other brokers took the ids first"
-        for attempt in range(ATTEMPTS_MAX):
-            if self._metadata.refusal is not None:
-                raise CoordinatorNotAvailable(self._metadata.refusal)
-            try:
-                entry = await self._store.get(keys.PRODUCER_BLOCK)
-                first = 0 if entry is None else keys.decode_producer_block(entry)
-                compare = ModRevisionIs(keys.PRODUCER_BLOCK, 0 if entry is None else entry.mod_revision)
-                put = Put(keys.PRODUCER_BLOCK, keys.encode_producer_block(first + PRODUCER_ID_BLOCK))
-                if (await self._store.transact((), [Branch((compare,), (put,))])).all_taken:
-                    return range(first, first + PRODUCER_ID_BLOCK)
-            except (StoreError, keys.BadValue) as error:
-                problem = str(error)
-            await self._clock.sleep(PAUSE_FIRST_S * 2**attempt * self._chance.fraction())
-        raise CoordinatorNotAvailable(f"No producer ids could be allocated in the metadata store: {problem}.")
+        if len(changes) == 1 or in_flight_max == 1:
+            await work()
+        else:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(in_flight_max, len(changes))):
+                    group.create_task(work())
+        return [results[index] for index in range(len(changes))]

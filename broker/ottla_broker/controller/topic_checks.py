@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from ottla_broker.controller.image import ClusterImage, TopicImage
-from ottla_broker.controller.keys import PARTITIONS_MAX
 from ottla_broker.controller.names import check_collision, check_topic_name
 from ottla_broker.controller.placement import Site, place
+from ottla_broker.metadata.image import ClusterImage, TopicImage
+from ottla_broker.metadata.sections.topics import PARTITIONS_MAX
 from ottla_broker.requests import NewTopic
 from ottla_core.errors import (
     InvalidConfig,

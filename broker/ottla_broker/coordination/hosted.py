@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from ottla_broker.controller.image import ClusterImage
 from ottla_broker.coordination.batching import batches_of
 from ottla_broker.coordination.effects import EffectQueue
 from ottla_broker.coordination.shard import Decision, Entry, Shard, Ticket, replay_entry
 from ottla_broker.coordination.tasks import surface
 from ottla_broker.log.origin import AppendOrigin
+from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.partition.partition import ACKS_ALL, Partition
 from ottla_broker.requests import Appended, Maybe
 from ottla_core.errors import (

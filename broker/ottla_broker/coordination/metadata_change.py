@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from uuid import UUID
 
-from ottla_broker.controller.image import ClusterImage
+from ottla_broker.metadata.image import ClusterImage
 
 
 class MetadataChange:

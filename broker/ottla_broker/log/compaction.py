@@ -109,7 +109,7 @@ def plan(
 
 
 def group(segments: Sequence[CleanableSegment], config: TopicConfig) -> list[list[CleanableSegment]]:
-    """Neighbours that together stay a legal segment become one, or cleaning would leave ever smaller ones."""
+    """PeerWiring that together stay a legal segment become one, or cleaning would leave ever smaller ones."""
     groups: list[list[CleanableSegment]] = []
     for segment in segments:
         if groups and _fits([*groups[-1], segment], config):

@@ -241,6 +241,9 @@ class LogDir:
 
     def make_folder(self, tp: TopicPartition, topic_id: UUID) -> str:
         """A new, empty folder. Not synced: the log's first flush does it, and before that nothing is promised."""
+        if self._marks_of is not None and self._marks_of.get(tp) == topic_id:
+            # The partition was moved away and comes back: the checkpoints on disk may be those of the former log.
+            self.write_ids({known: its_id for known, its_id in self._marks_of.items() if known != tp})
         path = f"{self.path}/{tp}"
         self._disk.make_dirs(path)
         self._disk.write_file(f"{path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id), sync=False)

@@ -131,14 +131,20 @@ class LogDirs:
             pass  # Never written, or torn: the next checkpoint writes it again.
 
     def _recover(self, log_dir: LogDir, now_ms: int) -> None:
+        """Before the broker registers, so that the cluster is told about a directory that turns out to be torn."""
         for tp, folder in log_dir.folders.items():
-            if tp not in log_dir.clean and folder.topic_id is not None:
+            if folder.topic_id is not None and not self._is_unchanged(log_dir, tp, folder):
                 try:
                     self._recovered[tp] = self._load(log_dir, tp, TopicConfig(), now_ms)
                 except CorruptMessage as error:
                     # Below the recovery point, so not from a crash: this partition is damaged, the disk need not be.
                     self._probe.corruptions += 1
                     self._recovered[tp] = error
+
+    def _is_unchanged(self, log_dir: LogDir, tp: TopicPartition, folder: Folder) -> bool:
+        """Whether a log was closed cleanly and its segments are still those of that moment."""
+        facts = log_dir.clean.get(tp)
+        return facts is not None and facts.matches(self._disk, folder.path, self._disk.list(folder.path))
 
     @property
     def cluster_id(self) -> str:

@@ -43,7 +43,7 @@ from ottla_broker.log.snapshots import (
     snapshot_path,
     write_snapshot,
 )
-from ottla_broker.log.times import FoundTime, find_newest, find_time
+from ottla_broker.log.times import FoundTime, find_newest, find_time, interpolated
 from ottla_broker.log.validation import Accepted, Rules, Steps, accept, accepting, follow
 from ottla_broker.metrics import LogProbe
 from ottla_broker.topic_config import TopicConfig
@@ -365,6 +365,16 @@ class Log:
             lambda segments: find_time(segments, timestamp_ms, self.start_offset, limit_offset)
         )
 
+    def timestamp_at(self, offset: int, *, limit_offset: int) -> int | None:
+        """Timestamp of the first record at or after `offset`, by its batch's header; None without one. May block."""
+        segments = list(self.segments)
+        at = max(0, bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1)
+        for segment in segments[at:]:
+            found = segment.locate(offset)
+            if found is not None:
+                return interpolated(found[1], offset) if found[1].base_offset < limit_offset else None
+        return None
+
     def max_timestamp(self, *, limit_offset: int | None = None) -> FoundTime | None:
         """The first of the records with the greatest timestamp. May block."""
         limit = self.end_offset if limit_offset is None else limit_offset
@@ -645,6 +655,7 @@ class Log:
         newest = active.max_timestamp
         return CleanStop(
             self.end_offset,
+            len(self.segments),
             active.base_offset,
             active.size,
             newest.timestamp_ms,

@@ -14,12 +14,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from ottla_broker.log.offset_index import BadIndex
 from ottla_broker.log.scan import ColdRead
 from ottla_broker.log.segment import Segment
-from ottla_core.errors import CorruptMessage
 from ottla_core.ports.disk import File
-from ottla_core.ports.offload import Offload
 from ottla_core.records.batch import BatchHeader
 
 T = TypeVar("T")
@@ -42,27 +39,11 @@ class Extent(NamedTuple):
 
 class NotLoaded(Exception):
     """The caller has to wait for the disk first: to load the indexes of a segment, to rebuild them, or to read a
-    page of them or a header. `work` does it, on any thread."""
+    page of them or a header. `work` does it, on any thread: see `LogReader.warm`."""
 
     def __init__(self, segment: Segment, work: Callable[[], object]) -> None:
         super().__init__(f"{segment!r} is not in memory")
         self.work = work
-
-
-#: Looks that may find something else cold before the disk is waited for on the loop: one needs four, and what a thread
-#: has read may be evicted again.
-COLD_LOOKS_MAX = 20
-
-
-async def warm(offload: Offload, cold: NotLoaded) -> bool:
-    """Have a thread do it; False if it failed in a way that only a look that waits can tell."""
-    try:
-        await offload.run(cold.work)
-    except CorruptMessage:
-        return True  # The segment remembers.
-    except (OSError, ValueError, BadIndex):
-        return False  # Retired meanwhile, or its disk fails: the log will know which.
-    return True
 
 
 def _look(wait: bool, segment: Segment, look: Callable[..., T], *args: int) -> T:

@@ -13,7 +13,11 @@ R1: leader epochs never fall along a log. An old batch that reappears behind a n
     disk forgot) is bad, even if its CRC is right.
 R2: a segment ends where the next one begins. A tail that was lost on a batch boundary leaves no bad batch to
     see; what comes after it would be served with a hole before it. (Compaction keeps the last batch of every
-    segment it writes, if need be without records.)
+    segment it writes, if need be without records.) Synced segments are checked for that too: one between them may
+    have been deleted.
+R3: facts that do not match the segments mean that files were changed while the broker was stopped. Then the whole log
+    is scanned, and its directory is torn. Only missing first segments are accepted without repair, because no other
+    start can tell them from what retention removes.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from typing import NamedTuple
 from ottla_broker.log.aborted import CorruptAbortedIndex
 from ottla_broker.log.checkpoint import BadCheckpoint
 from ottla_broker.log.epochs import EpochCache
-from ottla_broker.log.files import LEADER_EPOCHS, LOG, parse_name
+from ottla_broker.log.files import LEADER_EPOCHS, LOG, file_name, parse_name
 from ottla_broker.log.leftovers import settle
 from ottla_broker.log.producers import ProducerStates
 from ottla_broker.log.scan import BadBatch, walk
@@ -37,16 +41,34 @@ from ottla_core.ports.disk import Disk
 from ottla_core.records.batch import BatchHeader
 
 
+def segment_bases(names: Sequence[str]) -> list[int]:
+    """Base offsets of the segments among the file names of a folder."""
+    return sorted(p.base_offset for n in names if (p := parse_name(n)) and p.kind == LOG and not p.suffix)
+
+
 class CleanStop(NamedTuple):
     """What a log knew when it was closed cleanly; saves the next start all reading."""
 
     end_offset: int
+    #: Number of segments.
+    segments: int
     active_base: int
     active_bytes: int
     max_timestamp: int
     max_timestamp_offset: int
     #: Producers in the snapshot at the end offset; with none there is no such file.
     producers: int
+
+    def matches(self, disk: Disk, folder: str, names: Sequence[str]) -> bool:
+        """R3: whether these are the segments of that stop. Reads no file."""
+        bases = segment_bases(names)
+        if len(bases) != self.segments or bases[-1] != self.active_base:
+            return False
+        file = disk.open(f"{folder}/{file_name(self.active_base, LOG)}")
+        try:
+            return file.size() == self.active_bytes
+        finally:
+            file.close()
 
 
 class Loaded(NamedTuple):
@@ -79,7 +101,10 @@ def load(
     except FileNotFoundError:
         disk.make_dirs(path)
         names = []
-    bases = sorted(p.base_offset for n in names if (p := parse_name(n)) and p.kind == LOG and not p.suffix)
+    bases = segment_bases(names)
+    if facts is not None and not facts.matches(disk, path, names):
+        on_damage()  # R3
+        clean, recovery_point = False, 0
     epochs = EpochCache(disk, path, exists=LEADER_EPOCHS in names)
     if not bases:
         return _begin(disk, path, config, epochs, names, log_start, now_ms)
@@ -165,9 +190,6 @@ class _Loader:
     # ------------------------------------------------------------------ after a clean stop
 
     def by_facts(self, facts: CleanStop) -> int | None:
-        active = self._segments[-1]
-        if active.base_offset != facts.active_base or active.size != facts.active_bytes:
-            return None
         producers = None
         if facts.producers:
             producers = load_snapshot(self._disk, self._path, self._names, facts.end_offset)
@@ -175,7 +197,7 @@ class _Loader:
                 return None
         self.producers = producers or ProducerStates()
         self.producers.end_offset = facts.end_offset
-        active.believe(TimeEntry(facts.max_timestamp, facts.max_timestamp_offset))
+        self._segments[-1].believe(TimeEntry(facts.max_timestamp, facts.max_timestamp_offset))
         return facts.end_offset
 
     def by_tail(self) -> int | None:
@@ -223,15 +245,20 @@ class _Loader:
         return end
 
     def _first_suspect(self, recovery_point: int) -> int:
-        """The first segment that reaches beyond what was synced, or whose aborted index is damaged."""
+        """The first segment that reaches beyond what was synced, that does not end where the next one begins (R2), or
+        whose aborted index is damaged."""
         segments = self._segments
         for at, segment in enumerate(segments[:-1]):
             if segments[at + 1].base_offset > recovery_point:
                 return at
             try:
                 segment.aborted.load()
+                if segment.next_offset() != segments[at + 1].base_offset:
+                    return at
             except CorruptAbortedIndex:
                 return at
+            except CorruptMessage:
+                continue  # Remembered by the segment: reads report it, and it is copied again from the leader.
         return len(segments) - 1
 
     def _load_epochs(self, trusted: list[Segment]) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ottla_broker.log.contents import timestamps
 from ottla_broker.log.segment import Segment
-from ottla_core.records.batch import NO_TIMESTAMP, BatchHeader, verify
+from ottla_core.records.batch import LOG_APPEND_TIME_FLAG, NO_TIMESTAMP, BatchHeader, verify
 
 
 class FoundTime(NamedTuple):
@@ -39,6 +39,16 @@ def find_time(
             # The header promised a timestamp that only records before the start have.
             from_offset = header.next_offset
     return None
+
+
+def interpolated(header: BatchHeader, offset: int) -> int | None:
+    """About the timestamp of the first record of the batch at or after `offset`, without opening the batch."""
+    if header.max_timestamp == NO_TIMESTAMP:
+        return None
+    if header.attributes & LOG_APPEND_TIME_FLAG or header.last_offset_delta <= 0:
+        return header.max_timestamp
+    done = max(0, offset - header.base_offset) / header.last_offset_delta
+    return round(header.base_timestamp + (header.max_timestamp - header.base_timestamp) * done)
 
 
 def find_newest(segments: list[Segment], start_offset: int, limit_offset: int) -> FoundTime | None:

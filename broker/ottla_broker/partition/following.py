@@ -24,7 +24,6 @@ from ottla_broker.replication.effects import (
 from ottla_broker.replication.follow_wire import PositionEntry, Says, Section, Tells
 from ottla_broker.replication.follower import Follower
 from ottla_broker.replication.lineage import EpochEnd
-from ottla_broker.replication.watermark import followed
 from ottla_core.ports.disk import Buffer
 from ottla_core.records.batch import header_at
 
@@ -35,13 +34,12 @@ _log = structlog.get_logger("ottla.replication")
 
 
 class Following:
-    __slots__ = ("_partition", "machine", "on_flushed")
+    __slots__ = ("_on_flushed", "_partition", "machine")
 
     def __init__(self, partition: Partition, leader: int, leader_epoch: int) -> None:
         self._partition = partition
         self.machine = Follower(leader, leader_epoch)
-        #: Callback on flush progress, used when flush.before.ack is on; set by FollowClient.
-        self.on_flushed: Callable[[], None] | None = None
+        self._on_flushed: Callable[[], None] | None = None
 
     @property
     def key(self) -> bytes:
@@ -61,6 +59,14 @@ class Following:
         end = log.end_offset
         epoch = lineage.last_epoch(log.epochs.entries, end)
         return PositionEntry(self.key, says, self.machine.leader_epoch, epoch, end, partition.position)
+
+    def when_flushed(self, report: Callable[[], None] | None) -> None:
+        """Call `report` on each flush: with flush.before.ack, a flush moves the position."""
+        self._on_flushed = report
+
+    def flushed(self) -> None:
+        if self._on_flushed is not None:
+            self._on_flushed()
 
     def on_stream(self) -> Report | None:
         return self._do(self.machine.on_stream())
@@ -100,7 +106,7 @@ class Following:
             if kind is Append:
                 self._append(records, log_start)
             elif isinstance(effect, FollowWatermark):
-                self._follow_marks(effect)
+                self._partition.follow_marks(effect.high_watermark, effect.log_start)
             elif isinstance(effect, Report):
                 report = effect
             elif isinstance(effect, TruncateTo):
@@ -122,13 +128,6 @@ class Following:
                 self._restart(first)
         info = log.append_as_follower(records, now_ms=partition.wall_ms())
         partition.note_appended(info)
-
-    def _follow_marks(self, marks: FollowWatermark) -> None:
-        partition = self._partition
-        log = partition.log
-        partition.high_watermark = followed(partition.high_watermark, marks.high_watermark, log.end_offset)
-        if marks.log_start > log.start_offset:
-            log.advance_start(min(marks.log_start, log.end_offset))
 
     def _truncate(self, offset: int) -> None:
         partition = self._partition

@@ -18,16 +18,17 @@ from uuid import UUID
 
 import structlog
 
-from ottla_broker.controller.image import ClusterImage, PartitionImage, TopicImage
 from ottla_broker.log.dirs import LogDirs
+from ottla_broker.metadata.image import ClusterImage, PartitionImage, TopicImage
 from ottla_broker.metrics import Metrics
+from ottla_broker.partition.arrivals import Arrivals
 from ottla_broker.partition.leading import Replication
 from ottla_broker.partition.mending import Mending, is_free
 from ottla_broker.partition.partition import Partition
 from ottla_broker.replication.effects import ProposeIsr
 from ottla_broker.replication.follow_client import Followed
 from ottla_broker.topic_config import TopicConfig
-from ottla_core.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
+from ottla_core.errors import KafkaStorageError, NotLeaderOrFollower, RequestError, UnknownTopicOrPartition
 from ottla_core.ids import TopicPartition
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.offload import Offload
@@ -75,6 +76,7 @@ class PartitionHost:
         broker_defaults: Callable[[ClusterImage], Mapping[str, str]],
         *,
         lag_max_s: float = 30.0,
+        moves_max: int = 10,
     ) -> None:
         self._broker_id = broker_id
         self._dirs = dirs
@@ -96,6 +98,7 @@ class PartitionHost:
         #: Replicas of this broker whose log cannot be opened, by topic id and partition.
         self._unopened: dict[tuple[UUID, int], None] = {}
         self._mending = Mending(broker_id)
+        self._arrivals: Arrivals[Partition] = Arrivals(moves_max)
         #: Until the controller has admitted this incarnation, it leads nothing (design rule 1).
         self._admitted = False
 
@@ -143,7 +146,19 @@ class PartitionHost:
             topic = image.topics.get(partition.tp.topic)
             if topic is None or topic.id != partition.topic_id:
                 self._drop(partition)  # Deleted between the opening of the logs and now (rule 4).
+            elif self._broker_id not in _replicas(topic, partition.tp.partition):
+                self._move_away(topic, partition.tp.partition)
+        self._remove_moved(image)
         self.on_image(ClusterImage(cluster_id=""), image)
+
+    def _remove_moved(self, image: ClusterImage) -> None:
+        """Remove logs of partitions that were moved to other brokers while this one was offline (rule 22)."""
+        for tp, folder in self._dirs.folders():
+            topic, state = image.topics.get(tp.topic), image.partition(tp)
+            if topic is None or topic.id != folder.topic_id or state is None:
+                continue  # Rule 4.
+            if self._broker_id not in state.replicas:
+                self._remove_log(tp, topic.id)
 
     def open_logs(self, image: ClusterImage) -> None:
         """Open the logs of this broker's replicas, before anything is served. Blocks."""
@@ -193,6 +208,8 @@ class PartitionHost:
             config = TopicConfig.resolve(topic.config, defaults)
         for index, state in enumerate(topic.partitions):
             if self._broker_id not in state.replicas:
+                if same_topic and self._broker_id in _replicas(before, index):
+                    self._move_away(topic, index)
                 continue
             tp = TopicPartition(topic.name, index)
             partition = self._partitions.get(tp)
@@ -241,14 +258,28 @@ class PartitionHost:
             if former is not None and self._leaders is not None:
                 self._leaders.unfollow(former, former.leader)  # Rule 10: first.
             partition.lead(state)
+            self._end_arrival(partition)
             return
         partition.resign(state)
         following = partition.following
-        if following is not former and self._leaders is not None:
-            if former is not None:
-                self._leaders.unfollow(former, former.leader)
-            if following is not None:
-                self._leaders.follow(following, following.leader)
+        if following is not former and former is not None and self._leaders is not None:
+            self._leaders.unfollow(former, former.leader)
+        if self._broker_id in state.adding and self._broker_id not in state.isr:
+            may_follow = self._arrivals.begin(partition)
+        else:
+            may_follow = True
+            self._end_arrival(partition)
+        if following is not former and may_follow:
+            self._follow(partition)
+
+    def _end_arrival(self, partition: Partition) -> None:
+        for ready in self._arrivals.end(partition):
+            self._follow(ready)
+
+    def _follow(self, partition: Partition) -> None:
+        following = partition.following
+        if following is not None and self._leaders is not None:
+            self._leaders.follow(following, following.leader)
 
     def _on_members(self, image: ClusterImage) -> None:
         """The brokers that may be in an ISR changed, or addresses of leaders did."""
@@ -334,9 +365,8 @@ class PartitionHost:
             except KafkaStorageError as error:
                 _log.error("damaged replica not truncated", partition=str(partition.tp), error=str(error))
         for partition in dict.fromkeys(silent):
-            following = partition.following
-            if partition not in mending.silent and following is not None and self._leaders is not None:
-                self._leaders.follow(following, following.leader)
+            if partition not in mending.silent:
+                self._follow(partition)
         return announced
 
     def _recreate_damaged(self) -> None:
@@ -383,6 +413,14 @@ class PartitionHost:
         self._by_key[partition.key] = partition
         return partition
 
+    def _move_away(self, topic: TopicImage, index: int) -> None:
+        """Rule 22: other brokers hold the partition now, and this one's copy is no longer needed."""
+        self._unopened.pop((topic.id, index), None)
+        partition = self._partitions.get(TopicPartition(topic.name, index))
+        if partition is not None:
+            _log.info("partition moved to other brokers; removing the log", partition=str(partition.tp))
+            self._drop(partition, NotLeaderOrFollower("The partition was moved to other brokers."))
+
     def _drop_topic(self, topic: TopicImage) -> None:
         for index in range(len(topic.partitions)):
             tp = TopicPartition(topic.name, index)
@@ -392,15 +430,19 @@ class PartitionHost:
                 self._drop(partition)
         self._metrics.topics.forget(topic.name)
 
-    def _drop(self, partition: Partition) -> None:
+    def _drop(self, partition: Partition, reason: RequestError | None = None) -> None:
         tp = partition.tp
         del self._partitions[tp]
         self._mending.forget(partition)
+        self._end_arrival(partition)
         self._by_key.pop(partition.key, None)
         self._stop_following(partition)
-        partition.close(UnknownTopicOrPartition(f"Topic {tp.topic!r} was deleted."))
+        partition.close(reason or UnknownTopicOrPartition(f"Topic {tp.topic!r} was deleted."))
+        self._remove_log(tp, partition.topic_id)
+
+    def _remove_log(self, tp: TopicPartition, topic_id: UUID) -> None:
         try:
-            self._dirs.remove(tp, partition.topic_id, now_ms=self._clock.wall_ms())
+            self._dirs.remove(tp, topic_id, now_ms=self._clock.wall_ms())
         except OSError as error:
             # Its directory is offline now, and the log stays there.
             _log.error("log not removed", partition=str(tp), error=str(error))
@@ -418,7 +460,7 @@ class PartitionHost:
         probe.offline = sum(p.log.broken is not None for p in partitions)
         probe.waiting_produces = sum(p.waiting for p in partitions)
         self._metrics.replication.under_replicated = sum(
-            p.is_leader and len(p.image.isr) < len(p.image.replicas) for p in partitions
+            p.is_leader and p.image.is_under_replicated for p in partitions
         )
 
     def close(self) -> None:
@@ -426,3 +468,7 @@ class PartitionHost:
         for partition in self:
             self._stop_following(partition)
             partition.close(NotLeaderOrFollower("The broker is stopping."))
+
+
+def _replicas(topic: TopicImage | None, index: int) -> tuple[int, ...]:
+    return () if topic is None or index >= len(topic.partitions) else topic.partitions[index].replicas

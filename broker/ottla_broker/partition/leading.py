@@ -13,12 +13,12 @@ from uuid import UUID
 
 import structlog
 
-from ottla_broker.controller.image import PartitionImage
-from ottla_broker.replication.effects import AdvanceHighWatermark, LeaderEffect, ProposeIsr
+from ottla_broker.metadata.image import PartitionImage
+from ottla_broker.replication.effects import OF_PARTITION, AdvanceHighWatermark, LeaderEffect, ProposeIsr
 from ottla_broker.replication.leader import Leader, OwnLog, Position
 from ottla_broker.replication.lineage import leading as leading_lineage
 from ottla_broker.replication.outlet import Outlet
-from ottla_core.errors import NotLeaderOrFollower
+from ottla_core.errors import NotLeaderOrFollower, invariant
 from ottla_core.ports.clock import Clock
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Leading:
             epoch_start=partition.epoch_start,
             position=partition.position,
             high_watermark=partition.high_watermark,
-            min_insync=image.needed_in_sync(log.config.min_insync_replicas),
+            min_insync=log.config.min_insync_replicas,
             lag_max_s=shared.lag_max_s,
             admitted=shared.admitted,
         )
@@ -126,6 +126,8 @@ class Leading:
             )
 
     def on_image(self, image: PartitionImage) -> None:
+        for broker_id in [b for b in self._outlets if b not in image.replicas]:
+            self._outlets.pop(broker_id).end()
         self._do(self.machine.on_image(image, self._clock.monotonic()))
 
     def on_outcome(self, proposal: ProposeIsr, image: PartitionImage | None) -> None:
@@ -135,7 +137,7 @@ class Leading:
         self._do(self.machine.on_members(self._shared.admitted, self._clock.monotonic()))
 
     def on_config(self) -> None:
-        self._do(self.machine.on_min_insync(self._partition.needed_in_sync))
+        self._do(self.machine.on_min_insync(self._partition.log.config.min_insync_replicas))
 
     def tick(self) -> None:
         self._do(self.machine.tick(self._partition.log.end_offset, self._clock.monotonic()))
@@ -144,6 +146,10 @@ class Leading:
 
     def is_in_sync(self, broker_id: int) -> bool:
         return broker_id in self.machine.image.isr
+
+    def lags(self, now: float) -> Mapping[int, tuple[int, float]]:
+        """Per follower: records that it lacks, and seconds since it had all."""
+        return self.machine.lags(self._partition.log.end_offset, now)
 
     def check_work(self) -> None:
         """Rule 14: a reply that no other replica confirms needs a lease, or recent reports of all electable
@@ -164,26 +170,31 @@ class Leading:
     # ------------------------------------------------------------------ carrying out
 
     def _do(self, effects: list[LeaderEffect]) -> list[LeaderEffect]:
-        """Execute the effects of the partition; return those of the reporting follower's stream."""
-        left: list[LeaderEffect] = []
-        partition = self._partition
-        partition.image = self.machine.image
-        for effect in effects:
-            kind = type(effect)
-            if kind is AdvanceHighWatermark:
-                partition.commit_to(self.machine.high_watermark)
+        """Execute the effects of the partition, which come first; return those of the reporting follower's stream."""
+        partition, machine = self._partition, self.machine
+        if partition.image is not machine.image:
+            partition.confirm(machine.image)
+        for at, effect in enumerate(effects):
+            if isinstance(effect, AdvanceHighWatermark):
+                partition.commit_to(effect.offset)
                 for outlet in self._outlets.values():
                     outlet.mark_watermark()
             elif isinstance(effect, ProposeIsr):
-                _log.info(
-                    "proposing an in-sync set",
-                    partition=str(partition.tp),
-                    epoch=self.machine.image.leader_epoch,
-                    isr=self.machine.image.isr,
-                    proposed=effect.isr,
-                    elr=effect.elr,
-                )
-                self._shared.propose(partition, effect, self.machine.image)
+                self._propose(effect)
             else:
-                left.append(effect)
-        return left
+                rest = effects[at:]
+                invariant(not any(isinstance(each, OF_PARTITION) for each in rest), "effects in order")
+                return rest
+        return []
+
+    def _propose(self, wanted: ProposeIsr) -> None:
+        partition, image = self._partition, self.machine.image
+        _log.info(
+            "proposing an in-sync set",
+            partition=str(partition.tp),
+            epoch=image.leader_epoch,
+            isr=image.isr,
+            proposed=wanted.isr,
+            elr=wanted.elr,
+        )
+        self._shared.propose(partition, wanted, image)

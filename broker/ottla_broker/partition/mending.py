@@ -27,7 +27,7 @@ from uuid import UUID
 
 import structlog
 
-from ottla_broker.controller.image import ClusterImage, PartitionImage
+from ottla_broker.metadata.image import ClusterImage, PartitionImage
 from ottla_broker.partition.partition import Partition
 from ottla_core.ids import NO_BROKER
 

@@ -17,6 +17,10 @@ Theory of operation. The log stores bytes; the partition knows which of them are
 With other replicas a machine decides: `leading` decides what is committed and which replicas are in sync, `following`
 decides what a leader's frame means for the log. While this broker is the only replica there is neither: the least
 position is its own, and an append costs what it costs the log.
+
+Each field has one owner, and no object writes another's. The partition owns the image, the high watermark and the
+roles; `leading` and `following` own their machine, and pass on what it has decided: `confirm`, `commit_to`,
+`follow_marks` and `note_cut`.
 """
 
 from __future__ import annotations
@@ -25,11 +29,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 
-from ottla_broker.controller.image import PartitionImage
 from ottla_broker.log.log import AppendInfo, Log
 from ottla_broker.log.origin import AppendOrigin
 from ottla_broker.log.producers import StaleTransaction
 from ottla_broker.log.validation import Accepted
+from ottla_broker.metadata.image import PartitionImage
 from ottla_broker.metrics import Metrics
 from ottla_broker.partition.following import Following
 from ottla_broker.partition.group_commit import GroupCommit
@@ -37,6 +41,7 @@ from ottla_broker.partition.leading import Leading, Replication
 from ottla_broker.partition.waiters import OffsetWaiters
 from ottla_broker.replication import lineage
 from ottla_broker.replication.follow_wire import partition_key
+from ottla_broker.replication.watermark import followed
 from ottla_broker.requests import Appended, EpochEnd
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.errors import (
@@ -144,6 +149,10 @@ class Partition:
             self.leading.begin()
         else:
             self._advance_alone()
+
+    def confirm(self, image: PartitionImage) -> None:
+        """The metadata store has confirmed this state, in the same epoch. Called by `leading`."""
+        self.image = image
 
     def resign(self, image: PartitionImage) -> None:
         """Another broker leads, or there is no leader: fail all waiters, so that clients ask the new leader."""
@@ -353,6 +362,15 @@ class Partition:
         if self._readers:
             self._wake_readers()
 
+    def follow_marks(self, high_watermark: int, log_start: int) -> None:
+        """The leader's high watermark and log start: this replica's are the same, up to its log end."""
+        log = self.log
+        reached = followed(self.high_watermark, high_watermark, log.end_offset)
+        if reached != self.high_watermark:
+            self.commit_to(reached)
+        if log_start > log.start_offset:
+            log.advance_start(min(log_start, log.end_offset))
+
     def _advance_alone(self) -> None:
         """As the only replica."""
         if len(self.image.isr) < self.needed_in_sync:
@@ -368,8 +386,8 @@ class Partition:
             self.leading.appended()
         elif self.is_leader:
             self._advance_alone()
-        elif self.following is not None and self.following.on_flushed is not None:
-            self.following.on_flushed()
+        elif self.following is not None:
+            self.following.flushed()
 
     def _on_broken(self) -> None:
         self._release(KafkaStorageError(f"The log of {self.tp} is offline: {self.log.broken}"))

@@ -2,6 +2,9 @@
 
 Effects are carried out in the order of their list, before the next event is given to the machine. They are values:
 a test compares them, the shell executes them, and nothing else happens.
+
+A leader's effects have two executors, so they come in two groups: first those of the partition (`OF_PARTITION`), then
+those of the reporting follower's stream. So what is sent to the follower carries the new high watermark.
 """
 
 from __future__ import annotations
@@ -53,6 +56,9 @@ class Drop(NamedTuple):
     broker_id: int
     reason: str
 
+
+#: Executed by the partition, before all others.
+OF_PARTITION = (AdvanceHighWatermark, ProposeIsr)
 
 LeaderEffect: TypeAlias = AdvanceHighWatermark | ProposeIsr | SendFrom | TellDivergence | TellStart | Drop
 

@@ -46,10 +46,10 @@ _ENTRIES_MAX = 5000
 class Followed(Protocol):
     """A following partition, as the stream sees it."""
 
-    on_flushed: Callable[[], None] | None
-
     @property
     def key(self) -> bytes: ...
+
+    def when_flushed(self, report: Callable[[], None] | None) -> None: ...
 
     def entry(self, says: Says) -> PositionEntry: ...
 
@@ -107,7 +107,7 @@ class FollowClient:
     def add(self, followed: Followed) -> None:
         key = followed.key
         self._followed[key] = followed
-        followed.on_flushed = lambda: self._report(key, Says.HAVE)
+        followed.when_flushed(lambda: self._report(key, Says.HAVE))
         if self._is_connected:
             self._begin(followed)
 
@@ -117,7 +117,7 @@ class FollowClient:
         if self._followed.get(key) is not followed:
             return
         del self._followed[key]
-        followed.on_flushed = None
+        followed.when_flushed(None)
         self._reports.pop(key, None)
         self._unheard.pop(key, None)
         self._spoilt.pop(key, None)

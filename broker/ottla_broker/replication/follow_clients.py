@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from uuid import UUID
 
-from ottla_broker.controller.image import ClusterImage
+from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metrics import ReplicationProbe
 from ottla_broker.replication.follow_client import FollowClient, Followed
 from ottla_core.ports.chance import Chance

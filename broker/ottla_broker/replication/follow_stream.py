@@ -30,7 +30,7 @@ from uuid import UUID
 import structlog
 
 from ottla_broker.log.log import Extent, Log, NotLoaded
-from ottla_broker.log.reading import COLD_LOOKS_MAX, warm
+from ottla_broker.log.reader import Batches, LogReader
 from ottla_broker.metrics import ReplicationProbe
 from ottla_broker.replication import follow_wire as wire
 from ottla_broker.replication.effects import LeaderEffect, SendFrom, TellDivergence, TellStart
@@ -90,7 +90,6 @@ class Sending:
 
     __slots__ = (
         "cold",
-        "cold_looks",
         "epoch",
         "flying",
         "flying_bytes",
@@ -101,6 +100,7 @@ class Sending:
         "led",
         "mark_sent",
         "next_offset",
+        "reader",
         "role",
         "start_sent",
         "stream",
@@ -122,10 +122,9 @@ class Sending:
         #: (end offset, bytes) of sections sent and not reported.
         self.flying: deque[tuple[int, int]] = deque()
         self.flying_bytes = 0
-        #: Bytes that a thread has read, from `next_offset` on.
-        self.cold: Buffer | None = None
-        #: How often in a row the index look-up would have had to wait for the disk.
-        self.cold_looks = 0
+        self.reader = LogReader(stream.offload)
+        #: Batches that a thread has read, from `next_offset` on.
+        self.cold: Batches | None = None
 
     @property
     def heard_at(self) -> float:
@@ -151,6 +150,7 @@ class FollowStream:
     def __init__(self, around: Surroundings, link: FollowLink, follower: int, incarnation: bytes) -> None:
         self._around = around
         self._link = link
+        self.offload = around.offload
         self.follower = follower
         self._incarnation = incarnation
         self._incarnation_id = UUID(bytes=incarnation)
@@ -482,34 +482,26 @@ class FollowStream:
     def _records(self, sending: Sending, log: Log, offset: int, room: int) -> Buffer | None:
         """Read whole batches from the next offset on, and advance it; None if not possible now."""
         try:
-            records = sending.cold
+            cold, sending.cold = sending.cold, None
+            if cold is not None:
+                return self._whole(sending, log, cold.data, cold.damage)
+            reader = sending.reader
+            extent = reader.locate(log, offset, room, limit_offset=log.end_offset)
+            if extent is None:
+                return None
+            records = reader.cached(extent)
             if records is None:
-                wait = sending.cold_looks >= COLD_LOOKS_MAX
-                extent = log.read(offset, room, limit_offset=log.end_offset, wait=wait)
-                if extent is None:
-                    return None
-                records = _cached(extent)
-                if records is None:
-                    self._begin_read(sending, self._wait_for_disk(sending, extent))
-                    return None
-                active = log.segments[-1]
-                is_all = extent.file is active.file and extent.position + extent.size == active.size
-                if is_all and not sending.is_behind:
-                    sending.next_offset = log.end_offset  # The common case: all there is.
-                    sending.cold_looks = 0
-                    return records
-            check_crc = (
-                sending.is_behind or sending.cold is not None
-            )  # In-sync followers are sent what was just written.
-            sending.cold, sending.cold_looks = None, 0
-            try:
-                records, sending.next_offset = whole_batches_in(records, check_crc=check_crc)
-            except CorruptMessage:
-                log.note_damage(offset, f"a damaged batch behind offset {offset}")
-                raise
-            return records
-        except NotLoaded as cold:
-            self._begin_read(sending, self._warm(sending, cold))
+                self._begin_read(sending, self._wait_for_disk(sending, extent))
+                return None
+            active = log.segments[-1]
+            is_all = extent.file is active.file and extent.position + extent.size == active.size
+            if is_all and not sending.is_behind:
+                sending.next_offset = log.end_offset  # The common case: all there is.
+                return records
+            # In-sync followers are sent what was just written.
+            return self._whole(sending, log, records, check_crc=sending.is_behind)
+        except NotLoaded as missing:
+            self._begin_read(sending, self._warm(sending, missing))
         except OffsetOutOfRange:
             self._tell(sending, Tells.START, NO_EPOCH, log.start_offset)
         except (KafkaStorageError, CorruptMessage, ValueError) as error:
@@ -519,6 +511,26 @@ class FollowStream:
             self._leave(sending)
         return None
 
+    def _whole(
+        self,
+        sending: Sending,
+        log: Log,
+        data: bytes,
+        damage: CorruptMessage | None = None,
+        *,
+        check_crc: bool = False,
+    ) -> Buffer:
+        """The whole batches in `data`. `damage`: what a thread has found behind them."""
+        offset = sending.next_offset
+        try:
+            if damage is not None and not data:
+                raise damage
+            records, sending.next_offset = whole_batches_in(data, check_crc=check_crc)
+            return records
+        except CorruptMessage:
+            log.note_damage(offset, f"a damaged batch behind offset {offset}")
+            raise
+
     def _begin_read(self, sending: Sending, read: Coroutine[None, None, None]) -> None:
         """S4."""
         sending.is_reading = True
@@ -526,34 +538,26 @@ class FollowStream:
         self._reads[task] = None
         task.add_done_callback(self._reads.pop)
 
-    async def _warm(self, sending: Sending, cold: NotLoaded) -> None:
+    async def _warm(self, sending: Sending, missing: NotLoaded) -> None:
         """Load or rebuild indexes that are not in memory."""
-        worked = await warm(self._around.offload, cold)
-        sending.cold_looks = sending.cold_looks + 1 if worked else COLD_LOOKS_MAX
-        sending.is_reading = False
-        if not sending.is_ended:
-            sending.mark()
+        await sending.reader.warm(missing)
+        self._end_read(sending)
 
     async def _wait_for_disk(self, sending: Sending, extent: Extent) -> None:
-        wanted, data = sending.next_offset, b""
+        wanted = sending.next_offset
         try:
-            data = await self._around.offload.run(lambda: extent.file.read(extent.position, extent.size))
-        except ValueError:
-            pass  # Closed meanwhile: its segment was removed, and the next read finds the current one.
+            found = await sending.reader.on_thread(extent, check=sending.is_behind)
+            if sending.next_offset == wanted and (found.data or found.damage):
+                sending.cold = found
         except OSError as error:
             key = sending.led.key.hex()
             _log.error("read for a follower failed; retrying", key=key, reason=str(error))
             await self._around.clock.sleep(_REREAD_S)
+        self._end_read(sending)
+
+    def _end_read(self, sending: Sending) -> None:
         sending.is_reading = False
-        if not sending.is_ended and sending.next_offset == wanted:
-            sending.cold = data or None
-        if not sending.is_ended:
+        if sending.is_ended:
+            sending.cold = None
+        else:
             sending.mark()
-
-
-def _cached(extent: Extent) -> Buffer | None:
-    """Read from the page cache; None if a thread has to read it and handle errors."""
-    try:
-        return extent.file.read_cached(extent.position, extent.size)
-    except OSError:
-        return None

@@ -19,6 +19,8 @@ of the leader's.
 * M6: the high watermark never decreases.
 * M7: replicas that the controller dropped stay on record until this leader has written. Nothing waits for that, so
   it is left to the next change, or to a tick (decision 9).
+* M8: during a move, replicas that are to be removed leave the ISR together, and stay out, once every added replica is
+  in it and enough are left without them (rule 22). A leader that is to be removed itself waits for its successor.
 
 It must never assume that a proposal took effect because it was made.
 """
@@ -29,7 +31,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla_broker.controller.image import PartitionImage
+from ottla_broker.metadata.image import PartitionImage
 from ottla_broker.replication.effects import (
     AdvanceHighWatermark,
     Drop,
@@ -89,6 +91,7 @@ class Leader:
         "_followers",
         "_is_refused",
         "_lag_max_s",
+        "_min_insync",
         "_positions",
         "broker_id",
         "epoch_start",
@@ -117,7 +120,9 @@ class Leader:
         #: Where the log ended when this epoch began.
         self.epoch_start = epoch_start
         self.high_watermark = high_watermark
-        self.min_insync = min_insync
+        self._min_insync = min_insync
+        #: Effective `min.insync.replicas`.
+        self.min_insync = image.needed_in_sync(min_insync)
         #: The pending proposal.
         self.proposed: ProposeIsr | None = None
         self._lag_max_s = lag_max_s
@@ -141,6 +146,15 @@ class Leader:
     @property
     def positions(self) -> Mapping[int, int]:
         return self._positions
+
+    def lags(self, log_end: int, now: float) -> Mapping[int, tuple[int, float]]:
+        """Per follower: records that it lacks, and seconds since it had all (Kafka's lastCaughtUpTimeMs)."""
+        return {
+            broker_id: (0, 0.0)
+            if f.position >= log_end
+            else (log_end - max(0, f.position), max(0.0, now - f.caught_up_at))
+            for broker_id, f in self._followers.items()
+        }
 
     # ------------------------------------------------------------------ events
 
@@ -174,12 +188,13 @@ class Leader:
         follower.position = min(said.position, said.end_offset)
         self._note_time(follower, said.end_offset, log.end_offset, now)
         self._count(broker_id, follower)
-        effects: list[LeaderEffect] = [SendFrom(broker_id, said.end_offset)] if said.wants else []
-        effects += self._advance()
+        effects = self._advance()
         if self.proposed is None and (
             broker_id not in self.image.isr or follower.position < self.high_watermark
         ):
             effects += self._consider()
+        if said.wants:
+            effects.append(SendFrom(broker_id, said.end_offset))
         return effects
 
     def on_stream_lost(self, broker_id: int, log_end: int, now: float) -> list[LeaderEffect]:
@@ -202,6 +217,7 @@ class Leader:
             )
             self._is_refused = False
         self.image = image
+        self.min_insync = image.needed_in_sync(self._min_insync)
         for broker_id in image.replicas:
             if broker_id != self.broker_id and broker_id not in self._followers:
                 self._followers[broker_id] = _Follower(now)
@@ -237,7 +253,8 @@ class Leader:
         return [*self._advance(), *self._consider()]
 
     def on_min_insync(self, min_insync: int) -> list[LeaderEffect]:
-        self.min_insync = min_insync
+        self._min_insync = min_insync
+        self.min_insync = self.image.needed_in_sync(min_insync)
         return [*self._advance(), *self._consider()]
 
     def tick(self, log_end: int, now: float) -> list[LeaderEffect]:
@@ -293,10 +310,13 @@ class Leader:
             b for b in image.isr if UNKNOWN < self._positions.get(b, UNKNOWN) < mark and b in self._followers
         ]
         late = [b for b in image.isr if b not in lost and b in self._followers and self._followers[b].is_late]
+        retiring = self._retiring((*lost, *late))
         joining = [
-            b for b in image.replicas if b not in image.isr and b in self._followers and self._is_ready(b)
+            b
+            for b in image.replicas
+            if b not in image.isr and b not in retiring and b in self._followers and self._is_ready(b)
         ]
-        leaving = (*lost, *late)
+        leaving = (*lost, *late, *retiring)
         isr = tuple(
             b
             for b in image.replicas
@@ -313,6 +333,14 @@ class Leader:
             return []
         self.proposed = ProposeIsr(isr, elr)
         return [self.proposed]
+
+    def _retiring(self, leaving: Sequence[int]) -> tuple[int, ...]:
+        """M8."""
+        image = self.image
+        if not image.removing or not image.has_caught_up or self.broker_id in image.removing:
+            return ()
+        left = sum(1 for b in image.isr if b not in image.removing and b not in leaving)
+        return image.removing if left >= self.min_insync else ()
 
     def _is_ready(self, broker_id: int) -> bool:
         """M4."""

@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 from ottla_broker import group_config, inert_config
 from ottla_broker.config import SETTINGS, BrokerConfig
 from ottla_broker.controller.caretaker import CareConfig
-from ottla_broker.controller.image import ClusterImage
-from ottla_broker.controller.metadata import Metadata
-from ottla_broker.controller.names import no_such_topic
-from ottla_broker.inert_config import InertSetting
-from ottla_broker.requests import ConfigChange, ConfigValue
-from ottla_broker.service.config_edits import (
+from ottla_broker.controller.command import Command
+from ottla_broker.controller.commands.alter_broker_config import AlterBrokerConfig
+from ottla_broker.controller.commands.alter_group_config import AlterGroupConfig
+from ottla_broker.controller.commands.alter_topic_config import AlterTopicConfig
+from ottla_broker.controller.config_edits import (
     SERVER_NAMES,
     Edit,
     broker_edit,
@@ -26,6 +25,11 @@ from ottla_broker.service.config_edits import (
     replacement,
     topic_edit,
 )
+from ottla_broker.controller.names import no_such_topic
+from ottla_broker.inert_config import InertSetting
+from ottla_broker.metadata.image import ClusterImage
+from ottla_broker.metadata.watcher import Metadata
+from ottla_broker.requests import ConfigChange, ConfigValue
 from ottla_broker.service.controller_calls import ControllerCalls
 from ottla_broker.setting import Address
 from ottla_broker.topic_config import Definition, TopicConfig, definitions
@@ -62,6 +66,9 @@ class ConfigService:
         self._config = config
         self._metadata = metadata
         self._controller = controller
+
+    async def _execute(self, command: Command[None]) -> None:
+        await self._controller.execute(command, timeout_s=_ALTER_TIMEOUT_S)
 
     # ------------------------------------------------------------------ topics
 
@@ -105,13 +112,13 @@ class ConfigService:
     async def alter_topic(self, name: str, changes: Sequence[ConfigChange], *, validate_only: bool) -> None:
         self._check_topic(name, topic_edit(changes))
         if not validate_only:
-            await self._controller.alter_topic_config(name, changes=changes, timeout_s=_ALTER_TIMEOUT_S)
+            await self._execute(AlterTopicConfig(name, edits=tuple(changes)))
 
     async def replace_topic(self, name: str, values: Mapping[str, str], *, validate_only: bool) -> None:
         """Replace all settings of the topic: a setting that is left out returns to its default."""
         self._check_topic(name, replacement(values))
         if not validate_only:
-            await self._controller.alter_topic_config(name, values=values, timeout_s=_ALTER_TIMEOUT_S)
+            await self._execute(AlterTopicConfig(name, values=values))
 
     def _check_topic(self, name: str, edit: Edit) -> None:
         """Refuse what the controller would refuse, as far as this broker knows."""
@@ -197,7 +204,7 @@ class ConfigService:
         values = broker_edit(changes)(self._metadata.image.broker_configs.get(key, {}))
         TopicConfig.resolve({}, {**self._config.topic_defaults, **values})
         if not validate_only:
-            await self._controller.alter_broker_config(key, changes=changes, timeout_s=_ALTER_TIMEOUT_S)
+            await self._execute(AlterBrokerConfig(key, tuple(changes)))
 
     # ------------------------------------------------------------------ groups
 
@@ -220,13 +227,13 @@ class ConfigService:
     async def alter_group(self, group: str, changes: Sequence[ConfigChange], *, validate_only: bool) -> None:
         self._check_group_settings(group, group_edit(changes))
         if not validate_only:
-            await self._controller.alter_group_config(group, changes=changes, timeout_s=_ALTER_TIMEOUT_S)
+            await self._execute(AlterGroupConfig(group, edits=tuple(changes)))
 
     async def replace_group(self, group: str, values: Mapping[str, str], *, validate_only: bool) -> None:
         """Replace all settings of the group."""
         self._check_group_settings(group, replacement(values))
         if not validate_only:
-            await self._controller.alter_group_config(group, values=values, timeout_s=_ALTER_TIMEOUT_S)
+            await self._execute(AlterGroupConfig(group, values=values))
 
     def _check_group_settings(self, group: str, edit: Edit) -> None:
         _check_group(group)

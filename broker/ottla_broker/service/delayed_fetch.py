@@ -17,22 +17,17 @@ from typing import NamedTuple, TypeAlias
 
 from ottla_broker.event_loop import in_turns
 from ottla_broker.log.log import Extent, NotLoaded
-from ottla_broker.log.reading import COLD_LOOKS_MAX, warm
+from ottla_broker.log.reader import Batches, LogReader
 from ottla_broker.metrics import Metrics
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.partition import Partition
 from ottla_broker.requests import Fetched, FetchWant, Maybe
 from ottla_broker.service.reread_check import RereadCheck
 from ottla_broker.steps import PARTITIONS_PER_STEP, exhaust
-from ottla_core.errors import CorruptMessage, KafkaStorageError, RequestError
+from ottla_core.errors import KafkaStorageError, RequestError
 from ottla_core.ids import TopicPartition
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.offload import Offload
-from ottla_core.records.batch import complete_batches, verify
-
-#: More than this is copied on a thread: 0.2 to 2 ms per MB, depending on where the allocator finds the pages. Stock
-#: clients ask for 1 MB per partition.
-_LARGE_BYTES = 2 << 20
 
 Ask: TypeAlias = Callable[[int, int], int]
 
@@ -76,7 +71,7 @@ class DelayedFetch:
         "_located",
         "_loop",
         "_metrics",
-        "_offload",
+        "_reader",
         "_rereads",
         "_timer",
         "_wake_scheduled",
@@ -97,7 +92,7 @@ class DelayedFetch:
         self._clock = clock
         self._host = host
         self._metrics = metrics
-        self._offload = offload
+        self._reader = LogReader(offload)
         self._wants = wants
         self._limits = limits
         self._wake_scheduled = False
@@ -118,7 +113,7 @@ class DelayedFetch:
 
     def steps(self) -> FetchSteps:
         try:
-            located, satisfied = yield from self._locate(wait=False)
+            located, satisfied = yield from self._locate()
         except _Cold as cold:
             return partial(self._start_cold, cold)
         return (yield from self._go_on(located, satisfied))
@@ -127,14 +122,12 @@ class DelayedFetch:
         return self._go_on(*await self._locate_cold(cold))
 
     async def _locate_cold(self, cold: _Cold) -> tuple[list[_Located], bool]:
-        for _ in range(COLD_LOOKS_MAX):
-            if not all([await warm(self._offload, each) for each in cold.looks]):
-                break
+        while True:  # Bounded by the reader's looks.
+            await self._reader.warm(*cold.looks)
             try:
-                return exhaust(self._locate(wait=False))
+                return exhaust(self._locate())
             except _Cold as more:
                 cold = more
-        return exhaust(self._locate())
 
     def _go_on(self, located: list[_Located], satisfied: bool) -> FetchSteps:
         if satisfied or self._limits.max_wait_s <= 0 or not self._wants:
@@ -184,7 +177,7 @@ class DelayedFetch:
         self._wake_scheduled = False
         if self._future.done():
             return
-        self._located, satisfied = exhaust(self._locate(self._located))
+        self._located, satisfied = exhaust(self._locate(self._located, wait=True))
         if satisfied:
             self._future.set_result(self._located)
         else:
@@ -192,12 +185,12 @@ class DelayedFetch:
 
     def _time_is_up(self) -> None:
         if not self._future.done():
-            self._future.set_result(exhaust(self._locate(self._located))[0])
+            self._future.set_result(exhaust(self._locate(self._located, wait=True))[0])
 
     # ------------------------------------------------------------------ locating and reading
 
     def _locate(
-        self, before: Sequence[_Located] = (), *, wait: bool = True
+        self, before: Sequence[_Located] = (), *, wait: bool = False
     ) -> Generator[None, None, tuple[list[_Located], bool]]:
         """Locate each wanted range; satisfied if there are enough bytes or an error has to be returned.
 
@@ -224,8 +217,8 @@ class DelayedFetch:
                 partition = self._host.find(want.tp)
                 partition.check_leader(want.leader_epoch)
                 limit = self._limit_of(partition)
-                extent = partition.log.read(
-                    want.offset, offered, limit_offset=limit, min_one=total == 0, wait=wait
+                extent = self._reader.locate(
+                    partition.log, want.offset, offered, limit_offset=limit, min_one=total == 0, wait=wait
                 )
                 if extent is not None:
                     total += extent.size
@@ -297,85 +290,49 @@ class DelayedFetch:
         if each.extent is not None:
             try:
                 fetched.append(await self._on_thread(each, each.extent))
-            except (OSError, ValueError) as error:
+            except OSError as error:
                 fetched.append(_unreadable(each, error))
         return self._read(located, fetched)
 
     async def _on_thread(self, located: _Located, extent: Extent) -> Fetched:
-        counts = self._metrics.log
-        if self._is_reread(extent, located.tp):
+        is_reread = self._is_reread(extent, located.tp)
+        read, counts = await self._reader.on_thread(extent, check=is_reread), self._metrics.log
+        if not read.is_checked:
+            return self._served(located, extent, read.data)
+        if is_reread:
             counts.rereads_checked += 1
         else:
-            large = await self._offload.run(partial(_read_large, extent)) if _is_large(extent) else None
-            if large is not None:
-                counts.reads_cached += 1
-                self._rereads.served(located.tp, extent.first_offset)
-                return _fetched(located, large)
             counts.reads_cold += 1
-        data, damage = await self._offload.run(partial(_read_checked, extent))
-        return self._checked(located, extent, data, damage)
+        return self._checked(located, extent, read)
 
-    def _checked(
-        self, located: _Located, extent: Extent, data: bytes, damage: CorruptMessage | None
-    ) -> Fetched:
+    def _served(self, located: _Located, extent: Extent, data: bytes) -> Fetched:
+        """From the page cache, unchecked."""
+        self._metrics.log.reads_cached += 1
+        self._rereads.served(located.tp, extent.first_offset)
+        return _fetched(located, data)
+
+    def _checked(self, located: _Located, extent: Extent, read: Batches) -> Fetched:
         """The batches before the damage, or an error if there are none; and the partition may be repaired
         (`partition.mending`)."""
-        if damage is None:
+        if read.damage is None:
             self._rereads.found_whole(located.tp, extent.first_offset, self._clock.monotonic())
-            return _fetched(located, data)
+            return _fetched(located, read.data)
         partition = located.partition
         if partition is not None and partition.is_leader:  # Else the log may have been truncated meanwhile.
             offset = extent.first_offset
             partition.log.note_damage(offset, f"a damaged batch at or behind offset {offset}")
-        return _fetched(located, data) if data else Fetched(located.tp, damage)
+        return _fetched(located, read.data) if read.data else Fetched(located.tp, read.damage)
 
     def _is_reread(self, extent: Extent, tp: TopicPartition) -> bool:
         return self._rereads.is_due(tp, extent.first_offset, self._clock.monotonic())
 
     def _from_cache(self, located: _Located, extent: Extent) -> Fetched | None:
         """None if a thread has to read it: it is large, was read before, or is not in memory."""
-        if _is_large(extent) or self._is_reread(extent, located.tp):
-            return None
-        try:
-            data = extent.file.read_cached(extent.position, extent.size)
-        except (OSError, ValueError) as error:
-            return _unreadable(located, error)
-        if data is None:
-            return None
-        self._metrics.log.reads_cached += 1
-        self._rereads.served(located.tp, extent.first_offset)
-        return _fetched(located, data)
+        data = None if self._is_reread(extent, located.tp) else self._reader.cached(extent)
+        return None if data is None else self._served(located, extent, data)
 
 
-def _is_large(extent: Extent) -> bool:
-    return extent.size > _LARGE_BYTES
-
-
-def _read_large(extent: Extent) -> bytes | None:
-    """From the page cache, on a thread; None if it is not there."""
-    return extent.file.read_cached(extent.position, extent.size)
-
-
-def _read_checked(extent: Extent) -> tuple[bytes, CorruptMessage | None]:
-    """Read on a thread, from the disk or for the second time. Return the batches before the first damaged one, and
-    what is wrong with that one."""
-    data, end = extent.file.read(extent.position, extent.size), 0
-    try:
-        for position, header in complete_batches(data):
-            if not verify(data, position, header):
-                return data[:position], CorruptMessage(
-                    f"The CRC of the batch at offset {header.base_offset} is wrong."
-                )
-            end = position + header.size
-    except CorruptMessage as damage:
-        return data[:end], damage
-    return data, None
-
-
-def _unreadable(located: _Located, error: OSError | ValueError) -> Fetched:
-    if isinstance(error, FileNotFoundError | ValueError):
-        # Retention deleted the segment between locating and reading: the next fetch gets the proper error.
-        return _fetched(located, b"")
+def _unreadable(located: _Located, error: OSError) -> Fetched:
     if located.partition is not None:
         located.partition.log.mark_broken(error)
     return Fetched(located.tp, KafkaStorageError(f"{located.tp} cannot be read: {error}"))

@@ -9,14 +9,12 @@ Requests that can be answered at once need no task or await: see `Maybe` in requ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from ottla_broker.config import GroupsConfig
-from ottla_broker.controller.image import BrokerImage, ClusterImage
-from ottla_broker.controller.metadata import Metadata
 from ottla_broker.coordination.runtime import Runtime
 from ottla_broker.group.messages import (
     CommitOffsets,
@@ -46,6 +44,8 @@ from ottla_broker.group.messages import (
 )
 from ottla_broker.group.shard import GroupShard
 from ottla_broker.group_config import NO_SETTINGS, GroupSettings
+from ottla_broker.metadata.image import BrokerImage, ClusterImage
+from ottla_broker.metadata.watcher import Metadata
 from ottla_broker.metrics import GroupsProbe
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.requests import Maybe
@@ -73,6 +73,14 @@ T = TypeVar("T")
 _TEXT_MAX = 8_000
 #: A group's record: as much as a topic takes by default, less what the batch around it needs.
 _RECORD_BYTES_MAX = 1_000_000
+
+
+class CommittedGroup(NamedTuple):
+    """Offsets of one group, for metrics."""
+
+    group: str
+    members: int
+    offsets: Mapping[TopicPartition, int]
 
 
 class GroupService:
@@ -154,6 +162,14 @@ class GroupService:
         probe.shards_loading = probe.shards - ready
         for state, count in states.items():
             probe.groups.of(state.value).n = count
+
+    def committed(self) -> Iterator[CommittedGroup]:
+        """The groups that this broker coordinates, with their committed offsets."""
+        for _, shard in self._runtime.ready():
+            if isinstance(shard, GroupShard):
+                for name, group in shard.groups.items():
+                    offsets = {tp: value.offset for tp, value in shard.offsets.of(name).items()}
+                    yield CommittedGroup(name, len(group.members), offsets)
 
     # ------------------------------------------------------------------ finding
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 import structlog
 
-from ottla_broker.controller.image import BrokerImage, ClusterImage
-from ottla_broker.controller.metadata import Metadata
 from ottla_broker.coordination.partitioner import coordinator_partition
+from ottla_broker.metadata.image import BrokerImage, ClusterImage
+from ottla_broker.metadata.watcher import Metadata
 from ottla_broker.requests import Maybe, NewTopic
 from ottla_broker.service.topics import TopicService
 from ottla_core.errors import CoordinatorNotAvailable, NotCoordinator, RequestError, TopicAlreadyExists

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from ottla_broker.controller.election import Position
-from ottla_broker.controller.metadata import Metadata
-from ottla_broker.controller.questions import Body, Questions
+from ottla_broker.membership.broker_rpc import Body, BrokerRpc
+from ottla_broker.metadata.watcher import Metadata
 from ottla_broker.partition.host import PartitionHost
 from ottla_core.errors import RequestError
 from ottla_core.ids import TopicPartition
@@ -20,19 +20,19 @@ _TIMEOUT_S = 5.0
 
 
 class LogEnds:
-    def __init__(self, broker_id: int, host: PartitionHost, metadata: Metadata, questions: Questions) -> None:
+    def __init__(self, broker_id: int, host: PartitionHost, metadata: Metadata, rpc: BrokerRpc) -> None:
         self._broker_id = broker_id
         self._host = host
         self._metadata = metadata
-        self._questions = questions
-        questions.answered_by("log_ends", self._answer)
+        self._rpc = rpc
+        rpc.answered_by("log_ends", self._answer)
 
     async def ask(self, broker_id: int, partitions: Sequence[tuple[UUID, int]]) -> list[Position | None]:
         """The positions at a broker, in order. PeerUnavailable or RequestError if it does not answer."""
         if broker_id == self._broker_id:
             return [self._end(topic_id, index) for topic_id, index in partitions]
         body = {"partitions": [[str(topic_id), index] for topic_id, index in partitions]}
-        rows = await self._questions.ask(broker_id, "log_ends", body, _TIMEOUT_S)
+        rows = await self._rpc.ask(broker_id, "log_ends", body, _TIMEOUT_S)
         return [None if row is None else (int(row[0]), int(row[1])) for row in rows]
 
     async def _answer(self, body: Body) -> object:

@@ -1,4 +1,4 @@
-"""Service for both edges: produce, fetch and offsets. [S]
+"""Service for both edges: fetch, offsets, and the append of one partition that `producing` calls. [S]
 
 Requests that can be answered at once need no task or await; see `Maybe` in `requests`.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 
-from ottla_broker.controller.image import INTERNAL_TOPICS
 from ottla_broker.log.validation import Unfinished
+from ottla_broker.metadata.image import INTERNAL_TOPICS
 from ottla_broker.metrics import Metrics
 from ottla_broker.partition.host import PartitionHost
-from ottla_broker.partition.partition import ACKS_ALL, Partition
+from ottla_broker.partition.partition import Partition
 from ottla_broker.requests import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -31,7 +31,6 @@ from ottla_broker.service.validating import Validating
 from ottla_core.errors import (
     CorruptMessage,
     InvalidRequest,
-    InvalidRequiredAcks,
     InvalidTopicException,
     PolicyViolation,
 )
@@ -39,8 +38,6 @@ from ottla_core.ids import NO_EPOCH, TopicPartition
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.disk import Buffer
 from ottla_core.ports.offload import Offload
-
-_ACKS = frozenset((0, 1, ACKS_ALL))
 
 
 class RecordService:
@@ -61,13 +58,11 @@ class RecordService:
         self._validating = Validating(clock, offload)
 
     def append(self, tp: TopicPartition, records: Buffer, acks: int) -> Maybe[Appended]:
-        """Write a client's batches to the partition's log; `acknowledged` says when that may be answered.
+        """Write a client's batches to one partition's log; `acknowledged` says when that may be answered.
 
         Nearly always done at once. Batches that take long to check come back as an awaitable; their order is kept,
         and the records are not used after this returns.
         """
-        if acks not in _ACKS:
-            raise InvalidRequiredAcks()
         if tp.topic in INTERNAL_TOPICS:
             raise InvalidTopicException(f"{tp.topic} belongs to the cluster; clients only read it.")
         partition, validating = self._host.find(tp), self._validating

@@ -11,8 +11,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from ottla_broker.config import TopicsConfig
-from ottla_broker.controller.image import INTERNAL_TOPICS
-from ottla_broker.controller.metadata import Metadata
+from ottla_broker.controller.commands.create_topics import CreateTopics
+from ottla_broker.controller.commands.delete_topics import DeleteTopics
+from ottla_broker.controller.commands.grow_topic import GrowTopic
+from ottla_broker.metadata.image import INTERNAL_TOPICS
+from ottla_broker.metadata.watcher import Metadata
 from ottla_broker.requests import NewTopic, TopicResult
 from ottla_broker.service.controller_calls import ControllerCalls
 from ottla_core.errors import PolicyViolation, RequestError, UnknownTopicOrPartition
@@ -39,13 +42,13 @@ class TopicService:
         self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_s: float
     ) -> list[TopicResult]:
         filled = [self._with_defaults(topic) for topic in topics]
-        return await self._controller.create_topics(filled, validate_only=validate_only, timeout_s=timeout_s)
+        return await self._controller.execute(CreateTopics(tuple(filled), validate_only), timeout_s=timeout_s)
 
     async def delete(self, names: Sequence[str], *, timeout_s: float) -> list[TopicResult]:
         if not self._config.delete_enabled:
             refusal = PolicyViolation("delete.topic.enable is false on this broker.")
             return [TopicResult(name, error=refusal) for name in names]
-        return await self._controller.delete_topics(names, timeout_s=timeout_s)
+        return await self._controller.execute(DeleteTopics(tuple(names)), timeout_s=timeout_s)
 
     async def grow(
         self,
@@ -58,8 +61,8 @@ class TopicService:
     ) -> TopicResult:
         if name not in self._metadata.image.topics:
             return TopicResult(name, error=UnknownTopicOrPartition(f"There is no topic {name!r}."))
-        return await self._controller.grow_topic(
-            name, total, assignments, validate_only=validate_only, timeout_s=timeout_s
+        return await self._controller.execute(
+            GrowTopic(name, total, assignments, validate_only), timeout_s=timeout_s
         )
 
     async def ensure(self, names: Sequence[str]) -> None:

@@ -94,7 +94,7 @@ class ReplicationServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Ask(self, request, context):
-        """A request of another broker, as JSON; see controller/questions.py.
+        """A request of another broker, as JSON; see membership/broker_rpc.py.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import TypeVar
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any, TypeVar
 
 import pytest
 
 from broker.controller.world import Faults, Node, SimWorld, sim_world
-from ottla_broker.controller import keys
-from ottla_broker.controller.service import PRODUCER_ID_BLOCK
-from ottla_broker.requests import NewTopic, TopicResult
+from ottla_broker.controller.commands.alter_broker_config import AlterBrokerConfig
+from ottla_broker.controller.commands.alter_group_config import AlterGroupConfig
+from ottla_broker.controller.commands.alter_topic_config import AlterTopicConfig
+from ottla_broker.controller.commands.create_topics import CreateTopics
+from ottla_broker.controller.commands.delete_topics import DeleteTopics
+from ottla_broker.controller.commands.grow_topic import GrowTopic
+from ottla_broker.controller.producer_id_blocks import PRODUCER_ID_BLOCK, ProducerIdBlocks
+from ottla_broker.metadata.sections.controller import CONTROLLER
+from ottla_broker.metadata.sections.members import MEMBERS
+from ottla_broker.metadata.sections.partitions import PARTITIONS
+from ottla_broker.requests import ConfigChange, NewTopic, TopicResult
 from ottla_core.errors import (
     CoordinatorNotAvailable,
     InvalidConfig,
@@ -49,7 +57,15 @@ async def done(world: SimWorld, work: asyncio.Future[T] | asyncio.Task[T]) -> T:
 
 
 async def create(world: SimWorld, node: Node, *topics: NewTopic) -> list[TopicResult]:
-    return await done(world, asyncio.ensure_future(node.controller.create_topics(topics)))
+    return await done(world, asyncio.ensure_future(node.controller.execute(CreateTopics(tuple(topics)))))
+
+
+def setting(name: str, value: str) -> tuple[ConfigChange, ...]:
+    return (ConfigChange("set", name, value),)
+
+
+def producer_ids(node: Node) -> Awaitable[range]:
+    return ProducerIdBlocks(node.store, node.clock, node.chance, node.metadata).allocate()
 
 
 def error_of(results: list[TopicResult]) -> RequestError:
@@ -58,14 +74,14 @@ def error_of(results: list[TopicResult]) -> RequestError:
 
 
 def partition_keys(world: SimWorld) -> list[str]:
-    return [key for key in world.etcd.entries if key.startswith(keys.PARTITIONS)]
+    return [key for key in world.etcd.entries if key.startswith(PARTITIONS.prefix)]
 
 
 # ---------------------------------------------------------------------- becoming controller
 
 
 async def test_the_first_broker_becomes_controller_and_admits_itself(world: SimWorld, node: Node) -> None:
-    entry = world.etcd.entries[keys.CONTROLLER]
+    entry = world.etcd.entries[CONTROLLER.key]
     assert node.controller.epoch == entry.create_revision and entry.lease == node.registration.lease
     assert node.image.is_admitted(1, node.registration.broker.incarnation)
     assert world.clock.monotonic() < 0.5
@@ -76,7 +92,7 @@ async def test_there_is_one_controller_and_another_takes_over(world: SimWorld, n
     assert not other.controller.is_active and other.controller.epoch == 0
     assert node.image.is_admitted(2)
     with pytest.raises(NotController):
-        await other.controller.create_topics([NewTopic("a", 1, 1)])
+        await other.controller.execute(CreateTopics((NewTopic("a", 1, 1),)))
     before = node.controller.epoch
     await node.stop()
     await world.until(lambda: other.controller.is_active, 2)
@@ -86,7 +102,7 @@ async def test_there_is_one_controller_and_another_takes_over(world: SimWorld, n
 async def test_a_fenced_controller_changes_nothing(world: SimWorld, node: Node) -> None:
     """A paused controller whose lease ended, and who does not know it yet."""
     world.store_of(node).silent = True
-    world.etcd.transact((), [Branch((), (Delete(keys.CONTROLLER),))])
+    world.etcd.transact((), [Branch((), (Delete(CONTROLLER.key),))])
     other = await world.started(2)
     await world.until(lambda: other.controller.is_active)
     assert node.controller.is_active  # so it believes
@@ -184,9 +200,9 @@ async def test_each_topic_of_a_request_stands_alone(world: SimWorld, node: Node)
 
 async def test_validating_only_changes_nothing(world: SimWorld, node: Node) -> None:
     revision = world.etcd.revision
-    (good,) = await node.controller.create_topics([NewTopic("a", 2, 1)], validate_only=True)
+    (good,) = await node.controller.execute(CreateTopics((NewTopic("a", 2, 1),), validate_only=True))
     assert good.error is None and good.partitions == 2 and good.topic_id is None
-    (bad,) = await node.controller.create_topics([NewTopic("a", 2, 9)], validate_only=True)
+    (bad,) = await node.controller.execute(CreateTopics((NewTopic("a", 2, 9),), validate_only=True))
     assert isinstance(bad.error, InvalidReplicationFactor)
     assert world.etcd.revision == revision
 
@@ -234,7 +250,7 @@ async def test_a_store_that_stays_away_gives_a_retriable_error_and_no_half_topic
 async def test_what_a_dead_controller_left_half_made_is_cleaned(world: SimWorld, node: Node) -> None:
     await create(world, node, NewTopic("whole", 2, 1))
     Faults(world.store_of(node), "transact").lose_requests.update(range(3, 99))
-    half = asyncio.ensure_future(node.controller.create_topics([NewTopic("half", 300, 1)]))
+    half = asyncio.ensure_future(node.controller.execute(CreateTopics((NewTopic("half", 300, 1),))))
     await world.clock.settle()
     half.cancel()
     await node.kill()
@@ -246,7 +262,7 @@ async def test_what_a_dead_controller_left_half_made_is_cleaned(world: SimWorld,
 
 async def test_a_broker_admitted_anew_in_between_is_not_named_blindly(world: SimWorld, node: Node) -> None:
     """Rule 5: the write that names a leader compares that broker's membership."""
-    entry = world.etcd.entries[keys.member(1)]
+    entry = world.etcd.entries[MEMBERS.key(1)]
     world.store_of(node).silent = True
     world.etcd.transact((), [Branch((), (Put(entry.key, entry.value),))])
     faults = Faults(world.store_of(node), "transact")
@@ -264,16 +280,16 @@ async def test_deletion_leaves_nothing(world: SimWorld, node: Node, size: int, l
     faults = Faults(world.store_of(node), "transact")
     if lost != "nothing":
         (faults.lose_requests if lost == "request" else faults.lose_replies).update({1, 3})
-    (result,) = await done(world, asyncio.ensure_future(node.controller.delete_topics(["a"])))
+    (result,) = await done(world, asyncio.ensure_future(node.controller.execute(DeleteTopics(("a",)))))
     assert result.error is None and "a" not in node.image.topics
     await world.until(lambda: partition_keys(world) == [], 20)
-    (again,) = await done(world, asyncio.ensure_future(node.controller.delete_topics(["a"])))
+    (again,) = await done(world, asyncio.ensure_future(node.controller.execute(DeleteTopics(("a",)))))
     assert isinstance(again.error, UnknownTopicOrPartition)
 
 
 async def test_a_topic_created_again_has_another_id(world: SimWorld, node: Node) -> None:
     (first,) = await create(world, node, NewTopic("a", 1, 1))
-    await node.controller.delete_topics(["a"])
+    await node.controller.execute(DeleteTopics(("a",)))
     (second,) = await create(world, node, NewTopic("a", 1, 1))
     assert second.error is None and first.topic_id != second.topic_id
 
@@ -286,7 +302,7 @@ async def test_growth_adds_and_moves_nothing(world: SimWorld, node: Node, lost: 
     faults = Faults(world.store_of(node), "transact")
     if lost != "nothing":
         (faults.lose_requests if lost == "request" else faults.lose_replies).update({1, 3})
-    result = await done(world, asyncio.ensure_future(node.controller.grow_topic("a", total)))
+    result = await done(world, asyncio.ensure_future(node.controller.execute(GrowTopic("a", total))))
     assert result.error is None and result.partitions == total
     after = node.image.topics["a"]
     assert len(after.partitions) == total and after.partitions[:2] == before.partitions
@@ -296,7 +312,10 @@ async def test_growth_adds_and_moves_nothing(world: SimWorld, node: Node, lost: 
 
 async def test_growth_refusals(world: SimWorld, node: Node) -> None:
     await create(world, node, NewTopic("a", 2, 1), NewTopic("__consumer_offsets", 2, 1))
-    grow = node.controller.grow_topic
+
+    async def grow(*arguments: Any, **options: Any) -> TopicResult:
+        return await node.controller.execute(GrowTopic(*arguments, **options))
+
     for name, total, kind in [
         ("a", 2, InvalidPartitions),
         ("a", 1, InvalidPartitions),
@@ -305,8 +324,8 @@ async def test_growth_refusals(world: SimWorld, node: Node) -> None:
         ("nope", 3, UnknownTopicOrPartition),
     ]:
         assert isinstance((await grow(name, total)).error, kind), (name, total)
-    assert isinstance((await grow("a", 4, [(1,)])).error, InvalidReplicaAssignment)
-    assert (await grow("a", 4, [(1,), (1,)], validate_only=True)).error is None
+    assert isinstance((await grow("a", 4, ((1,),))).error, InvalidReplicaAssignment)
+    assert (await grow("a", 4, ((1,), (1,)), validate_only=True)).error is None
     assert len(node.image.topics["a"].partitions) == 2
 
 
@@ -318,54 +337,54 @@ async def test_configuration_is_replaced_as_a_whole(
 ) -> None:
     await create(world, node, NewTopic("a", 2, 1, {"retention.ms": "7"}))
     partitions = node.image.topics["a"].partitions
-    await node.controller.alter_topic_config("a", lambda old: {"segment.bytes": "1048576"})
+    await node.controller.execute(AlterTopicConfig("a", values={"segment.bytes": "1048576"}))
     assert node.image.topics["a"].config == {"segment.bytes": "1048576"}
     assert node.image.topics["a"].partitions is partitions
     with pytest.raises(InvalidConfig):
-        await node.controller.alter_topic_config("a", lambda old: {"retention.ms": "soon"})
+        await node.controller.execute(AlterTopicConfig("a", values={"retention.ms": "soon"}))
     with pytest.raises(UnknownTopicOrPartition):
-        await node.controller.alter_topic_config("b", lambda old: {})
-    await node.controller.alter_broker_config("", lambda old: {"log.retention.ms": "5"})
-    await node.controller.alter_broker_config("1", lambda old: {"log.retention.ms": "6"})
+        await node.controller.execute(AlterTopicConfig("b", values={}))
+    await node.controller.execute(AlterBrokerConfig("", setting("log.retention.ms", "5")))
+    await node.controller.execute(AlterBrokerConfig("1", setting("log.retention.ms", "6")))
     assert node.image.broker_configs == {"": {"log.retention.ms": "5"}, "1": {"log.retention.ms": "6"}}
-    await node.controller.alter_broker_config("1", lambda old: {})
+    await node.controller.execute(AlterBrokerConfig("1", (ConfigChange("delete", "log.retention.ms"),)))
     assert list(node.image.broker_configs) == [""]
     with pytest.raises(InvalidRequest):
-        await node.controller.alter_broker_config("one", lambda old: {})
-    await node.controller.alter_group_config("readers", lambda old: {"consumer.assignor": "range"})
+        await node.controller.execute(AlterBrokerConfig("one", ()))
+    await node.controller.execute(AlterGroupConfig("readers", values={"consumer.assignor": "range"}))
     assert node.image.group_configs == {"readers": {"consumer.assignor": "range"}}
     with monkeypatch.context() as patch:
-        patch.setattr("ottla_broker.controller.service.GROUP_CONFIGS_MAX", 1)
-        await node.controller.alter_group_config("readers", lambda old: {"consumer.assignor": "sticky"})
+        patch.setattr("ottla_broker.controller.commands.alter_group_config.GROUP_CONFIGS_MAX", 1)
+        await node.controller.execute(AlterGroupConfig("readers", values={"consumer.assignor": "sticky"}))
         with pytest.raises(PolicyViolation):
-            await node.controller.alter_group_config("writers", lambda old: {"consumer.assignor": "range"})
-    await node.controller.alter_group_config("readers", lambda old: {})
+            await node.controller.execute(AlterGroupConfig("writers", values={"consumer.assignor": "range"}))
+    await node.controller.execute(AlterGroupConfig("readers", values={}))
     assert node.image.group_configs == {}
 
 
 async def test_setting_what_is_set_writes_nothing(world: SimWorld, node: Node) -> None:
     await create(world, node, NewTopic("a", 2, 1, {"retention.ms": "7"}))
     revision = world.etcd.revision
-    await node.controller.alter_topic_config("a", lambda old: {"retention.ms": "7"})
+    await node.controller.execute(AlterTopicConfig("a", values={"retention.ms": "7"}))
     assert world.etcd.revision == revision
 
 
 async def test_producer_ids_are_given_once(world: SimWorld, node: Node) -> None:
     other = await world.started(2)
-    asked = [n.controller.allocate_producer_ids() for n in (node, other) for _ in range(5)]
+    asked = [producer_ids(n) for n in (node, other) for _ in range(5)]
     blocks = await done(world, asyncio.gather(*asked))
     given = [i for block in blocks for i in block]
     assert len(given) == len(set(given)) == 10 * PRODUCER_ID_BLOCK
 
 
 async def test_a_lost_reply_never_gives_a_block_twice(world: SimWorld, node: Node) -> None:
-    first = await node.controller.allocate_producer_ids()
+    first = await producer_ids(node)
     Faults(world.store_of(node), "transact").lose_replies.add(1)
-    second = await done(world, asyncio.ensure_future(node.controller.allocate_producer_ids()))
+    second = await done(world, asyncio.ensure_future(producer_ids(node)))
     assert first.stop + PRODUCER_ID_BLOCK <= second.start
     Faults(world.store_of(node), "get").lose_requests.update(range(99))
     with pytest.raises(CoordinatorNotAvailable):
-        await done(world, asyncio.ensure_future(node.controller.allocate_producer_ids()))
+        await done(world, asyncio.ensure_future(producer_ids(node)))
 
 
 # ---------------------------------------------------------------------- history
@@ -373,11 +392,11 @@ async def test_a_lost_reply_never_gives_a_block_twice(world: SimWorld, node: Nod
 
 async def test_the_stores_history_is_bounded(world: SimWorld, node: Node) -> None:
     for n in range(30):
-        await node.controller.alter_broker_config("", lambda old, n=n: {"n": str(n)})
+        await node.controller.execute(AlterBrokerConfig("", setting("log.retention.ms", str(n))))
         await world.clock.advance(60)
     assert 0 < world.etcd.compacted < world.etcd.revision
     assert world.etcd.revision - world.etcd.compacted <= 13
-    assert node.image.broker_configs[""] == {"n": "29"}
+    assert node.image.broker_configs[""] == {"log.retention.ms": "29"}
 
 
 async def test_a_store_that_lost_history_is_not_written(world: SimWorld, node: Node) -> None:
@@ -387,7 +406,7 @@ async def test_a_store_that_lost_history_is_not_written(world: SimWorld, node: N
     await world.until(lambda: node.metadata.refusal is not None, 30)
     revision = world.etcd.revision
     with pytest.raises(NotController, match="older backup"):
-        await node.controller.create_topics([NewTopic("b", 1, 1)])
+        await node.controller.execute(CreateTopics((NewTopic("b", 1, 1),)))
     with pytest.raises(CoordinatorNotAvailable, match="older backup"):
-        await node.controller.allocate_producer_ids()
+        await producer_ids(node)
     assert world.etcd.revision == revision

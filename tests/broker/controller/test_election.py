@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla_broker.controller.election import elect
-from ottla_broker.controller.image import PartitionImage
+from ottla_broker.metadata.image import PartitionImage
 from ottla_core.ids import NO_BROKER
 
 

@@ -10,10 +10,11 @@ import pytest
 
 from broker.controller.world import Faults, Node, SimWorld, sim_world
 from budget import some
-from ottla_broker.controller import keys
 from ottla_broker.controller.caretaker import CareConfig
-from ottla_broker.controller.image import PartitionImage
+from ottla_broker.controller.commands.create_topics import CreateTopics
 from ottla_broker.controller.leaders import is_handed_over
+from ottla_broker.metadata.image import PartitionImage
+from ottla_broker.metadata.sections.controller import CONTROLLER
 from ottla_broker.requests import NewTopic
 from ottla_core.ids import NO_BROKER
 from ottla_core.ports.store import StoreError
@@ -36,7 +37,9 @@ async def three(world: SimWorld, *topics: NewTopic, **options: object) -> list[N
     """Three brokers, the first of them controller, with topics."""
     nodes = [await world.started(i, **options) for i in (1, 2, 3)]
     if topics:
-        results = await done(world, asyncio.ensure_future(nodes[0].controller.create_topics(topics)))
+        results = await done(
+            world, asyncio.ensure_future(nodes[0].controller.execute(CreateTopics(tuple(topics))))
+        )
         assert [r.error for r in results] == [None] * len(topics)
         revision = nodes[0].controller.last_revision
         await world.until(lambda: all(n.image.revision >= revision for n in nodes))
@@ -345,7 +348,7 @@ async def test_a_stop_moves_leaders_away_first(world: SimWorld) -> None:
         assert partition.leader != 2 and 2 not in partition.isr and len(partition.isr) == 2
     assert two.image.topics["alone"].partitions[0].leader == 2  # nobody else has it
     (result,) = await done(
-        world, asyncio.ensure_future(one.controller.create_topics([NewTopic("new", 4, 2)]))
+        world, asyncio.ensure_future(one.controller.execute(CreateTopics((NewTopic("new", 4, 2),))))
     )
     assert result.error is None
     assert all(2 not in p.replicas for p in one.image.topics["new"].partitions)
@@ -452,7 +455,7 @@ async def test_a_paused_controller_changes_nothing_when_it_wakes(world: SimWorld
 
     world.store_of(one).before = stand_still
     world.paused.add(1)
-    creating = asyncio.ensure_future(one.controller.create_topics([NewTopic("late", 5, 3)]))
+    creating = asyncio.ensure_future(one.controller.execute(CreateTopics((NewTopic("late", 5, 3),))))
     await world.until(lambda: two.controller.is_active or three_.controller.is_active, 20)
     await world.until(lambda: 1 not in leaders(two), 5)
     revision, before = world.etcd.revision, states(two)
@@ -465,7 +468,7 @@ async def test_a_paused_controller_changes_nothing_when_it_wakes(world: SimWorld
     assert "late" not in two.image.topics and states(two) == before
     # It came back with the same incarnation: nothing happened but its registration.
     assert world.etcd.revision == revision + 1
-    assert keys.CONTROLLER in world.etcd.entries
+    assert CONTROLLER.key in world.etcd.entries
 
 
 async def test_losing_a_thousand_leaders_takes_tens_of_transactions(world: SimWorld) -> None:

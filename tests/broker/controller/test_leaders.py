@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla_broker.controller.image import PartitionImage, TopicImage
 from ottla_broker.controller.leaders import (
     LiveBrokers,
     Policy,
@@ -16,6 +15,7 @@ from ottla_broker.controller.leaders import (
     with_isr,
     with_preferred,
 )
+from ottla_broker.metadata.image import PartitionImage, TopicImage
 from ottla_core.ids import NO_BROKER, TopicId
 
 TWO = Policy(min_insync=2)

@@ -5,18 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from uuid import UUID
 
-from ottla_broker.controller import keys
-from ottla_broker.controller.image import (
-    BrokerImage,
-    ClusterImage,
-    MemberImage,
-    PartitionImage,
-    TopicImage,
-)
 from ottla_broker.controller.planner import (
-    BrokerConfigChanged,
     BrokersArrived,
-    GroupConfigChanged,
     LeftoversFound,
     PartitionsChecked,
     Plan,
@@ -27,7 +17,19 @@ from ottla_broker.controller.planner import (
     TopicGrown,
     TopicWanted,
     plan,
+    set_key,
 )
+from ottla_broker.metadata.image import (
+    BrokerImage,
+    ClusterImage,
+    MemberImage,
+    PartitionImage,
+    TopicImage,
+)
+from ottla_broker.metadata.sections.brokers import BROKERS
+from ottla_broker.metadata.sections.members import MEMBERS
+from ottla_broker.metadata.sections.partitions import PARTITIONS, partition_key
+from ottla_broker.metadata.sections.topics import TOPICS, StoredTopic
 from ottla_core.ids import NO_BROKER
 from ottla_core.ports.store import BRANCHES_MAX, Branch, CreateRevisionIs, Delete, ModRevisionIs, Put
 
@@ -68,18 +70,18 @@ def led_by(leader: int, *isr: int, replicas: tuple[int, ...] = (1, 2), revision:
 
 def change(index: int, before: PartitionImage, leader_member: int | None, **fields: object) -> Branch:
     """The branch that rewrites a partition, comparing what was read."""
-    key = keys.partition(T, index)
+    key = partition_key(T, index)
     compares = [ModRevisionIs(key, before.revision)]
     if leader_member is not None:
-        compares.append(ModRevisionIs(keys.member(leader_member), 60 + leader_member))
-    return Branch(tuple(compares), (Put(key, keys.encode_partition(replace(before, **fields))),))
+        compares.append(ModRevisionIs(MEMBERS.key(leader_member), 60 + leader_member))
+    return Branch(tuple(compares), (Put(key, PARTITIONS.encode(replace(before, **fields))),))
 
 
 def admission(broker_id: int, incarnation: int, known: bool = True) -> Stage:
-    value = keys.encode_member(MemberImage(broker_id, life(incarnation), (DIR,)))
-    compare = ModRevisionIs(keys.member(broker_id), 60 + broker_id if known else 0)
-    guard = (CreateRevisionIs(keys.broker(broker_id), 50 + broker_id),)
-    return Stage((Branch((compare,), (Put(keys.member(broker_id), value),)),), guard)
+    value = MEMBERS.encode(MemberImage(broker_id, life(incarnation), (DIR,)))
+    compare = ModRevisionIs(MEMBERS.key(broker_id), 60 + broker_id if known else 0)
+    guard = (CreateRevisionIs(BROKERS.key(broker_id), 50 + broker_id),)
+    return Stage((Branch((compare,), (Put(MEMBERS.key(broker_id), value),)),), guard)
 
 
 # ---------------------------------------------------------------------- brokers
@@ -156,7 +158,7 @@ ONE = image(brokers=[broker(1, 1)], members=[member(1, 1)])
 
 
 def new_partition(index: int) -> Branch:
-    key = keys.partition(T, index)
+    key = partition_key(T, index)
     return Branch(
         (ModRevisionIs(key, 0),), (Put(key, b'{"v":1,"replicas":[1],"leader":1,"epoch":0,"isr":[1]}'),)
     )
@@ -164,7 +166,7 @@ def new_partition(index: int) -> Branch:
 
 def test_a_small_topic_is_one_transaction() -> None:
     wanted = TopicWanted("t", T, [(1,), (1,)], {"retention.ms": "5"})
-    topic = Branch((), (Put("topics/t", keys.encode_topic(T, 2, {"retention.ms": "5"})),))
+    topic = Branch((), (Put("topics/t", TOPICS.encode(StoredTopic(T, 2, {"retention.ms": "5"}))),))
     guard = (ModRevisionIs("topics/t", 0), ModRevisionIs("members/1", 61))
     assert plan(ONE, wanted) == Plan((Stage((new_partition(0), new_partition(1), topic), guard),))
 
@@ -189,7 +191,7 @@ def test_deletion_takes_the_name_first() -> None:
     assert first.guard == (ModRevisionIs("topics/t", 30),)
     assert first.branches[:2] == (
         Branch((), (Delete("topics/t"),)),
-        Branch((), (Delete(keys.partition(T, 0)),)),
+        Branch((), (Delete(partition_key(T, 0)),)),
     )
     assert len(first.branches) + len(second.branches) == 131 and len(first.branches) == BRANCHES_MAX
     assert second.guard == ()
@@ -200,7 +202,7 @@ def test_growth_keeps_config_and_unknown_fields() -> None:
     topic = replace(world.topics["t"], config={"a": "b"}, extra=(("owner", "x"),))
     world = replace(world, topics={"t": topic})
     (stage,) = plan(world, TopicGrown("t", [(1,)])).stages
-    value = keys.encode_topic(T, 2, {"a": "b"}, (("owner", "x"),))
+    value = TOPICS.encode(StoredTopic(T, 2, {"a": "b"}, (("owner", "x"),)))
     assert stage.branches == (new_partition(1), Branch((), (Put("topics/t", value),)))
     assert stage.guard[0] == ModRevisionIs("topics/t", 30)
 
@@ -209,28 +211,24 @@ def test_growth_overwrites_what_a_cut_off_growth_left() -> None:
     world = image(led_by(1, 1), brokers=[broker(1, 1)], members=[member(1, 1)])
     world = replace(world, unnamed={T: {1: led_by(1, 1, revision=44)}})
     branch = plan(world, TopicGrown("t", [(1,)])).stages[0].branches[0]
-    assert branch.compares == (ModRevisionIs(keys.partition(T, 1), 44),)
+    assert branch.compares == (ModRevisionIs(partition_key(T, 1), 44),)
 
 
 def test_configs() -> None:
     world = image(led_by(1, 1), brokers=[broker(1, 1)], members=[member(1, 1)])
     (stage,) = plan(world, TopicConfigChanged("t", {"x": "y"})).stages
-    put = Put("topics/t", keys.encode_topic(T, 1, {"x": "y"}))
+    put = Put("topics/t", TOPICS.encode(StoredTopic(T, 1, {"x": "y"})))
     assert stage.branches == (Branch((ModRevisionIs("topics/t", 30),), (put,)),)
-    (stage,) = plan(world, BrokerConfigChanged("", {"x": "y"})).stages
-    assert stage.branches[0].writes == (Put("config/broker/default", keys.encode_config({"x": "y"})),)
-    (stage,) = plan(world, BrokerConfigChanged("3", {})).stages
-    assert stage.branches[0].writes == (Delete("config/broker/3"),)
-    (stage,) = plan(world, GroupConfigChanged("g/1", {"x": "y"})).stages
-    assert stage.branches[0].writes == (Put("config/groups/g/1", keys.encode_config({"x": "y"})),)
-    (stage,) = plan(world, GroupConfigChanged("g/1", {})).stages
-    assert stage.branches[0].writes == (Delete("config/groups/g/1"),)
+    (stage,) = set_key("config/groups/g/1", b"x").stages
+    assert stage.branches == (Branch((), (Put("config/groups/g/1", b"x"),)),)
+    (stage,) = set_key("config/groups/g/1", None).stages
+    assert stage.branches == (Branch((), (Delete("config/groups/g/1"),)),)
 
 
 def test_leftovers_go_if_they_are_as_they_were_read() -> None:
     assert not plan(ONE, LeftoversFound({T}))
     world = replace(ONE, unnamed={T: {4: led_by(1, 1, revision=44)}})
-    key = keys.partition(T, 4)
+    key = partition_key(T, 4)
     assert not plan(world, LeftoversFound(()))
     assert plan(world, LeftoversFound({T})) == Plan(
         (Stage((Branch((ModRevisionIs(key, 44),), (Delete(key),)),)),)
@@ -324,6 +322,6 @@ def test_brokers_that_start_together_are_admitted_together() -> None:
     both = led_by(1, 1, 2)
     world = image(both, brokers=[broker(1, 2), broker(2, 2)], members=[member(1, 1), member(2, 1)])
     first, second = plan(world, BrokersArrived((1, 2))).stages
-    guard = (CreateRevisionIs(keys.broker(1), 51), CreateRevisionIs(keys.broker(2), 52))
+    guard = (CreateRevisionIs(BROKERS.key(1), 51), CreateRevisionIs(BROKERS.key(2), 52))
     assert first == Stage((change(0, both, 1, leader_epoch=5),), guard)
     assert second == Stage((*admission(1, 2).branches, *admission(2, 2).branches), guard)

@@ -7,21 +7,27 @@ from uuid import UUID
 
 import pytest
 
-from ottla_broker.controller import keys
-from ottla_broker.controller.history import Seen
-from ottla_broker.controller.image import PartitionImage
-from ottla_broker.controller.metadata import LostHistory, Metadata
-from ottla_broker.controller.recovery import EPOCH_LEAP, PRODUCER_ID_LEAP, CannotRecover, Recovered, recover
+from ottla_broker.controller.recovery import CannotRecover, Recovered, recover
+from ottla_broker.metadata.history import Seen
+from ottla_broker.metadata.image import PartitionImage
+from ottla_broker.metadata.sections.brokers import BROKERS
+from ottla_broker.metadata.sections.cluster import CLUSTER, RECOVERIES
+from ottla_broker.metadata.sections.controller import CONTROLLER, Elected
+from ottla_broker.metadata.sections.partitions import EPOCH_LEAP, PARTITIONS, partition_key
+from ottla_broker.metadata.sections.producer_ids import PRODUCER_BLOCK, PRODUCER_ID_LEAP
+from ottla_broker.metadata.sections.topics import TOPICS, StoredTopic
+from ottla_broker.metadata.values import uuid_text
+from ottla_broker.metadata.watcher import LostHistory, Metadata
 from ottla_core.ids import NO_BROKER
 from ottla_core.ports.store import BRANCHES_MAX, Branch, Put
 from ottla_core.real.chance import RealChance
 from sim.clock import ManualClock
 from sim.store import SimEtcd, SimStore
 
-CLUSTER = keys.uuid_text(RealChance(5).uuid())
+CLUSTER_ID = uuid_text(RealChance(5).uuid())
 TOPIC = UUID(int=77, version=4)
 #: More than one transaction takes.
-PARTITIONS = BRANCHES_MAX + 3
+COUNT = BRANCHES_MAX + 3
 
 
 class Fixture:
@@ -34,15 +40,15 @@ class Fixture:
         self.etcd.transact((), [Branch((), (Put(key, value),))])
 
     def fill(self) -> None:
-        self.put(keys.CLUSTER, keys.encode_cluster(CLUSTER))
-        self.put(keys.topic("t"), keys.encode_topic(TOPIC, PARTITIONS, {}))
+        self.put(CLUSTER.key, CLUSTER.encode(CLUSTER_ID))
+        self.put(TOPICS.key("t"), TOPICS.encode(StoredTopic(TOPIC, COUNT, {})))
         state = PartitionImage((1, 2, 3), 2, 7, (2, 3), dropped=(1,))
-        for index in range(PARTITIONS):
-            self.put(keys.partition(TOPIC, index), keys.encode_partition(state))
-        self.put(keys.PRODUCER_BLOCK, keys.encode_producer_block(5000))
+        for index in range(COUNT):
+            self.put(partition_key(TOPIC, index), PARTITIONS.encode(state))
+        self.put(PRODUCER_BLOCK.key, PRODUCER_BLOCK.encode(5000))
 
     def partition(self, index: int) -> PartitionImage:
-        return keys.decode_partition(self.etcd.entries[keys.partition(TOPIC, index)])
+        return PARTITIONS.decode(self.etcd.entries[partition_key(TOPIC, index)])
 
 
 @pytest.fixture
@@ -53,17 +59,17 @@ async def f() -> Fixture:
 
 
 async def test_every_partition_waits_for_all_its_replicas_at_an_epoch_above_all_disks(f: Fixture) -> None:
-    assert await recover(f.store) == Recovered(CLUSTER, 1, PARTITIONS, 1)
-    for index in range(PARTITIONS):
+    assert await recover(f.store) == Recovered(CLUSTER_ID, 1, COUNT, 1)
+    for index in range(COUNT):
         state = f.partition(index)
         assert (state.leader, state.leader_epoch) == (NO_BROKER, 7 + EPOCH_LEAP)
         assert state.isr == state.torn == (1, 2, 3) and state.elr == state.dropped == ()
-    assert keys.decode_producer_block(f.etcd.entries[keys.PRODUCER_BLOCK]) == 5000 + PRODUCER_ID_LEAP
+    assert PRODUCER_BLOCK.decode(f.etcd.entries[PRODUCER_BLOCK.key]) == 5000 + PRODUCER_ID_LEAP
     assert (await recover(f.store)).number == 2
 
 
 async def test_brokers_that_were_refused_take_over_what_was_recovered(f: Fixture) -> None:
-    seen = Seen(CLUSTER, f.etcd.revision + 1000)
+    seen = Seen(CLUSTER_ID, f.etcd.revision + 1000)
 
     def started(seen: Seen) -> Metadata:
         return Metadata(f.store, f.clock, RealChance(1), seen=seen)
@@ -74,7 +80,7 @@ async def test_brokers_that_were_refused_take_over_what_was_recovered(f: Fixture
     image = await started(seen).load()
     assert image.recoveries == 1 and image.topics["t"].partitions[0].leader_epoch > EPOCH_LEAP
     with pytest.raises(LostHistory, match="of recovery 2"):
-        await started(Seen(CLUSTER, 1, 2)).load()
+        await started(Seen(CLUSTER_ID, 1, 2)).load()
 
 
 async def test_a_broker_that_runs_does_not(f: Fixture) -> None:
@@ -95,8 +101,8 @@ async def test_a_broker_that_runs_does_not(f: Fixture) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
-        (keys.CONTROLLER, keys.encode_controller(1, TOPIC), "the controller"),
-        (keys.broker(4), b"{}", r"registered \(4\)"),
+        (CONTROLLER.key, CONTROLLER.encode(Elected(1, TOPIC)), "the controller"),
+        (BROKERS.key(4), b"{}", r"registered \(4\)"),
     ],
 )
 async def test_it_is_refused_while_somebody_is_there(f: Fixture, key: str, value: bytes, says: str) -> None:
@@ -123,11 +129,12 @@ async def test_who_comes_in_between_ends_it_before_it_counts(f: Fixture) -> None
         nonlocal calls
         calls += 1
         if calls == 2:
-            f.put(keys.CONTROLLER, keys.encode_controller(1, TOPIC))
+            f.put(CONTROLLER.key, CONTROLLER.encode(Elected(1, TOPIC)))
         return await shipped(*arguments)
 
     f.store.transact = transact  # type: ignore[method-assign]
     with pytest.raises(CannotRecover, match="run this again"):
         await recover(f.store)
-    assert keys.RECOVERIES not in f.etcd.entries
-    assert sum(f.partition(index).leader_epoch > EPOCH_LEAP for index in range(PARTITIONS)) == BRANCHES_MAX
+    assert RECOVERIES.key not in f.etcd.entries
+    # The first transaction has the producer ids, too.
+    assert sum(f.partition(index).leader_epoch > EPOCH_LEAP for index in range(COUNT)) == BRANCHES_MAX - 1

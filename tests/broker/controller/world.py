@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from ottla_broker.controller.caretaker import CareConfig
-from ottla_broker.controller.cluster_id import find_or_create_cluster_id
-from ottla_broker.controller.failure_detector import FailureDetector
-from ottla_broker.controller.history import Seen
-from ottla_broker.controller.image import BrokerImage, ClusterImage, Endpoint
 from ottla_broker.controller.isr_writer import IsrWriter
-from ottla_broker.controller.metadata import Metadata
-from ottla_broker.controller.questions import Questions
-from ottla_broker.controller.registration import Registration
 from ottla_broker.controller.service import Controller
+from ottla_broker.membership.broker_rpc import BrokerRpc
+from ottla_broker.membership.failure_detector import FailureDetector
+from ottla_broker.membership.registration import Registration
+from ottla_broker.metadata.cluster_id import find_or_create_cluster_id
+from ottla_broker.metadata.history import Seen
+from ottla_broker.metadata.image import BrokerImage, ClusterImage, Endpoint
+from ottla_broker.metadata.watcher import Metadata
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.peers import FollowLink, Peers, PeerUnavailable, Presence, Probe
@@ -42,7 +42,7 @@ class Node:
     registration: Registration
     controller: Controller
     isr_writer: IsrWriter
-    questions: Questions
+    rpc: BrokerRpc
     detector: FailureDetector
     #: Set when the process is gone.
     dead: asyncio.Event = field(default_factory=asyncio.Event)
@@ -114,7 +114,7 @@ def make_node(
     metadata = Metadata(store, clock, chance, seen=seen)
     registration = Registration(store, clock, metadata, broker)
     found = dict(defaults or {})
-    questions = Questions(peers or NoPeers())
+    rpc = BrokerRpc(peers or NoPeers())
     controller = Controller(
         store,
         clock,
@@ -125,9 +125,9 @@ def make_node(
         defaults=lambda image: found,
         care=care,
     )
-    detector = FailureDetector(store, clock, metadata, registration, peers or NoPeers(), questions, ttl_s=6.0)
+    detector = FailureDetector(store, clock, metadata, registration, peers or NoPeers(), rpc, ttl_s=6.0)
     writer = IsrWriter(store, clock, metadata)
-    return Node(store, clock, chance, metadata, registration, controller, writer, questions, detector)
+    return Node(store, clock, chance, metadata, registration, controller, writer, rpc, detector)
 
 
 class WorldPeers:
@@ -154,7 +154,7 @@ class WorldPeers:
         node = self._world.living.get(broker_id)
         if await self._is_cut(broker_id, timeout_s) or node is None or node.dead.is_set():
             raise PeerUnavailable("nobody answers")
-        answering = asyncio.ensure_future(node.questions.answer(request, self._own))
+        answering = asyncio.ensure_future(node.rpc.answer(request, self._own))
         dying = asyncio.ensure_future(node.dead.wait())
         late = asyncio.ensure_future(self._world.clock.sleep(timeout_s))
         try:

@@ -11,10 +11,10 @@ import pytest
 
 from broker.coordination.counter_shard import Add, Announce, Announced, CounterShard, End, Read, Tell
 from broker.replication.cluster import Cluster, InlineOffload, Node, cluster
-from ottla_broker.controller.image import ClusterImage
 from ottla_broker.coordination.effects import EffectQueue
 from ottla_broker.coordination.runtime import Runtime
 from ottla_broker.coordination.shard import TransactionMarker
+from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metrics import GroupsProbe
 from ottla_broker.requests import ProducerIdentity
 from ottla_core.errors import InvalidProducerEpoch, RequestError

@@ -47,8 +47,12 @@ async def test_damage_is_an_error_and_no_state() -> None:
     found = log.segments[0].locate(1)
     assert found is not None
     world.disk.rot(log.segments[0].file.path, found[0] + found[1].size - 2)  # its value
-    with pytest.raises(CorruptMessage):
-        await replayed(world, InlineOffload())
+    for is_cold in (False, True):
+        world.disk.cold = is_cold
+        with pytest.raises(CorruptMessage):
+            await replayed(world, InlineOffload())
+        assert log.damage is not None, "so another replica leads, and this one is repaired"
+        log.segments[0].damage = None
 
 
 async def test_a_segment_that_is_replaced_while_it_is_read() -> None:

@@ -10,8 +10,8 @@ from typing import Any, cast
 from uuid import UUID, uuid4
 
 from ottla_broker.config import KafkaEdgeConfig
-from ottla_broker.controller.image import BrokerImage, ClusterImage, Endpoint, PartitionImage, TopicImage
 from ottla_broker.edge.kafka.server import KafkaEdge
+from ottla_broker.metadata.image import BrokerImage, ClusterImage, Endpoint, PartitionImage, TopicImage
 from ottla_broker.metrics import KafkaEdgeProbe
 from ottla_broker.requests import (
     Appended,
@@ -23,10 +23,10 @@ from ottla_broker.requests import (
     ProducerIdentity,
 )
 from ottla_broker.service.log_dirs import DescribedDir, ReplicaInDir
+from ottla_broker.service.producing import Producing
 from ottla_core.errors import (
     CoordinatorNotAvailable,
     CorruptMessage,
-    InvalidRequiredAcks,
     OffsetOutOfRange,
     RequestError,
     RequestTimedOut,
@@ -65,8 +65,6 @@ class FakeRecords:
             raise UnknownTopicOrPartition() from None
 
     def append(self, tp: TopicPartition, records: Buffer, acks: int) -> Appended:
-        if acks not in (0, 1, -1):
-            raise InvalidRequiredAcks()
         partition = self.find(tp)
         first = partition.end
         for at, header in whole_batches(records):
@@ -230,6 +228,7 @@ class FakeServices:
         #: Nobody is told of changes: tests replace the image between requests.
         self.metadata = SimpleNamespace(subscribe=lambda callback: lambda: None)
         self.records = FakeRecords()
+        self.producing = Producing(self.records)
         self.topics = FakeTopics(self)
         self.configs = SimpleNamespace()
         self.groups = FakeGroups(self)

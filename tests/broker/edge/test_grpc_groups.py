@@ -14,8 +14,8 @@ from grpc import aio
 from broker.group.group_driver import subscription
 from broker.group.shard_groups import ShardGroups
 from ottla_broker.config import GrpcEdgeConfig
-from ottla_broker.controller.image import BrokerImage, ClusterImage, Endpoint, PartitionImage, TopicImage
 from ottla_broker.edge.grpc.server import GrpcEdge
+from ottla_broker.metadata.image import BrokerImage, ClusterImage, Endpoint, PartitionImage, TopicImage
 from ottla_broker.metrics import GrpcEdgeProbe
 from ottla_core.pb import groups_pb2 as pb
 from ottla_core.pb import groups_pb2_grpc
@@ -29,7 +29,9 @@ async def stub() -> AsyncIterator[Any]:
     image = ClusterImage(
         "cluster", brokers=MappingProxyType({0: broker}), topics=MappingProxyType({"t": topic})
     )
-    services = SimpleNamespace(groups=ShardGroups(image), image=image, records=None, broker_id=0)
+    services = SimpleNamespace(
+        groups=ShardGroups(image), image=image, records=None, producing=None, broker_id=0
+    )
     edge = GrpcEdge(cast(Any, services), GrpcEdgeConfig(), GrpcEdgeProbe())
     port = await edge.start("127.0.0.1", 0)
     async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from grpc import aio
+from structlog.testing import capture_logs
 
 from ottla_broker.config import GrpcEdgeConfig
 from ottla_broker.edge.grpc import share as share_module
@@ -222,17 +223,18 @@ async def test_a_stream_that_breaks_gives_its_place_or_its_place_in_line_back() 
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_a_peer_that_goes_while_it_is_answered_is_nobodys_fault(caplog: Any) -> None:
+async def test_a_peer_that_goes_while_it_is_answered_is_nobodys_fault() -> None:
     class Gone(FakeCall):
         async def write(self, answer: int) -> None:
             raise aio.InternalError("Failed 'execute_batch': (<grpc._cython...>, 1)")
 
     memory, call = Memory(limit=LARGE), Gone(LARGE, 100)
-    service = LogService(None, GrpcEdgeConfig(), SilentProbe(), Refusals(), memory)  # type: ignore[arg-type]
+    service = LogService(None, None, GrpcEdgeConfig(), SilentProbe(), Refusals(), memory)  # type: ignore[arg-type]
     call.send()
     weigh = {"weigh": lambda size: size, "weigh_answer": lambda size: size}
     stream: AnsweredStream[int, int] = AnsweredStream(
         call, lambda size: size, unanswered_max=4, share=Share(memory), **weigh
     )
-    await service._serve("fetch", stream, call)  # The fake has no abort(): nobody is left to be told.
-    assert memory.used == 0 and not caplog.records
+    with capture_logs() as lines:
+        await service._serve("fetch", stream, call)  # The fake has no abort(): nobody is left to be told.
+    assert memory.used == 0 and not lines

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -226,6 +228,42 @@ async def test_refusals_are_logged_once_in_a_while_and_without_the_token(
     assert said.count("internal listener refused") == 1
     assert "T0KEN" not in said
     assert refusals(listening.probe) == {"bad_token": 20}
+
+
+@pytest.mark.integration  # Ten seconds.
+@pytest.mark.parametrize("speaks_http2", [True, False], ids=["HTTP/2", "nothing"])
+async def test_strangers_that_fill_all_connections_lose_them(speaks_http2: bool) -> None:
+    neighbour, probe, connections_max = Neighbour(), InternalProbe(), 16
+    edge = InternalEdge(
+        neighbour,
+        SecretAuth([SECRET], "c", 1, OURS),
+        replace(InternalEdgeConfig(), connections_max=connections_max),
+        RealClock(),
+        probe,
+        GrpcEdgeProbe(),
+    )
+    port = await edge.bind("127.0.0.1", 0)
+    await edge.serve()
+    async with AsyncExitStack() as strangers:
+        for _ in range(connections_max):
+            if speaks_http2:
+                own = ("grpc.use_local_subchannel_pool", 1)
+                channel = aio.insecure_channel(f"127.0.0.1:{port}", options=[own])
+                await strangers.enter_async_context(channel)
+                await asyncio.wait_for(channel.channel_ready(), 10)
+            else:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                strangers.callback(writer.close)
+        peers = Listening(port, neighbour, probe).peers(2)
+        with pytest.raises(PeerUnavailable):
+            await peers.ask(1, b"abc", 1)
+        async with asyncio.timeout(20):
+            while not neighbour.calls:
+                with suppress(PeerUnavailable):
+                    await peers.ask(1, b"abc", 1)
+                await asyncio.sleep(0.1)
+        await peers.close()
+    await edge.stop(0)
 
 
 async def test_the_listener_for_clients_does_not_know_the_service() -> None:

@@ -12,12 +12,12 @@ from uuid import UUID
 
 import pytest
 
-from ottla_broker.controller.image import BrokerImage, ClusterImage, Endpoint, PartitionImage, TopicImage
 from ottla_broker.edge.kafka import codec, registry, schema
 from ottla_broker.edge.kafka.decode import compile_reader
 from ottla_broker.edge.kafka.encode import compile_writer
 from ottla_broker.edge.kafka.request import Context, Request
 from ottla_broker.edge.kafka.versions import APIS
+from ottla_broker.metadata.image import BrokerImage, ClusterImage, Endpoint, PartitionImage, TopicImage
 from ottla_broker.requests import ConfigChange, ConfigValue, NewTopic, TopicResult
 from ottla_broker.service.log_dirs import DescribedDir, ReplicaInDir
 from ottla_core.errors import (

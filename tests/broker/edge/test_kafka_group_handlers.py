@@ -13,13 +13,13 @@ import pytest
 
 from broker.group.group_driver import subscription
 from broker.group.shard_groups import ShardGroups
-from ottla_broker.controller.image import BrokerImage, ClusterImage, Endpoint, PartitionImage, TopicImage
 from ottla_broker.edge.kafka import codec, registry, schema
 from ottla_broker.edge.kafka.decode import compile_reader
 from ottla_broker.edge.kafka.encode import compile_writer
 from ottla_broker.edge.kafka.request import Context, Request
 from ottla_broker.edge.kafka.versions import APIS
 from ottla_broker.group.messages import CommitReply, FetchedOffset, FetchReply
+from ottla_broker.metadata.image import BrokerImage, ClusterImage, Endpoint, PartitionImage, TopicImage
 from ottla_core.errors import UnknownMemberId
 from ottla_core.ids import TopicPartition
 

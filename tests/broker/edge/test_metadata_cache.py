@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ottla_broker.controller.image import BrokerImage, ClusterImage, Endpoint
 from ottla_broker.edge.kafka.metadata_cache import GONE_NAMED_S, MetadataCache
+from ottla_broker.metadata.image import BrokerImage, ClusterImage, Endpoint
 
 
 class Time:

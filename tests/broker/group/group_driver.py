@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from ottla_broker.config import GroupsConfig
-from ottla_broker.controller.image import ClusterImage
 from ottla_broker.coordination.metadata_change import MetadataChange
 from ottla_broker.coordination.shard import Decision, Entry, Now, replay_entry
 from ottla_broker.group.messages import (
@@ -24,6 +23,7 @@ from ottla_broker.group.messages import (
 )
 from ottla_broker.group.shard import GroupShard
 from ottla_broker.group_config import NO_SETTINGS, GroupSettings
+from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metrics import GroupsProbe
 from ottla_core.errors import RequestError
 from ottla_core.ids import TopicPartition

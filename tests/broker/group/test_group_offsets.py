@@ -7,7 +7,6 @@ from uuid import UUID
 import pytest
 
 from broker.group.group_driver import SESSION_MS, WALL_MS, GroupDriver, subscription
-from ottla_broker.controller.image import ClusterImage, TopicImage
 from ottla_broker.coordination.shard import TransactionMarker
 from ottla_broker.group.messages import (
     CommitOffsets,
@@ -20,6 +19,7 @@ from ottla_broker.group.messages import (
     State,
 )
 from ottla_broker.group.records import OffsetValue, offset_record
+from ottla_broker.metadata.image import ClusterImage, TopicImage
 from ottla_broker.requests import ProducerIdentity
 from ottla_core.errors import (
     GroupIdNotFound,

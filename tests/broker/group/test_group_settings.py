@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from broker.group.group_driver import SESSION_MS, GroupDriver, subscription
-from ottla_broker.controller.image import ClusterImage
 from ottla_broker.group.messages import DescribeGroup, HeartbeatReply, State
 from ottla_broker.group_config import GroupSettings
+from ottla_broker.metadata.image import ClusterImage
 from ottla_core.errors import RebalanceInProgress, UnknownMemberId
 
 T = subscription("t")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from contextlib import suppress
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from ottla_broker.log.properties import (
     decode_uuid,
     encode_uuid,
 )
+from ottla_broker.metrics import LogProbe
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.errors import KafkaStorageError
 from ottla_core.ids import TopicPartition
@@ -462,3 +464,95 @@ def test_a_death_while_files_are_written_anew_costs_nothing() -> None:
             start(disk, path)
         disk.kill()
         assert start(disk, path).get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS).end_offset == 3
+
+
+def _four_segments(place: Place) -> str:
+    """A killed broker's log with segments at 0, 3, 6 and 9, all synced and checkpointed; returns its folder."""
+    path = f"{place.path}/a"
+    dirs = start(place.disk, path)
+    log = dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+    for number in range(4):
+        batch = make_batch([Rec(b"k", b"v", NOW_MS)] * 3, producer_id=1, epoch=0, sequence=3 * number)
+        log.append(batch, leader_epoch=4, now_ms=NOW_MS)
+        if number < 3:
+            log.roll(NOW_MS)
+    log.flush()
+    dirs.checkpoint_work({TP: 12})()
+    dirs.abandon()
+    return f"{path}/{TP}"
+
+
+def _segment_file(base_offset: int) -> str:
+    return f"{base_offset:020}.log"
+
+
+def _deleted(base_offset: int) -> Callable[[Disk, str], None]:
+    return lambda disk, folder: disk.remove(f"{folder}/{_segment_file(base_offset)}")
+
+
+def _cut_on_a_batch_boundary(disk: Disk, folder: str) -> None:
+    disk.write_file(f"{folder}/{_segment_file(9)}", b"")
+
+
+@pytest.mark.parametrize(
+    ("damage", "left"),
+    [(_deleted(3), 3), (_deleted(6), 6), (_deleted(9), 9), (_cut_on_a_batch_boundary, 9)],
+    ids=["second", "third", "last", "end of the last"],
+)
+def test_segments_that_vanish_while_the_broker_is_stopped_are_noticed(
+    place: Place, damage: Callable[[Disk, str], None], left: int
+) -> None:
+    folder = _four_segments(place)
+    path = f"{place.path}/a"
+    dirs = start(place.disk, path)
+    dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+    dirs.note_admitted()
+    dirs.close()
+    damage(place.disk, folder)
+    probe = LogProbe()
+    again = LogDirs(place.disk, [path], broker_id=1, chance=RealChance(8), probe=probe)
+    again.open(now_ms=NOW_MS)
+    assert again.torn == again.ids  # Known before the broker registers.
+    log = again.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+    assert log.end_offset == left
+    assert (probe.recovery_cut_bytes > 0) == (left < 9)  # What lay behind the hole.
+    assert probe.recovered_bytes > 0
+
+
+@pytest.mark.parametrize("base_offset", [3, 6])
+def test_a_synced_segment_that_vanishes_after_a_kill_is_noticed(place: Place, base_offset: int) -> None:
+    folder = _four_segments(place)
+    place.disk.remove(f"{folder}/{_segment_file(base_offset)}")
+    probe = LogProbe()
+    again = LogDirs(place.disk, [f"{place.path}/a"], broker_id=1, chance=RealChance(8), probe=probe)
+    again.open(now_ms=NOW_MS)
+    assert again.torn == again.ids
+    assert again.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS).end_offset == base_offset
+    assert probe.recovery_cut_bytes > 0
+
+
+def test_an_unchanged_log_is_not_read_at_the_next_start(place: Place) -> None:
+    _four_segments(place)
+    path = f"{place.path}/a"
+    start(place.disk, path).close()
+    probe = LogProbe()
+    again = LogDirs(place.disk, [path], broker_id=1, chance=RealChance(8), probe=probe)
+    again.open(now_ms=NOW_MS)
+    assert again.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS).end_offset == 12
+    assert (again.torn, probe.recovered_bytes) == ((), 0)
+
+
+def test_a_partition_that_comes_back_does_not_inherit_the_marks_of_its_former_log(place: Place) -> None:
+    """Its topic id is the same, and the broker dies before the next checkpoint."""
+    path = f"{place.path}/a"
+    dirs = start(place.disk, path)
+    log = dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+    log.append(BATCH, leader_epoch=0, now_ms=NOW_MS)
+    log.flush()
+    dirs.checkpoint_work({TP: 3})()
+    dirs.remove(TP, TOPIC, now_ms=NOW_MS)
+    dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+    dirs.abandon()
+    again = start(place.disk, path)
+    assert again.high_watermark(TP) is None
+    assert again.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS).recovery_point == 0

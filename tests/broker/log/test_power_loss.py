@@ -22,8 +22,8 @@ from uuid import UUID
 import pytest
 
 from budget import some
-from ottla_broker.controller.image import PartitionImage
 from ottla_broker.log.log import Log
+from ottla_broker.metadata.image import PartitionImage
 from ottla_broker.metrics import Metrics
 from ottla_broker.partition.partition import Partition
 from ottla_broker.topic_config import TopicConfig

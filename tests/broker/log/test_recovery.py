@@ -77,7 +77,8 @@ class Life:
                 found = segment.locate(offset)
                 if found is None or found[1].base_offset != offset:
                     continue
-                if keep(offset):
+                # Like the cleaner, keep the last batch: segments end where the next one begins.
+                if keep(offset) or found[1].next_offset == self.log.active.base_offset:
                     data = segment.file.read(found[0], found[1].size)
                     made = header_at(data)
                     new.append([data], [Mark(made.last_offset, made.max_timestamp, made.size)])

@@ -13,11 +13,16 @@ from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
-from ottla_broker.controller import keys
-from ottla_broker.controller.image import BrokerImage, MemberImage, PartitionImage
 from ottla_broker.controller.isr_writer import IsrWriter
-from ottla_broker.controller.metadata import Metadata
 from ottla_broker.log.dirs import LogDirs
+from ottla_broker.metadata.image import BrokerImage, MemberImage, PartitionImage
+from ottla_broker.metadata.sections.brokers import BROKERS
+from ottla_broker.metadata.sections.cluster import CLUSTER
+from ottla_broker.metadata.sections.members import MEMBERS
+from ottla_broker.metadata.sections.partitions import PARTITIONS, partition_key
+from ottla_broker.metadata.sections.topics import TOPICS, StoredTopic
+from ottla_broker.metadata.values import uuid_text
+from ottla_broker.metadata.watcher import Metadata
 from ottla_broker.metrics import Metrics
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.partition import ACKS_ALL, Partition
@@ -150,7 +155,7 @@ class Cluster:
         self.net = SimNet(self.clock)
         self.nodes: dict[int, Node] = {}
         self.disks = {broker_id: SimDisk() for broker_id in IDS}
-        self._put(keys.CLUSTER, keys.encode_cluster(keys.uuid_text(UUID(int=9, version=4))))
+        self._put(CLUSTER.key, CLUSTER.encode(uuid_text(UUID(int=9, version=4))))
 
     # ------------------------------------------------------------------ the controller's writes
 
@@ -159,28 +164,28 @@ class Cluster:
 
     def register(self, node: Node) -> None:
         image = BrokerImage(node.id, node.incarnation, (), directories=node.dirs.ids)
-        self._put(keys.broker(node.id), keys.encode_broker(image))
-        self._put(keys.member(node.id), keys.encode_member(MemberImage(node.id, node.incarnation)))
+        self._put(BROKERS.key(node.id), BROKERS.encode(image))
+        self._put(MEMBERS.key(node.id), MEMBERS.encode(MemberImage(node.id, node.incarnation)))
 
     def unregister(self, broker_id: int) -> None:
-        self.etcd.transact((), [Branch((), (Delete(keys.broker(broker_id)),))])
+        self.etcd.transact((), [Branch((), (Delete(BROKERS.key(broker_id)),))])
 
     def create_topic(
         self, leader: int = 1, isr: tuple[int, ...] = IDS, replicas: tuple[int, ...] = IDS, **config: str
     ) -> None:
         state = PartitionImage(replicas, leader=leader, leader_epoch=0, isr=isr)
-        self._put(keys.partition(TOPIC_ID, 0), keys.encode_partition(state))
+        self._put(partition_key(TOPIC_ID, 0), PARTITIONS.encode(state))
         settings = {name.replace("_", "."): value for name, value in config.items()}
-        self._put(keys.topic("t"), keys.encode_topic(TOPIC_ID, 1, settings))
+        self._put(TOPICS.key("t"), TOPICS.encode(StoredTopic(TOPIC_ID, 1, settings)))
 
     @property
     def state(self) -> PartitionImage:
-        return keys.decode_partition(self.etcd.entries[keys.partition(TOPIC_ID, 0)])
+        return PARTITIONS.decode(self.etcd.entries[partition_key(TOPIC_ID, 0)])
 
     def change(self, **changes: object) -> None:
         """Write the partition's state, as an election does."""
         wanted = replace(self.state, **changes)  # type: ignore[arg-type]
-        self._put(keys.partition(TOPIC_ID, 0), keys.encode_partition(wanted))
+        self._put(partition_key(TOPIC_ID, 0), PARTITIONS.encode(wanted))
 
     def elect(self, leader: int, isr: tuple[int, ...] | None = None) -> None:
         state = self.state

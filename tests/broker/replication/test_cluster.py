@@ -9,8 +9,10 @@ import pytest
 from broker.replication.cluster import IDS, NOW_MS, cluster
 from ottla_broker.log.log import AppendInfo, Log
 from ottla_broker.partition.partition import ACKS_ALL
+from ottla_broker.replication.effects import AdvanceHighWatermark, LeaderEffect, SendFrom
 from ottla_core.errors import (
     CorruptMessage,
+    InvariantViolation,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
@@ -344,3 +346,13 @@ async def test_what_a_cut_took_away_makes_nobody_wait_for_a_flush() -> None:
         # Far from the fifth record since the last flush, and the old fifth is no more.
         await leader.write("new", acks=1, timeout_s=1.0)
         assert await world.agree() == ["new"]
+
+
+async def test_effects_of_the_partition_run_before_those_of_the_stream() -> None:
+    async with cluster() as world:
+        leading = world.nodes[1].partition.leading
+        assert leading is not None
+        effects: list[LeaderEffect] = [AdvanceHighWatermark(0), SendFrom(2, 0)]
+        assert leading._do(effects) == [SendFrom(2, 0)]
+        with pytest.raises(InvariantViolation, match="in order"):
+            leading._do(effects[::-1])

@@ -1,4 +1,4 @@
-"""The real Peers adapter against a real listener: streams, probes and questions, and how each of them fails."""
+"""The real Peers adapter against a real listener: streams, probes and requests, and how each of them fails."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from uuid import UUID
 
-from ottla_broker.controller.image import PartitionImage
+from ottla_broker.metadata.image import PartitionImage
 from ottla_broker.replication.effects import (
     AdvanceHighWatermark,
     Drop,
@@ -326,9 +326,16 @@ def test_a_wish_is_answered_with_batches_from_its_end() -> None:
     machine = leader()
     assert tell(machine, 10, said(2, 10, wants=True)) == [SendFrom(2, 10)]
     assert tell(machine, 10, said(3, 0, last_epoch=NO_EPOCH, wants=True)) == [
-        SendFrom(3, 0),
         ProposeIsr((1, 2), ()),
+        SendFrom(3, 0),
     ]
+
+
+def test_what_the_partition_executes_comes_before_what_a_stream_executes() -> None:
+    machine = leader(replace(IMAGE, isr=(1, 2)))
+    machine.appended(20)
+    assert tell(machine, 20, said(2, 20, wants=True)) == [AdvanceHighWatermark(20), SendFrom(2, 20)]
+    assert tell(machine, 20, said(3, 20, wants=True)) == [ProposeIsr((1, 2, 3), ()), SendFrom(3, 20)]
 
 
 def test_rule_10_a_position_is_what_is_flushed() -> None:

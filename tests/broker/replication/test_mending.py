@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from broker.replication.cluster import NOW_MS, TOPIC_ID, TP, Cluster, Node, cluster
-from ottla_broker.controller import keys
-from ottla_broker.controller.image import PartitionImage
 from ottla_broker.controller.leaders import LiveBrokers, Policy, reconcile
+from ottla_broker.metadata.image import PartitionImage
+from ottla_broker.metadata.sections.brokers import BROKERS
+from ottla_broker.metadata.sections.partitions import PARTITIONS, partition_key
 from ottla_core.errors import CorruptMessage
 
 #: Within the records of the first batch of a segment: the header is as it should be, the CRC is not.
@@ -43,15 +44,15 @@ class Turns:
         world = self._world
         for node in list(world.nodes.values()):
             offline = node.host.give_up_broken()
-            entry = world.etcd.entries[keys.broker(node.id)]
-            registered = keys.decode_broker(entry)
+            entry = world.etcd.entries[BROKERS.key(node.id)]
+            registered = BROKERS.decode(entry)
             if registered.offline != offline:
-                world._put(keys.broker(node.id), keys.encode_broker(replace(registered, offline=offline)))
+                world._put(BROKERS.key(node.id), BROKERS.encode(replace(registered, offline=offline)))
         image = world.nodes[max(world.nodes)].metadata.image
         state = world.state
         wanted = reconcile(state, LiveBrokers.of(image).for_partition(TOPIC_ID, 0), self._policy)
         if wanted is not None and image.partition(TP) == state:
-            world._put(keys.partition(TOPIC_ID, 0), keys.encode_partition(wanted))
+            world._put(partition_key(TOPIC_ID, 0), PARTITIONS.encode(wanted))
         state = world.state
         self.states.append(state)
         for broker_id in (*state.isr, *state.elr, *state.dropped):

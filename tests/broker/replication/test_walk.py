@@ -17,9 +17,10 @@ from uuid import UUID
 import pytest
 
 from budget import some
-from ottla_broker.controller.image import PartitionImage
+from ottla_broker.metadata.image import PartitionImage
 from ottla_broker.replication import leader as leader_module
 from ottla_broker.replication.effects import (
+    OF_PARTITION,
     AdvanceHighWatermark,
     Append,
     FollowWatermark,
@@ -319,8 +320,9 @@ class Walk:
     def lead(self, replica: Replica, effects: list[LeaderEffect]) -> list[LeaderEffect]:
         machine = replica.leader
         assert machine is not None
-        left = []
+        left: list[LeaderEffect] = []
         for effect in effects:
+            assert not (left and isinstance(effect, OF_PARTITION)), "effects are out of order"
             if isinstance(effect, AdvanceHighWatermark):
                 assert effect.offset >= replica.high_watermark, "the high watermark went back"
                 replica.high_watermark = effect.offset

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
 from ottla_broker.config import GrpcEdgeConfig
-from ottla_broker.controller.image import ClusterImage
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.refusal import Refusals, guarded
 from ottla_broker.edge.grpc.translation import (
@@ -20,6 +19,7 @@ from ottla_broker.edge.grpc.translation import (
     new_topic,
     topic_outcome,
 )
+from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.requests import ConfigChange, ConfigValue, NewTopic, TopicResult
 from ottla_core.errors import InvalidRequest, RequestError
 from ottla_core.pb import broker_pb2 as pb

@@ -16,14 +16,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from grpc import aio
 
 from ottla_broker.edge.grpc.share import WORTH_COUNTING_BYTES, Share
 from ottla_broker.edge.grpc.turns import Turn, Turns
+from ottla_broker.event_loop import in_turns
 from ottla_broker.requests import Maybe
+from ottla_broker.steps import Steps
 from ottla_core.errors import RequestError, RequestTimedOut
 
 #: A large answer must leave within this time, as on the Kafka edge.
@@ -31,6 +33,8 @@ STALL_S = 30.0
 
 Q = TypeVar("Q")
 A = TypeVar("A")
+#: An answer or None, or something that will give one; or the slices of a large request, which end with either.
+Handled: TypeAlias = Maybe[A | None] | Steps[Maybe[A | None]]
 
 
 class PeerGone(Exception):
@@ -41,7 +45,7 @@ class AnsweredStream(Generic[Q, A]):
     def __init__(
         self,
         context: Any,
-        handle: Callable[[Q], Maybe[A | None]],
+        handle: Callable[[Q], Handled[A]],
         *,
         unanswered_max: int,
         share: Share,
@@ -113,7 +117,7 @@ class AnsweredStream(Generic[Q, A]):
                 self._reading = False
                 if request is aio.EOF:
                     break
-                answer = self._start(request)
+                answer = await self._start(request)
                 if self._turn is not None:
                     self._turn.give_back()
                 if self._turn is None or self._turn.is_wanted or isinstance(answer, Awaitable):
@@ -129,7 +133,7 @@ class AnsweredStream(Generic[Q, A]):
             self._ended = True
             self._changed.set()
 
-    def _start(self, request: Q | RequestError) -> Maybe[A | None]:
+    async def _start(self, request: Q | RequestError) -> Maybe[A | None]:
         if isinstance(request, RequestError):
             # The deserializer would not have it, so there is no request to answer: the stream ends with it.
             raise request
@@ -137,7 +141,8 @@ class AnsweredStream(Generic[Q, A]):
             self._end_waits()
         if self._weigh is not None:
             self._share.received(self._weigh(request))
-        answer = self._handle(request)
+        handled = self._handle(request)
+        answer = await in_turns(handled) if isinstance(handled, Generator) else handled
         self._share.handled()
         return answer
 

@@ -27,14 +27,15 @@ from ottla_core.ports.clock import Clock
 
 #: A token has 81 bytes, and gRPC adds some headers.
 _METADATA_BYTES_MAX = 4 * 1024
-#: Messages of one connection that are read at once; a broker's questions are small, and come one by one.
+#: Messages of one connection that are read at once; a broker's requests are small, and come one by one.
 _READS_MAX = 8
 #: HTTP/2 window of one stream: positions and requests. Bounds the memory of an unauthenticated call.
 _STREAM_WINDOW_BYTES = 128 * 1024
 #: A connection that does not begin to speak HTTP/2 within this time is closed.
 _HANDSHAKE_MS = 5_000
-#: A connection without a call is closed: brokers always have one open on theirs, or connect again in a millisecond.
-_IDLE_MAX_MS = 60_000
+#: A connection without a call is closed, so that strangers do not fill internal.connections.max. Brokers always have a
+#: call open on theirs, or connect again in a millisecond.
+_IDLE_MAX_MS = 5_000
 
 
 class InternalEdge:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, cast
 
 from ottla_broker.config import GrpcEdgeConfig
-from ottla_broker.edge.grpc.answered_stream import AnsweredStream, PeerGone
+from ottla_broker.edge.grpc.answered_stream import AnsweredStream, Handled, PeerGone
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.refusal import Refusals, abort, guarded
 from ottla_broker.edge.grpc.share import Share
@@ -19,11 +19,21 @@ from ottla_broker.edge.grpc.translation import error_message, fetched_partition
 from ottla_broker.edge.grpc.turns import Turns
 from ottla_broker.edge.memory import Hold, Memory
 from ottla_broker.event_loop import give_way
-from ottla_broker.requests import Appended, Fetched, FetchWant, FoundOffset, Maybe, ProducerIdentity
-from ottla_core.errors import InvalidRequest, InvalidRequiredAcks, RequestError
+from ottla_broker.requests import (
+    Appended,
+    Fetched,
+    FetchWant,
+    FoundOffset,
+    Maybe,
+    Outcome,
+    ProducerIdentity,
+    Write,
+)
+from ottla_broker.service.producing import WRITES_PER_STEP, Producing
+from ottla_broker.steps import Steps
+from ottla_core.errors import InvalidRequest, RequestError
 from ottla_core.ids import TopicPartition
 from ottla_core.pb import broker_pb2 as pb
-from ottla_core.ports.disk import Buffer
 
 #: Slow readers may hold this many budgets before others get small batches only. More than on the Kafka edge, because
 #: streams are few and a slow one is not cut off: a reader that takes its responses must still get large batches.
@@ -36,19 +46,12 @@ _ANSWER_BYTES_MAX = 32 * 1024 * 1024 - 64 * 1024
 _ANSWER_BYTES_MIN = 64 * 1024
 #: A client that asks for an hour of waiting gets a minute: a waiter must not outlive its reason for long.
 _WAIT_MAX_S = 60.0
-_ACKS = frozenset((-1, 0, 1))
 #: Looks at offsets in one turn of the loop, at 5 µs each.
 _QUERIES_PER_TURN = 128
 
 
 class Records(Protocol):
     """What this edge needs of the record service."""
-
-    def append(self, tp: TopicPartition, records: Buffer, acks: int) -> Maybe[Appended]: ...
-
-    def acknowledged(
-        self, tp: TopicPartition, appended: Appended, acks: int, timeout_s: float
-    ) -> Awaitable[None] | None: ...
 
     def fetch(
         self,
@@ -72,27 +75,18 @@ class Records(Protocol):
     ) -> Awaitable[ProducerIdentity]: ...
 
 
-def _tell(told: pb.PartitionProduced, appended: Appended) -> None:
-    told.base_offset = appended.base_offset
-    told.log_append_time_ms = appended.log_append_time_ms
-    told.log_start_offset = appended.log_start_offset
-
-
-def _wanted(answer: pb.ProduceResponse, acks: int) -> pb.ProduceResponse | None:
-    """acks=0 asks for no response; a refusal is sent all the same, because nothing else would show it."""
-    return answer if acks or any(told.HasField("error") for told in answer.partitions) else None
-
-
 class LogService:
     def __init__(
         self,
         records: Records,
+        producing: Producing,
         config: GrpcEdgeConfig,
         probe: GrpcProbe,
         refusals: Refusals,
         memory: Memory,
     ) -> None:
         self._records = records
+        self._producing = producing
         self._config = config
         self.probe = probe
         self.refusals = refusals
@@ -173,81 +167,68 @@ class LogService:
 
     # ------------------------------------------------------------------ produce
 
-    def _produce(self, request: pb.ProduceRequest) -> Maybe[pb.ProduceResponse | None]:
-        """Append everything now; the answer may have to wait for disks and replicas."""
-        answer = pb.ProduceResponse(correlation=request.correlation)
-        if request.acks not in _ACKS:
-            self.probe.answered("produce", (InvalidRequiredAcks.name,))
-            answer.error.CopyFrom(error_message(InvalidRequiredAcks()))
-            return answer
-        acks, timeout_s = request.acks, request.timeout_ms / 1000
-        waits: list[tuple[pb.PartitionProduced, Awaitable[None]]] = []
-        for wanted in request.partitions:
-            told = answer.partitions.add(topic=wanted.topic, partition=wanted.partition)
-            tp = TopicPartition(wanted.topic, wanted.partition)
-            try:
-                appended = self._records.append(tp, wanted.records, acks)
-                if type(appended) is not Appended:
-                    waits.append((told, self._written_later(told, tp, appended, acks, timeout_s)))
-                    continue
-                _tell(told, appended)
-                wait = self._records.acknowledged(tp, appended, acks, timeout_s) if acks else None
-                if wait is not None:
-                    waits.append((told, wait))
-            except Exception as error:
-                self._refuse(told, error)
-        if waits:
-            return self._produced(answer, waits, acks)
-        self._count_produced(answer)
-        return _wanted(answer, acks)
+    def _produce(self, request: pb.ProduceRequest) -> Handled[pb.ProduceResponse]:
+        writes = [Write(TopicPartition(w.topic, w.partition), w.records) for w in request.partitions]
+        if len(writes) > WRITES_PER_STEP:
+            return self._produce_in_steps(request, writes)
+        try:
+            outcomes = self._producing.produce(writes, acks=request.acks, timeout_s=request.timeout_ms / 1000)
+        except RequestError as error:
+            return self._produce_refused(request, error)
+        return (
+            self._produced(request, outcomes)
+            if isinstance(outcomes, list)
+            else self._produced_later(request, outcomes)
+        )
 
-    async def _written_later(
-        self,
-        told: pb.PartitionProduced,
-        tp: TopicPartition,
-        later: Maybe[Appended],
-        acks: int,
-        timeout_s: float,
-    ) -> None:
-        """A write whose batches take long to check."""
-        appended = await cast(Awaitable[Appended], later)
-        _tell(told, appended)
-        wait = self._records.acknowledged(tp, appended, acks, timeout_s) if acks else None
-        if wait is not None:
-            await wait
+    def _produce_in_steps(
+        self, request: pb.ProduceRequest, writes: list[Write]
+    ) -> Steps[Maybe[pb.ProduceResponse | None]]:
+        try:
+            outcomes = yield from self._producing.produce_in_steps(
+                writes, acks=request.acks, timeout_s=request.timeout_ms / 1000
+            )
+        except RequestError as error:
+            return self._produce_refused(request, error)
+        yield None
+        return (
+            self._produced(request, outcomes)
+            if isinstance(outcomes, list)
+            else self._produced_later(request, outcomes)
+        )
 
-    async def _produced(
-        self,
-        answer: pb.ProduceResponse,
-        waits: list[tuple[pb.PartitionProduced, Awaitable[None]]],
-        acks: int,
+    async def _produced_later(
+        self, request: pb.ProduceRequest, outcomes: Awaitable[list[Outcome]]
     ) -> pb.ProduceResponse | None:
-        if len(waits) == 1:
-            told, wait = waits[0]
-            try:
-                await wait
-            except Exception as error:
-                self._refuse(told, error)
-        else:
-            # Together, so that their timeouts run together.
-            outcomes = await asyncio.gather(*(wait for _, wait in waits), return_exceptions=True)
-            for (told, _), outcome in zip(waits, outcomes, strict=True):
-                if isinstance(outcome, Exception):
-                    self._refuse(told, outcome)
-        self._count_produced(answer)
-        return _wanted(answer, acks)
+        return self._produced(request, await outcomes)
 
-    def _refuse(self, told: pb.PartitionProduced, error: Exception) -> None:
+    def _produced(self, request: pb.ProduceRequest, outcomes: list[Outcome]) -> pb.ProduceResponse | None:
+        """`outcomes` has one per partition, in the order of the request."""
+        answer = pb.ProduceResponse(correlation=request.correlation)
+        errors: list[str] = []
+        for wanted, outcome in zip(request.partitions, outcomes, strict=True):
+            told = answer.partitions.add(topic=wanted.topic, partition=wanted.partition)
+            if type(outcome) is Appended:
+                told.base_offset = outcome.base_offset
+                told.log_append_time_ms = outcome.log_append_time_ms
+                told.log_start_offset = outcome.log_start_offset
+            else:
+                errors.append(self._refuse(told, cast(Exception, outcome)))
+        self.probe.answered("produce", errors)
+        # acks=0 asks for no response; a refusal is sent all the same, because nothing else would show it.
+        return answer if request.acks or errors else None
+
+    def _refuse(self, told: pb.PartitionProduced, error: Exception) -> str:
         refusal = self.refusals.of(error, f"a write to {told.topic}-{told.partition}")
         told.error.CopyFrom(error_message(refusal))
         told.base_offset = -1
         for index, message in refusal.record_errors:
             told.record_errors.add(index=index, message=message)
+        return refusal.name
 
-    def _count_produced(self, answer: pb.ProduceResponse) -> None:
-        self.probe.answered(
-            "produce", [told.error.name for told in answer.partitions if told.HasField("error")]
-        )
+    def _produce_refused(self, request: pb.ProduceRequest, error: RequestError) -> pb.ProduceResponse:
+        self.probe.answered("produce", (error.name,))
+        return pb.ProduceResponse(correlation=request.correlation, error=error_message(error))
 
     # ------------------------------------------------------------------ fetch
 

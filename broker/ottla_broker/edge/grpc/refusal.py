@@ -9,17 +9,17 @@ trailer `ottla-error-bin`.
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import grpc
+import structlog
 
 from ottla_broker.edge.grpc.translation import error_message
 from ottla_core.errors import InvariantViolation, RequestError
 from ottla_core.pb import broker_pb2 as pb
 
-log = logging.getLogger(__name__)
+_log = structlog.get_logger("ottla.grpc")
 
 ERROR_TRAILER = "ottla-error-bin"
 
@@ -46,7 +46,7 @@ class Refusals:
         """The error for the client; unexpected exceptions are logged."""
         if isinstance(error, RequestError):
             return error
-        log.error("%s failed unexpectedly", doing, exc_info=error)
+        _log.error("call failed unexpectedly", call=doing, exc_info=error)
         if isinstance(error, InvariantViolation) and self._on_violation is not None:
             self._on_violation(error)
         return RequestError()

@@ -32,6 +32,7 @@ from ottla_core.pb import broker_pb2 as pb
 
 if TYPE_CHECKING:
     from ottla_broker.service.groups import GroupService
+    from ottla_broker.service.producing import Producing
 
 LOG_SERVICE = "ottla.v1.Log"
 ADMIN_SERVICE = "ottla.v1.Admin"
@@ -73,6 +74,9 @@ class Services(Cluster, Protocol):
     def records(self) -> Records: ...
 
     @property
+    def producing(self) -> Producing: ...
+
+    @property
     def groups(self) -> GroupService: ...
 
     @property
@@ -92,7 +96,9 @@ class GrpcEdge:
         """`memory` is the budget that streams share with each other and with the other protocol."""
         self._config = config
         refusals = Refusals(on_violation)
-        self._log = LogService(services.records, config, probe, refusals, memory or Memory(_MEMORY_BYTES))
+        self._log = LogService(
+            services.records, services.producing, config, probe, refusals, memory or Memory(_MEMORY_BYTES)
+        )
         self._admin = AdminService(services, config, probe, refusals)
         # Looked up when first used: a listener without groups can do without them.
         self._groups = GroupsService(lambda: services.groups, lambda: services.broker_id, probe, refusals)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ottla_broker.controller.image import BrokerImage, ClusterImage, TopicImage
+from ottla_broker.metadata.image import BrokerImage, ClusterImage, TopicImage
 from ottla_broker.requests import ConfigChange, ConfigValue, Fetched, NewTopic, TopicResult
 from ottla_core.errors import InvalidReplicaAssignment, InvalidRequest, RequestError, UnknownTopicOrPartition
 from ottla_core.pb import broker_pb2 as pb

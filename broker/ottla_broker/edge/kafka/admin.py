@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from ottla_broker.edge.kafka.request import WAIT_S_MAX, Context, Reply, error_fields
-from ottla_broker.requests import ConfigValue
+from ottla_broker.edge.kafka.request import Context, Reply, error_fields
+from ottla_broker.requests import WAIT_S_MAX, ConfigValue
 from ottla_core.errors import InvalidRequest, RequestError
 
 #: Kafka's ConfigResource.Type.

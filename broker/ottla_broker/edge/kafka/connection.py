@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Awaitable, Sequence
 from struct import Struct
 from types import GeneratorType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
@@ -102,8 +102,9 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox: list[Buffer] = []
         self._outbox_bytes = 0
         self._outbox_holds: list[Hold] = []
-        #: A large request that is handled step by step.
+        #: A large request that is handled step by step, and what its next step has to wait for.
         self._steps: tuple[_Slot, Steps] | None = None
+        self._pause: asyncio.Future[Any] | None = None
         self._is_queued = False
         self._is_pumping = False
         self._write_paused = False
@@ -215,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
     def _queue_up(self) -> None:
         """Ask for another turn if there is something to do in it."""
         slots = self._slots
-        if self._steps is None and not (slots and slots[0].is_done):
+        if (self._steps is None or self._pause is not None) and not (slots and slots[0].is_done):
             if self._blocked or self._waits_for_memory:
                 return
             key = self._framer.peek()
@@ -271,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
         if slots and slots[0].is_done:
             self._finish_first()
             return True
-        if self._steps is not None:
+        if self._steps is not None and self._pause is None:
             self._advance(*self._steps)
             return True
         if self._blocked or self._waits_for_memory:
@@ -427,7 +428,10 @@ class Connection(asyncio.BufferedProtocol):
     def _advance(self, slot: _Slot, steps: Steps) -> None:
         """The next slice of a large request."""
         try:
-            next(steps)
+            pause = next(steps)
+            if pause is not None:
+                self._pause = asyncio.ensure_future(pause)
+                self._pause.add_done_callback(self._resume)
         except StopIteration as last:
             self._steps = None
             self._go_on(slot, last.value)
@@ -438,6 +442,11 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:
             self._steps = None
             self._go_on(slot, self._reply_to(slot.request, error))
+
+    def _resume(self, _: asyncio.Future[Any]) -> None:
+        """What the next step waited for is done."""
+        self._pause = None
+        self._wake()
 
     def _answered(self, slot: _Slot) -> None:
         """The future of one slot is done."""
@@ -568,7 +577,8 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._shared.probe.connections_dropped.add(reason)
         _log.info(
-            f"kafka connection dropped: {reason}",
+            "kafka connection dropped",
+            reason=reason,
             peer=self._context.peer,
             client=self._client_id or self._context.software,
             detail=detail,

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from struct import Struct
 
-from ottla_broker.controller.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from ottla_broker.edge.kafka.encode import uvarint
+from ottla_broker.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from ottla_core.errors import LeaderNotAvailable
 from ottla_core.ids import NO_BROKER
 

@@ -42,6 +42,8 @@ class ProduceRequest(NamedTuple):
     acks: int
     timeout_ms: int
     topics: list[ProduceTopic]
+    #: Partitions of all topics.
+    partitions: int
 
 
 def parse(body: memoryview, version: int) -> ProduceRequest:
@@ -86,7 +88,7 @@ def _parse_one(view: memoryview, by_id: bool) -> ProduceRequest | None:
     if end + 3 != len(view) or bytes(view[end:]) != b"\x00\x00\x00":
         return None
     topic = ProduceTopic(bytes(view[start:at]), [(index, view[first:end])])
-    return ProduceRequest(None, acks, timeout_ms, [topic])
+    return ProduceRequest(None, acks, timeout_ms, [topic], 1)
 
 
 def _parse_flexible(cursor: Cursor, by_id: bool) -> ProduceRequest:
@@ -108,7 +110,7 @@ def _parse_flexible(cursor: Cursor, by_id: bool) -> ProduceRequest:
         cursor.skip_tagged()
         topics.append(ProduceTopic(key, partitions))
     cursor.skip_tagged()
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics, _count(topics))
 
 
 def _parse_fixed(cursor: Cursor) -> ProduceRequest:
@@ -135,7 +137,11 @@ def _parse_fixed(cursor: Cursor) -> ProduceRequest:
             cursor.at += 8
             partitions.append((index, None if size == -1 else cursor.take(size)))
         topics.append(ProduceTopic(key, partitions))
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics, _count(topics))
+
+
+def _count(topics: list[ProduceTopic]) -> int:
+    return sum(len(topic.partitions) for topic in topics)
 
 
 #: index, error, base offset, log append time, log start offset; then no record errors, no message, no tags.

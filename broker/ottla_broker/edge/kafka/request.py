@@ -11,6 +11,7 @@ from ottla_broker.edge.kafka.fetch_session import FetchSession, FetchSessions
 from ottla_broker.edge.kafka.versions import Api
 from ottla_broker.edge.memory import Hold
 from ottla_broker.requests import Maybe
+from ottla_broker.steps import Pause
 from ottla_core.errors import RequestError
 from ottla_core.ports.disk import Buffer
 
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
     from ottla_broker.edge.memory import Memory
     from ottla_broker.metrics import Labelled
     from ottla_broker.service.services import Services
-
-
-#: Longest that a client may ask to be kept waiting; theirs are 30 s for a produce, half a second for a fetch.
-WAIT_S_MAX = 300.0
 
 
 class Disconnect(Exception):
@@ -95,9 +92,9 @@ class Encoded(NamedTuple):
 Reply: TypeAlias = dict[str, Any] | Encoded | None
 """Fields by the response's schema, or ready bytes, or None: nothing is sent (acks=0)."""
 
-Steps: TypeAlias = Generator[None, None, "Reply | Awaitable[Reply | Steps]"]
-"""A large request in slices of a millisecond or less. Between them other connections are served and leaders may
-change, so each slice looks for itself. What is needed of `Request.body` is copied before the first one."""
+Steps: TypeAlias = Generator[Pause, None, "Reply | Awaitable[Reply | Steps]"]
+"""A large request in slices of a millisecond or less (`ottla_broker.steps`). Between them other connections are served
+and leaders may change, so each slice looks for itself. What is needed of `Request.body` is copied before the first."""
 
 Handler: TypeAlias = Callable[[Context, Request], "Maybe[Reply | Steps] | Steps"]
 

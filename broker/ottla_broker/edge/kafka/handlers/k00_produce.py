@@ -3,7 +3,8 @@
 The hottest path of the broker: own parser and encoder, records stay views of the receive buffer down to the
 write. What a request writes is written when `handle` returns, or keeps its place in the partition's order if its
 batches take long to check; only its answer may wait (for that, for acks=all, or for fsync before ack), so the next
-request of the connection is handled meanwhile.
+request of the connection is handled meanwhile. Many partitions, and transactions, are handled in steps from a copy, and
+the next request after the last of them.
 
 acks=0 gets no answer; if such a request fails, the connection is closed, as Kafka does, because that is the
 only way to make the producer look for the cause.
@@ -16,9 +17,9 @@ refused when used. Left out: transactions (a transactional id is refused), the c
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Generator
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Awaitable
+from itertools import islice
+from typing import Any, TypeVar
 from uuid import UUID
 
 from ottla_broker.edge.kafka import codec
@@ -32,196 +33,106 @@ from ottla_broker.edge.kafka.produce_wire import (
     encode_one,
     parse,
 )
-from ottla_broker.edge.kafka.request import WAIT_S_MAX, Context, Disconnect, Encoded, Reply, Request, Steps
-from ottla_broker.requests import Appended, Maybe
-from ottla_broker.steps import PARTITIONS_PER_STEP, exhaust
-from ottla_core.errors import InvalidRecord, InvalidTxnState, RequestError, RequestTimedOut, UnknownTopicId
+from ottla_broker.edge.kafka.request import Context, Disconnect, Encoded, Reply, Request, Steps
+from ottla_broker.requests import Appended, Maybe, Outcome, Write
+from ottla_broker.service.producing import WRITES_PER_STEP
+from ottla_core.errors import RequestError, UnknownTopicId
 from ottla_core.ids import TopicPartition
-
-if TYPE_CHECKING:
-    from ottla_broker.service.records import RecordService
 
 OVERLAPS = True
 
-#: To append costs some 20 µs for a small batch, and more for a large one.
-_PARTITIONS_PER_STEP = PARTITIONS_PER_STEP // 2
-
-#: What became of one partition.
-Outcome = Appended | RequestError
-#: Place in the outcomes, what to await for it.
-Wait = tuple[list[Outcome], int, Awaitable[Appended | None]]
-#: Stands in the outcomes until what is awaited takes its place.
-_PENDING = RequestTimedOut()
+T = TypeVar("T")
 
 
 def handle(context: Context, request: Request) -> Maybe[Reply | Steps] | Steps:
     wanted = parse(request.body, request.version)
-    topics = wanted.topics
-    if len(topics) == 1 and len(topics[0].partitions) == 1 and request.version >= FLEXIBLE_FROM:
-        return _handle_one(context, request, wanted)
-    if sum(len(topic.partitions) for topic in topics) > _PARTITIONS_PER_STEP:
-        return _handle_many(context, request)
-    return exhaust(_handle_all(context, request, wanted))
-
-
-def _handle_many(context: Context, request: Request) -> Steps:
-    """In slices, from a copy: the receive buffer is used again between two of them."""
-    copied = bytes(request.body)
-    return _counted(
-        context, len(copied), _handle_all(context, request, parse(memoryview(copied), request.version))
-    )
-
-
-def _counted(context: Context, size: int, steps: Steps) -> Steps:
-    context.memory.park(size)
+    if wanted.transactional_id is not None or wanted.partitions > WRITES_PER_STEP:
+        # From a copy: the receive buffer is used again between two steps.
+        return _in_steps(context, request, bytes(request.body))
     try:
-        return (yield from steps)
-    finally:
-        context.memory.park(-size)
-
-
-def _handle_one(context: Context, request: Request, wanted: ProduceRequest) -> Maybe[Reply | Steps]:
-    """One partition is the common case, and every microsecond here is paid per batch."""
-    topic, acks = wanted.topics[0], wanted.acks
-    index, records = topic.partitions[0]
-    try:
-        if not records or wanted.transactional_id is not None:
-            return exhaust(_handle_all(context, request, wanted))
-        tp = TopicPartition(_name_of(context, request.version, topic), index)
-        service = context.services.records
-        appended = service.append(tp, records, acks)
-        timeout_s = min(max(wanted.timeout_ms, 0) / 1000, WAIT_S_MAX)
-        if type(appended) is not Appended:
-            pending: list[Outcome] = [_PENDING]
-            later = _written_later(service, tp, appended, acks, timeout_s)
-            return _answer_later(context, request, wanted, [pending], [(pending, 0, later)])
-        if acks == 0:
-            return None
-        wait = service.acknowledged(tp, appended, acks, timeout_s)
+        outcomes = context.services.producing.produce(
+            _writes(context, request, wanted), acks=wanted.acks, timeout_s=wanted.timeout_ms / 1000
+        )
     except RequestError as error:
-        return _answer(context, request, wanted, [[error]])
-    if wait is not None:
-        outcomes: list[list[Outcome]] = [[appended]]
-        return _answer_later(context, request, wanted, outcomes, [(outcomes[0], 0, wait)])
-    return Encoded((encode_one(request.version, topic.key, index, appended),))
+        return _refuse_all(context, request, wanted, error)
+    if isinstance(outcomes, list):
+        return _answer(context, request, wanted, outcomes)
+    return _answer_later(context, request, wanted, outcomes)
 
 
-def _handle_all(context: Context, request: Request, wanted: ProduceRequest) -> Steps:
-    outcomes: list[list[Outcome]] = []
-    waits: list[Wait] = []
-    for topic in wanted.topics:
-        try:
-            name = _name_of(context, request.version, topic)
-        except RequestError as error:
-            outcomes.append([error] * len(topic.partitions))
-            continue
-        outcomes.append((yield from _append(context, wanted, name, topic, waits)))
-    if waits:
-        return _answer_later(context, request, wanted, outcomes, waits)
-    return _answer(context, request, wanted, outcomes)
-
-
-def _name_of(context: Context, version: int, topic: ProduceTopic) -> str:
-    if version >= TOPIC_IDS_FROM:
-        name = context.services.image.names_by_id.get(UUID(bytes=topic.key))
-        if name is None:
-            raise UnknownTopicId()
-        return name
+def _in_steps(context: Context, request: Request, copied: bytes) -> Steps:
+    context.memory.park(len(copied))
     try:
-        return topic.key.decode()
-    except UnicodeDecodeError as error:
-        raise Malformed("a topic name is not UTF-8") from error
+        wanted = parse(memoryview(copied), request.version)
+        outcomes = yield from context.services.producing.produce_in_steps(
+            _writes(context, request, wanted),
+            acks=wanted.acks,
+            timeout_s=wanted.timeout_ms / 1000,
+            transactional_id=wanted.transactional_id,
+        )
+    except RequestError as error:
+        return _refuse_all(context, request, wanted, error)
+    finally:
+        context.memory.park(-len(copied))
+    if isinstance(outcomes, list):
+        return _answer(context, request, wanted, outcomes)
+    return _answer_later(context, request, wanted, outcomes)
 
 
-def _append(
-    context: Context, wanted: ProduceRequest, name: str, topic: ProduceTopic, waits: list[Wait]
-) -> Generator[None, None, list[Outcome]]:
-    service, acks = context.services.records, wanted.acks
-    outcomes: list[Outcome] = []
-    for number, (index, records) in enumerate(topic.partitions, 1):
-        if number % _PARTITIONS_PER_STEP == 0:
-            yield
-        tp = TopicPartition(name, index)
-        try:
-            if wanted.transactional_id is not None:
-                raise InvalidTxnState(
-                    f"Transactional id {wanted.transactional_id!r} has no open transaction: transactions are not "
-                    "available on this broker."
-                )
-            if not records:
-                raise InvalidRecord(
-                    "A produce request must bring a record batch for each partition it names."
-                )
-            appended = service.append(tp, records, acks)
-            timeout_s = min(max(wanted.timeout_ms, 0) / 1000, WAIT_S_MAX)
-            if type(appended) is not Appended:
-                later = _written_later(service, tp, appended, acks, timeout_s)
-                outcomes.append(_PENDING)
-                waits.append((outcomes, len(outcomes) - 1, later))
-                continue
-            outcomes.append(appended)
-            if acks != 0:
-                wait = service.acknowledged(tp, appended, acks, timeout_s)
-                if wait is not None:
-                    waits.append((outcomes, len(outcomes) - 1, wait))
-        except RequestError as error:
-            outcomes.append(error)
-    return outcomes
-
-
-async def _written_later(
-    service: RecordService, tp: TopicPartition, later: Maybe[Appended], acks: int, timeout_s: float
-) -> Appended:
-    """The outcome of a write whose batches take long to check."""
-    appended = await cast(Awaitable[Appended], later)
-    wait = service.acknowledged(tp, appended, acks, timeout_s) if acks else None
-    if wait is not None:
-        await wait
-    return appended
+def _writes(context: Context, request: Request, wanted: ProduceRequest) -> list[Write]:
+    writes: list[Write] = []
+    for topic in wanted.topics:
+        name, refusal = "", None
+        if request.version < TOPIC_IDS_FROM:
+            try:
+                name = topic.key.decode()
+            except UnicodeDecodeError as error:
+                raise Malformed("a topic name is not UTF-8") from error
+        elif (found := context.services.image.names_by_id.get(UUID(bytes=topic.key))) is not None:
+            name = found
+        else:
+            refusal = UnknownTopicId()
+        for index, records in topic.partitions:
+            writes.append(Write(TopicPartition(name, index), records, refusal))
+    return writes
 
 
 async def _answer_later(
-    context: Context,
-    request: Request,
-    wanted: ProduceRequest,
-    outcomes: list[list[Outcome]],
-    waits: list[Wait],
+    context: Context, request: Request, wanted: ProduceRequest, outcomes: Awaitable[list[Outcome]]
 ) -> Reply:
-    if len(waits) == 1:
-        within, place, wait = waits[0]
-        try:
-            written = await wait
-            if written is not None:
-                within[place] = written
-        except RequestError as error:
-            within[place] = error
-        return _answer(context, request, wanted, outcomes)
-    results = await asyncio.gather(*(wait for _, _, wait in waits), return_exceptions=True)
-    for (within, place, _), result in zip(waits, results, strict=True):
-        if isinstance(result, RequestError | Appended):
-            within[place] = result
-        elif result is not None:
-            raise result
-    return _answer(context, request, wanted, outcomes)
+    return _answer(context, request, wanted, await outcomes)
 
 
-def _answer(
-    context: Context, request: Request, wanted: ProduceRequest, outcomes: list[list[Outcome]]
-) -> Reply:
-    done: list[tuple[ProduceTopic, list[Appended]]] = []
-    for topic, each in zip(wanted.topics, outcomes, strict=True):
-        appended = [outcome for outcome in each if type(outcome) is Appended]
-        if len(appended) < len(each):
+def _refuse_all(context: Context, request: Request, wanted: ProduceRequest, error: RequestError) -> Reply:
+    return _answer(context, request, wanted, [error] * wanted.partitions)
+
+
+def _answer(context: Context, request: Request, wanted: ProduceRequest, outcomes: list[Outcome]) -> Reply:
+    """`outcomes` has one per partition, in the order of the request."""
+    version, topics, appended = request.version, wanted.topics, []
+    for outcome in outcomes:
+        if type(outcome) is not Appended:
             return _answer_with_errors(context, request, wanted, outcomes)
-        done.append((topic, appended))
-    return None if wanted.acks == 0 else Encoded((encode_done(request.version, done),))
+        appended.append(outcome)
+    if wanted.acks == 0:
+        return None
+    if len(appended) == len(topics) == 1 and version >= FLEXIBLE_FROM:
+        # The common case, and every microsecond here is paid per batch.
+        topic = topics[0]
+        return Encoded((encode_one(version, topic.key, topic.partitions[0][0], appended[0]),))
+    return Encoded((encode_done(version, _by_topic(topics, appended)),))
+
+
+def _by_topic(topics: list[ProduceTopic], outcomes: list[T]) -> list[tuple[ProduceTopic, list[T]]]:
+    rest = iter(outcomes)
+    return [(topic, list(islice(rest, len(topic.partitions)))) for topic in topics]
 
 
 def _answer_with_errors(
-    context: Context, request: Request, wanted: ProduceRequest, outcomes: list[list[Outcome]]
+    context: Context, request: Request, wanted: ProduceRequest, outcomes: list[Outcome]
 ) -> Reply:
     topics: list[dict[str, Any]] = []
-    for topic, each in zip(wanted.topics, outcomes, strict=True):
+    for topic, each in _by_topic(wanted.topics, outcomes):
         answer: dict[str, Any] = {
             "partition_responses": [
                 _partition_answer(context, index, outcome)
@@ -239,20 +150,21 @@ def _answer_with_errors(
 
 
 def _partition_answer(context: Context, index: int, outcome: Outcome) -> dict[str, Any]:
-    if isinstance(outcome, RequestError):
+    if isinstance(outcome, Appended):
         return {
             "index": index,
-            "error_code": context.failed(outcome),
-            "error_message": outcome.message,
-            "record_errors": [
-                {"batch_index": at, "batch_index_error_message": message}
-                for at, message in outcome.record_errors
-            ],
-            "base_offset": -1,
+            "base_offset": outcome.base_offset,
+            "log_append_time": outcome.log_append_time_ms,
+            "log_start_offset": outcome.log_start_offset,
         }
+    if not isinstance(outcome, RequestError):
+        raise outcome
     return {
         "index": index,
-        "base_offset": outcome.base_offset,
-        "log_append_time": outcome.log_append_time_ms,
-        "log_start_offset": outcome.log_start_offset,
+        "error_code": context.failed(outcome),
+        "error_message": outcome.message,
+        "record_errors": [
+            {"batch_index": at, "batch_index_error_message": message} for at, message in outcome.record_errors
+        ],
+        "base_offset": -1,
     }

@@ -31,9 +31,9 @@ from ottla_broker.edge.kafka.fetch_wire import (
     encode_in_steps,
     parse,
 )
-from ottla_broker.edge.kafka.request import WAIT_S_MAX, Context, Encoded, Reply, Request, Steps
+from ottla_broker.edge.kafka.request import Context, Encoded, Reply, Request, Steps
 from ottla_broker.edge.memory import Hold
-from ottla_broker.requests import Fetched, FetchWant, Maybe
+from ottla_broker.requests import WAIT_S_MAX, Fetched, FetchWant, Maybe
 from ottla_broker.service.delayed_fetch import Ask, FetchSteps
 from ottla_broker.steps import PARTITIONS_PER_STEP, exhaust
 from ottla_core.errors import RequestError, UnknownTopicId

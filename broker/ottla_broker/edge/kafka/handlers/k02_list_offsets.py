@@ -57,14 +57,14 @@ def _look(context: Context, version: int, fields: dict[str, Any]) -> Steps:
     read_committed = fields.get("isolation_level", 0) == 1
     still_open: list[Open] = []
     topics: Answers = []
-    yield
+    yield None
     for topic in fields["topics"]:
         name: str = topic["name"]
         answers: list[Answer] = []
         topics.append((name, answers))
         for number, wanted in enumerate(topic["partitions"], 1):
             if number % _PARTITIONS_PER_STEP == 0:
-                yield
+                yield None
             index = wanted["partition_index"]
             try:
                 found = _find(context, TopicPartition(name, index), wanted, read_committed)
@@ -76,7 +76,7 @@ def _look(context: Context, version: int, fields: dict[str, Any]) -> Steps:
             else:
                 still_open.append((answers, len(answers), found))
                 answers.append((index, 0, _NOTHING))
-    yield
+    yield None
     if still_open:
         return _search_on(context, version, topics, still_open)
     return _encode(version, topics)

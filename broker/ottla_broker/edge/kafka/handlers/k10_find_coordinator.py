@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any
 
-from ottla_broker.controller.image import BrokerImage
 from ottla_broker.edge.kafka import groups
 from ottla_broker.edge.kafka.request import Context, Reply, Request, error_fields
+from ottla_broker.metadata.image import BrokerImage
 from ottla_broker.requests import Maybe, no_transactions
 from ottla_core.errors import CoordinatorNotAvailable, InvalidRequest, RequestError
 

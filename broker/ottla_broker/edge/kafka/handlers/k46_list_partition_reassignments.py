@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ottla_broker.controller.image import TopicImage
 from ottla_broker.edge.kafka.request import Context, Reply, Request, error_fields
+from ottla_broker.metadata.image import TopicImage
 
 
 def handle(context: Context, request: Request) -> Reply:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla_broker.controller.image import ClusterImage, PartitionImage, TopicImage
 from ottla_broker.controller.names import no_such_topic
 from ottla_broker.edge.kafka import admin
 from ottla_broker.edge.kafka.request import Context, Reply, Request
+from ottla_broker.metadata.image import ClusterImage, PartitionImage, TopicImage
 from ottla_core.errors import InvalidRequest, LeaderNotAvailable
 
 #: Kafka's `max.request.partition.size.limit`: no page is longer, whatever the client asks for.
