@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 from uuid import UUID, uuid4
 
+from ottla_broker.caller import BROKER, Caller
 from ottla_broker.config import GrpcEdgeConfig
 from ottla_broker.edge.grpc.probe import SilentProbe
 from ottla_broker.edge.grpc.server import GrpcEdge
@@ -153,6 +154,7 @@ class FakeBroker:
         self.producing = Producing(self.records)
         self.topics = FakeTopics(cluster)
         self.configs = FakeConfigs(cluster)
+        self.caller = BROKER
         self._edge: GrpcEdge | None = None
         #: What it tells of the cluster, if it is cut off.
         self.old_image: ClusterImage | None = None
@@ -160,6 +162,10 @@ class FakeBroker:
     @property
     def image(self) -> ClusterImage:
         return self.old_image or self.cluster.image
+
+    def of(self, caller: Caller) -> Self:
+        self.caller = caller
+        return self
 
     @property
     def address(self) -> str:

@@ -1,9 +1,15 @@
-"""All services in one object: the only thing that an edge gets. [S]"""
+"""All services in one object, seen by one caller: the only thing that an edge gets. [S]
+
+`of` is the front door: an edge enters it once per connection and client id, and every request goes through what it
+returns. Authorisation and quotas wrap services here, so that no handler can go around them
+([decision 16](docs/decisions/0016-services-by-caller.md)).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ottla_broker.caller import BROKER, Caller
 from ottla_broker.config import BrokerConfig
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metadata.watcher import Metadata
@@ -25,6 +31,11 @@ class Services:
     configs: ConfigService
     groups: GroupService
     log_dirs: LogDirService
+    caller: Caller = BROKER
+
+    def of(self, caller: Caller) -> Services:
+        """The services as this caller may use them."""
+        return replace(self, caller=caller)
 
     @property
     def broker_id(self) -> int:

@@ -9,6 +9,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 from uuid import UUID, uuid4
 
+from ottla_broker.caller import BROKER, Caller
 from ottla_broker.config import KafkaEdgeConfig
 from ottla_broker.edge.kafka.server import KafkaEdge
 from ottla_broker.metadata.image import BrokerImage, ClusterImage, Endpoint, PartitionImage, TopicImage
@@ -222,6 +223,7 @@ class FakeLogDirs:
 
 class FakeServices:
     def __init__(self) -> None:
+        self.caller = BROKER
         self.broker_id = 0
         self.config = SimpleNamespace()
         self.image = ClusterImage(cluster_id="0123456789abcdefABCDEF", controller=0)
@@ -233,6 +235,10 @@ class FakeServices:
         self.configs = SimpleNamespace()
         self.groups = FakeGroups(self)
         self.log_dirs = FakeLogDirs(self)
+
+    def of(self, caller: Caller) -> FakeServices:
+        self.caller = caller
+        return self
 
     def advertise(self, port: int) -> None:
         endpoints = (Endpoint("kafka", "kafka", "127.0.0.1", port), Endpoint("grpc", "grpc", "127.0.0.1", 1))

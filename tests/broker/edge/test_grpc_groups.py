@@ -32,6 +32,7 @@ async def stub() -> AsyncIterator[Any]:
     services = SimpleNamespace(
         groups=ShardGroups(image), image=image, records=None, producing=None, broker_id=0
     )
+    services.of = lambda caller: SimpleNamespace(**vars(services) | {"caller": caller})
     edge = GrpcEdge(cast(Any, services), GrpcEdgeConfig(), GrpcEdgeProbe())
     port = await edge.start("127.0.0.1", 0)
     async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
 from ottla_broker.config import GrpcEdgeConfig
+from ottla_broker.edge.grpc.callers import Enter
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.refusal import Refusals, guarded
 from ottla_broker.edge.grpc.translation import (
@@ -84,9 +85,9 @@ class Cluster(Protocol):
 
 class AdminService:
     def __init__(
-        self, cluster: Cluster, config: GrpcEdgeConfig, probe: GrpcProbe, refusals: Refusals
+        self, enter: Enter[Cluster], config: GrpcEdgeConfig, probe: GrpcProbe, refusals: Refusals
     ) -> None:
-        self._cluster = cluster
+        self._enter = enter
         self._config = config
         self._cache = TopicInfoCache()
         self.probe = probe
@@ -94,10 +95,11 @@ class AdminService:
 
     @guarded
     async def metadata(self, request: pb.MetadataRequest, context: Any) -> pb.MetadataResponse:
+        cluster = self._enter(context)
         names = list(dict.fromkeys(request.topics))
-        if request.auto_create and any(name not in self._cluster.image.topics for name in names):
-            await self._cluster.topics.ensure([n for n in names if n not in self._cluster.image.topics])
-        image = self._cluster.image
+        if request.auto_create and any(name not in cluster.image.topics for name in names):
+            await cluster.topics.ensure([n for n in names if n not in cluster.image.topics])
+        image = cluster.image
         response = pb.MetadataResponse(
             cluster_id=image.cluster_id,
             controller_id=image.controller,
@@ -112,6 +114,7 @@ class AdminService:
 
     @guarded
     async def create_topics(self, request: pb.CreateTopicsRequest, context: Any) -> pb.CreateTopicsResponse:
+        cluster = self._enter(context)
         outcomes: dict[str, pb.TopicOutcome] = {}
         wanted: list[NewTopic] = []
         for each in request.topics:
@@ -123,7 +126,7 @@ class AdminService:
             except RequestError as error:
                 outcomes[each.name].error.CopyFrom(error_message(error))
         if wanted:
-            results = await self._cluster.topics.create(
+            results = await cluster.topics.create(
                 wanted, validate_only=request.validate_only, timeout_s=_timeout_s(request.timeout_ms)
             )
             outcomes.update((result.name, topic_outcome(result)) for result in results)
@@ -131,7 +134,8 @@ class AdminService:
 
     @guarded
     async def delete_topics(self, request: pb.DeleteTopicsRequest, context: Any) -> pb.DeleteTopicsResponse:
-        results = await self._cluster.topics.delete(
+        cluster = self._enter(context)
+        results = await cluster.topics.delete(
             list(dict.fromkeys(request.names)), timeout_s=_timeout_s(request.timeout_ms)
         )
         return pb.DeleteTopicsResponse(topics=[topic_outcome(result) for result in results])
@@ -140,8 +144,9 @@ class AdminService:
     async def create_partitions(
         self, request: pb.CreatePartitionsRequest, context: Any
     ) -> pb.CreatePartitionsResponse:
+        cluster = self._enter(context)
         try:
-            result = await self._cluster.topics.grow(
+            result = await cluster.topics.grow(
                 request.topic,
                 request.total,
                 assignments_of(request.assignments),
@@ -156,41 +161,38 @@ class AdminService:
     async def describe_configs(
         self, request: pb.DescribeConfigsRequest, context: Any
     ) -> pb.DescribeConfigsResponse:
+        cluster = self._enter(context)
         response = pb.DescribeConfigsResponse()
         for resource in request.resources:
             answer = response.resources.add(resource=resource)
             try:
-                answer.entries.extend(config_entry(value) for value in self._describe(resource))
+                answer.entries.extend(config_entry(value) for value in self._describe(cluster, resource))
             except RequestError as error:
                 answer.error.CopyFrom(error_message(error))
         return response
 
-    def _describe(self, resource: pb.ConfigResource) -> list[ConfigValue]:
+    def _describe(self, cluster: Cluster, resource: pb.ConfigResource) -> list[ConfigValue]:
         if resource.type == pb.CONFIG_RESOURCE_TYPE_TOPIC:
-            return self._cluster.configs.describe_topic(resource.name)
+            return cluster.configs.describe_topic(resource.name)
         if resource.type == pb.CONFIG_RESOURCE_TYPE_BROKER:
-            return self._cluster.configs.describe_broker(broker_of(resource))
+            return cluster.configs.describe_broker(broker_of(resource))
         if resource.type == pb.CONFIG_RESOURCE_TYPE_GROUP:
-            return self._cluster.configs.describe_group(resource.name)
+            return cluster.configs.describe_group(resource.name)
         raise InvalidRequest("Only topics, brokers and groups have a configuration.")
 
     @guarded
     async def alter_configs(self, request: pb.AlterConfigsRequest, context: Any) -> pb.AlterConfigsResponse:
-        resource = request.resource
+        cluster, resource = self._enter(context), request.resource
         try:
             changes = [config_change(change) for change in request.changes]
             if resource.type == pb.CONFIG_RESOURCE_TYPE_TOPIC:
-                await self._cluster.configs.alter_topic(
-                    resource.name, changes, validate_only=request.validate_only
-                )
+                await cluster.configs.alter_topic(resource.name, changes, validate_only=request.validate_only)
             elif resource.type == pb.CONFIG_RESOURCE_TYPE_BROKER:
-                await self._cluster.configs.alter_broker(
+                await cluster.configs.alter_broker(
                     broker_of(resource), changes, validate_only=request.validate_only
                 )
             elif resource.type == pb.CONFIG_RESOURCE_TYPE_GROUP:
-                await self._cluster.configs.alter_group(
-                    resource.name, changes, validate_only=request.validate_only
-                )
+                await cluster.configs.alter_group(resource.name, changes, validate_only=request.validate_only)
             else:
                 raise InvalidRequest("Only topics, brokers and groups have a configuration.")
         except RequestError as error:

@@ -5,9 +5,11 @@ Texts that are empty here are absent there: proto3 has no other way to leave out
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from ottla_broker.caller import Caller
+from ottla_broker.edge.grpc.callers import Enter
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.refusal import Refusals, guarded
 from ottla_broker.edge.grpc.translation import broker_info, error_message
@@ -42,16 +44,27 @@ _CLASSIC = "classic"
 T = TypeVar("T")
 
 
+class GroupServices(Protocol):
+    """The services object, as far as this service uses it."""
+
+    @property
+    def caller(self) -> Caller: ...
+
+    @property
+    def groups(self) -> GroupService: ...
+
+    @property
+    def broker_id(self) -> int: ...
+
+
 class GroupsService:
     def __init__(
         self,
-        groups: Callable[[], GroupService],
-        broker_id: Callable[[], int],
+        enter: Enter[GroupServices],
         probe: GrpcProbe,
         refusals: Refusals,
     ) -> None:
-        self._groups = groups
-        self._broker_id = broker_id
+        self._enter = enter
         self.probe = probe
         self.refusals = refusals
 
@@ -63,7 +76,9 @@ class GroupsService:
         for group in request.groups:
             answer = response.coordinators.add(group=group)
             try:
-                answer.broker.CopyFrom(broker_info(await _got(self._groups().find_coordinator(group))))
+                answer.broker.CopyFrom(
+                    broker_info(await _got(self._enter(context).groups.find_coordinator(group)))
+                )
             except RequestError as error:
                 answer.error.CopyFrom(error_message(error))
         return response
@@ -72,14 +87,15 @@ class GroupsService:
 
     @guarded
     async def join(self, request: pb.JoinGroupRequest, context: Any) -> pb.JoinGroupResponse:
+        services = self._enter(context)
         try:
             reply = await _got(
-                self._groups().join(
+                services.groups.join(
                     request.group,
                     request.member_id,
                     instance_id=request.group_instance_id or None,
                     client_id=request.client_id,
-                    client_host=_host(context.peer()),
+                    client_host="/" + services.caller.address,
                     protocol_type=request.protocol_type or _CONSUMER,
                     protocols=[messages.Protocol(p.name, p.metadata) for p in request.protocols],
                     session_timeout_ms=request.session_timeout_ms,
@@ -118,7 +134,7 @@ class GroupsService:
             {each.member_id: each.assignment for each in request.assignments},
         )
         try:
-            reply = await _got(self._groups().sync(asked))
+            reply = await _got(self._enter(context).groups.sync(asked))
         except RequestError as error:
             return pb.SyncGroupResponse(error=error_message(error))
         return pb.SyncGroupResponse(
@@ -133,7 +149,7 @@ class GroupsService:
             request.group, request.generation, request.member_id, request.group_instance_id or None
         )
         try:
-            await _got(self._groups().heartbeat(beat))
+            await _got(self._enter(context).groups.heartbeat(beat))
         except RequestError as error:
             return pb.GroupHeartbeatResponse(error=error_message(error))
         return pb.GroupHeartbeatResponse()
@@ -142,7 +158,7 @@ class GroupsService:
     async def leave(self, request: pb.LeaveGroupRequest, context: Any) -> pb.LeaveGroupResponse:
         leaving = tuple(messages.Leaving(m.member_id, m.group_instance_id or None) for m in request.members)
         try:
-            reply = await _got(self._groups().leave(messages.LeaveGroup(request.group, leaving)))
+            reply = await _got(self._enter(context).groups.leave(messages.LeaveGroup(request.group, leaving)))
         except RequestError as error:
             return pb.LeaveGroupResponse(error=error_message(error))
         return pb.LeaveGroupResponse(
@@ -171,7 +187,7 @@ class GroupsService:
         from_outside = not request.member_id and request.generation <= 0
         try:
             reply = await _got(
-                self._groups().commit(
+                self._enter(context).groups.commit(
                     request.group,
                     messages.NO_GENERATION if from_outside else request.generation,
                     request.member_id,
@@ -196,7 +212,7 @@ class GroupsService:
     async def fetch_offsets(self, request: pb.FetchOffsetsRequest, context: Any) -> pb.FetchOffsetsResponse:
         wanted = [TopicPartition(each.topic, each.partition) for each in request.partitions]
         try:
-            reply = await _got(self._groups().fetch(request.group, wanted or None))
+            reply = await _got(self._enter(context).groups.fetch(request.group, wanted or None))
         except RequestError as error:
             return pb.FetchOffsetsResponse(error=error_message(error))
         return pb.FetchOffsetsResponse(
@@ -220,7 +236,7 @@ class GroupsService:
     ) -> pb.DeleteOffsetsResponse:
         wanted = [TopicPartition(each.topic, each.partition) for each in request.partitions]
         try:
-            reply = await _got(self._groups().delete_offsets(request.group, wanted))
+            reply = await _got(self._enter(context).groups.delete_offsets(request.group, wanted))
         except RequestError as error:
             return pb.DeleteOffsetsResponse(error=error_message(error))
         return pb.DeleteOffsetsResponse(
@@ -239,7 +255,7 @@ class GroupsService:
     @guarded
     async def list_groups(self, request: pb.ListGroupsRequest, context: Any) -> pb.ListGroupsResponse:
         try:
-            found = await self._groups().list_groups(list(request.states))
+            found = await self._enter(context).groups.list_groups(list(request.states))
         except RequestError as error:
             return pb.ListGroupsResponse(error=error_message(error))
         return pb.ListGroupsResponse(
@@ -258,11 +274,12 @@ class GroupsService:
     async def describe_groups(
         self, request: pb.DescribeGroupsRequest, context: Any
     ) -> pb.DescribeGroupsResponse:
+        services = self._enter(context)
         response = pb.DescribeGroupsResponse()
         for group in request.groups:
-            answer = response.groups.add(group=group, coordinator_id=self._broker_id())
+            answer = response.groups.add(group=group, coordinator_id=services.broker_id)
             try:
-                answer.MergeFrom(_described(await _got(self._groups().describe(group))))
+                answer.MergeFrom(_described(await _got(services.groups.describe(group))))
             except RequestError as error:
                 answer.error.CopyFrom(error_message(error))
         return response
@@ -273,7 +290,7 @@ class GroupsService:
         for group in request.groups:
             answer = response.groups.add(group=group)
             try:
-                await _got(self._groups().delete(group))
+                await _got(self._enter(context).groups.delete(group))
             except RequestError as error:
                 answer.error.CopyFrom(error_message(error))
         return response
@@ -305,9 +322,3 @@ def _described(found: messages.DescribedGroup) -> pb.DescribedGroup:
 
 async def _got(reply: Maybe[T]) -> T:
     return await reply if isinstance(reply, Awaitable) else reply
-
-
-def _host(peer: str) -> str:
-    """`/127.0.0.1` as the Kafka edge has it, from gRPC's `ipv4:127.0.0.1:50000` or `ipv6:%5B::1%5D:50000`."""
-    address = peer.partition(":")[2].rpartition(":")[0]
-    return "/" + address.replace("%5B", "").replace("%5D", "")

@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 
 from ottla_broker.config import GrpcEdgeConfig
 from ottla_broker.edge.grpc.answered_stream import AnsweredStream, Handled, PeerGone
+from ottla_broker.edge.grpc.callers import Enter
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.refusal import Refusals, abort, guarded
 from ottla_broker.edge.grpc.share import Share
@@ -75,18 +76,26 @@ class Records(Protocol):
     ) -> Awaitable[ProducerIdentity]: ...
 
 
+class LogServices(Protocol):
+    """The services object, as far as this service uses it."""
+
+    @property
+    def records(self) -> Records: ...
+
+    @property
+    def producing(self) -> Producing: ...
+
+
 class LogService:
     def __init__(
         self,
-        records: Records,
-        producing: Producing,
+        enter: Enter[LogServices],
         config: GrpcEdgeConfig,
         probe: GrpcProbe,
         refusals: Refusals,
         memory: Memory,
     ) -> None:
-        self._records = records
-        self._producing = producing
+        self._enter = enter
         self._config = config
         self.probe = probe
         self.refusals = refusals
@@ -106,9 +115,10 @@ class LogService:
     # ------------------------------------------------------------------ streams
 
     async def produce(self, _requests: Any, context: Any) -> None:
+        producing = self._enter(context).producing
         stream = AnsweredStream[pb.ProduceRequest, pb.ProduceResponse](
             context,
-            self._produce,
+            lambda request: self._produce(producing, request),
             unanswered_max=self._config.stream_requests_max,
             share=Share(self._memory),
             turns=self._turns,
@@ -117,6 +127,7 @@ class LogService:
         await self._serve("produce", stream, context)
 
     async def fetch(self, _requests: Any, context: Any) -> None:
+        records = self._enter(context).records
         waiting: list[_LongPoll] = []
         #: Answers that are made and not being written yet, by identity, with the memory they are counted in.
         held: dict[int, Hold] = {}
@@ -131,7 +142,7 @@ class LogService:
 
         def fetch(request: pb.FetchRequest) -> Maybe[pb.FetchResponse | None]:
             waiting[:] = [poll for poll in waiting if not poll.done]
-            return self._fetch(request, waiting, held)
+            return self._fetch(records, request, waiting, held)
 
         stream = AnsweredStream[pb.FetchRequest, pb.FetchResponse](
             context,
@@ -167,12 +178,12 @@ class LogService:
 
     # ------------------------------------------------------------------ produce
 
-    def _produce(self, request: pb.ProduceRequest) -> Handled[pb.ProduceResponse]:
+    def _produce(self, producing: Producing, request: pb.ProduceRequest) -> Handled[pb.ProduceResponse]:
         writes = [Write(TopicPartition(w.topic, w.partition), w.records) for w in request.partitions]
         if len(writes) > WRITES_PER_STEP:
-            return self._produce_in_steps(request, writes)
+            return self._produce_in_steps(producing, request, writes)
         try:
-            outcomes = self._producing.produce(writes, acks=request.acks, timeout_s=request.timeout_ms / 1000)
+            outcomes = producing.produce(writes, acks=request.acks, timeout_s=request.timeout_ms / 1000)
         except RequestError as error:
             return self._produce_refused(request, error)
         return (
@@ -182,10 +193,10 @@ class LogService:
         )
 
     def _produce_in_steps(
-        self, request: pb.ProduceRequest, writes: list[Write]
+        self, producing: Producing, request: pb.ProduceRequest, writes: list[Write]
     ) -> Steps[Maybe[pb.ProduceResponse | None]]:
         try:
-            outcomes = yield from self._producing.produce_in_steps(
+            outcomes = yield from producing.produce_in_steps(
                 writes, acks=request.acks, timeout_s=request.timeout_ms / 1000
             )
         except RequestError as error:
@@ -233,7 +244,7 @@ class LogService:
     # ------------------------------------------------------------------ fetch
 
     def _fetch(
-        self, request: pb.FetchRequest, waiting: list[_LongPoll], held: dict[int, Hold]
+        self, records: Records, request: pb.FetchRequest, waiting: list[_LongPoll], held: dict[int, Hold]
     ) -> Maybe[pb.FetchResponse | None]:
         wants = [
             FetchWant(TopicPartition(ask.topic, ask.partition), ask.offset, ask.max_bytes, ask.leader_epoch)
@@ -245,7 +256,7 @@ class LogService:
         hold = Hold(self._memory, _FULL_TIMES)
 
         def look(max_wait_s: float) -> Maybe[list[Fetched]]:
-            return self._records.fetch(
+            return records.fetch(
                 wants,
                 max_wait_s=max_wait_s,
                 min_bytes=min(request.min_bytes, max_bytes),
@@ -292,13 +303,14 @@ class LogService:
 
     @guarded
     async def list_offsets(self, request: pb.ListOffsetsRequest, context: Any) -> pb.ListOffsetsResponse:
+        records = self._enter(context).records
         response = pb.ListOffsetsResponse()
         for number, query in enumerate(request.queries, 1):
             if number % _QUERIES_PER_TURN == 0:
                 await give_way()
             answer = response.answers.add(topic=query.topic, partition=query.partition)
             try:
-                found = self._records.list_offset(
+                found = records.list_offset(
                     TopicPartition(query.topic, query.partition),
                     query.timestamp_ms,
                     leader_epoch=query.leader_epoch,
@@ -319,11 +331,12 @@ class LogService:
     async def delete_records(
         self, request: pb.DeleteRecordsRequest, context: Any
     ) -> pb.DeleteRecordsResponse:
+        records = self._enter(context).records
         response = pb.DeleteRecordsResponse()
         for wanted in request.partitions:
             answer = response.partitions.add(topic=wanted.topic, partition=wanted.partition, low_watermark=-1)
             try:
-                low = self._records.delete_records(
+                low = records.delete_records(
                     TopicPartition(wanted.topic, wanted.partition), wanted.offset, request.timeout_ms / 1000
                 )
                 answer.low_watermark = low if isinstance(low, int) else await low
@@ -336,7 +349,7 @@ class LogService:
         self, request: pb.InitProducerIdRequest, context: Any
     ) -> pb.InitProducerIdResponse:
         try:
-            identity = await self._records.init_producer_id(
+            identity = await self._enter(context).records.init_producer_id(
                 request.transactional_id or None, request.transaction_timeout_ms
             )
         except RequestError as error:

@@ -7,7 +7,7 @@ services behind them decide.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import grpc
 from grpc import aio
@@ -17,22 +17,21 @@ from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha import reflection
 
+from ottla_broker.caller import Caller
 from ottla_broker.config import GrpcEdgeConfig
+from ottla_broker.edge import needs
 from ottla_broker.edge.grpc.admin_service import AdminService, Cluster
 from ottla_broker.edge.grpc.bounds import bounded
-from ottla_broker.edge.grpc.groups_service import GROUPS_CALLS, GROUPS_SERVICE, GroupsService
+from ottla_broker.edge.grpc.callers import caller_of
+from ottla_broker.edge.grpc.groups_service import GROUPS_CALLS, GROUPS_SERVICE, GroupServices, GroupsService
 from ottla_broker.edge.grpc.listening import bind_port, options
-from ottla_broker.edge.grpc.log_service import LogService, Records
+from ottla_broker.edge.grpc.log_service import LogService, LogServices
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.reads import Reads
 from ottla_broker.edge.grpc.refusal import Refusals
 from ottla_broker.edge.memory import Memory
-from ottla_core.errors import InvariantViolation
+from ottla_core.errors import InvariantViolation, invariant
 from ottla_core.pb import broker_pb2 as pb
-
-if TYPE_CHECKING:
-    from ottla_broker.service.groups import GroupService
-    from ottla_broker.service.producing import Producing
 
 LOG_SERVICE = "ottla.v1.Log"
 ADMIN_SERVICE = "ottla.v1.Admin"
@@ -67,20 +66,10 @@ _ADMIN_CALLS: dict[str, tuple[str, Any]] = {
 }
 
 
-class Services(Cluster, Protocol):
+class Services(Cluster, GroupServices, LogServices, Protocol):
     """The services object, as far as this edge uses it."""
 
-    @property
-    def records(self) -> Records: ...
-
-    @property
-    def producing(self) -> Producing: ...
-
-    @property
-    def groups(self) -> GroupService: ...
-
-    @property
-    def broker_id(self) -> int: ...
+    def of(self, caller: Caller) -> Services: ...
 
 
 class GrpcEdge:
@@ -96,12 +85,14 @@ class GrpcEdge:
         """`memory` is the budget that streams share with each other and with the other protocol."""
         self._config = config
         refusals = Refusals(on_violation)
-        self._log = LogService(
-            services.records, services.producing, config, probe, refusals, memory or Memory(_MEMORY_BYTES)
-        )
-        self._admin = AdminService(services, config, probe, refusals)
-        # Looked up when first used: a listener without groups can do without them.
-        self._groups = GroupsService(lambda: services.groups, lambda: services.broker_id, probe, refusals)
+
+        def enter(context: Any) -> Services:
+            return services.of(caller_of(context, config.listener.name))
+
+        self._log = LogService(enter, config, probe, refusals, memory or Memory(_MEMORY_BYTES))
+        self._admin = AdminService(enter, config, probe, refusals)
+        self._groups = GroupsService(enter, probe, refusals)
+        invariant(served() <= needs.GRPC.keys(), "each gRPC method has a row in edge/needs.py")
         self._health = health.HealthServicer()
         self._server: Any = None
 
@@ -155,6 +146,16 @@ class GrpcEdge:
                 response_serializer=_serialize,
             )
         return handlers
+
+
+def served() -> frozenset[str]:
+    """Full names of the methods for clients."""
+    tables = (
+        (LOG_SERVICE, _LOG_STREAMS | _LOG_CALLS),
+        (ADMIN_SERVICE, _ADMIN_CALLS),
+        (GROUPS_SERVICE, GROUPS_CALLS),
+    )
+    return frozenset(f"{service}/{name}" for service, calls in tables for name in calls)
 
 
 def _unary(service: object, calls: dict[str, tuple[str, Any]]) -> dict[str, Any]:

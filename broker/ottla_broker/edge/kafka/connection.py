@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
+from ottla_broker.caller import ANONYMOUS, Caller
 from ottla_broker.edge.kafka import codec
 from ottla_broker.edge.kafka.decode import Cursor, Malformed
 from ottla_broker.edge.kafka.frame import Framer
@@ -118,6 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waits_for_memory = False
         self._client_id_raw = b""
         self._client_id: str | None = None
+        self._address = ""
         #: For the sweeper: whether anything came since the last tick, and for how many ticks what has lasted.
         self._active = True
         self._quiet_ticks = 0
@@ -131,6 +133,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self._context.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "?")
+        self._address = str(peer[0]) if isinstance(peer, tuple) else ""
+        self._enter()
         if not self._shared.admit(self):
             self._closing = True
             self._transport.abort()
@@ -386,7 +390,14 @@ class Connection(asyncio.BufferedProtocol):
         if raw != self._client_id_raw:
             self._client_id_raw = bytes(raw)
             self._client_id = str(raw, "utf-8", "replace")
+            self._enter()
         return end
+
+    def _enter(self) -> None:
+        """Make the caller, and use the services through it from now on."""
+        shared = self._shared
+        caller = Caller(ANONYMOUS, self._client_id or "", self._address, shared.config.listener.name)
+        self._context.services = shared.services.of(caller)
 
     def _run(self, route: Route, request: Request, started: float) -> None:
         try:

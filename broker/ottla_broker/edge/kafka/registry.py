@@ -9,6 +9,7 @@ from typing import NamedTuple, cast
 
 from ottla_broker.edge.kafka.request import Handler
 from ottla_broker.edge.kafka.versions import APIS
+from ottla_broker.edge.needs import KAFKA, Need
 
 
 class Entry(NamedTuple):
@@ -17,6 +18,7 @@ class Entry(NamedTuple):
     overlaps: bool
     #: Changes nothing, so it is cancelled when its client disconnects.
     read_only: bool
+    needs: tuple[Need, ...]
 
 
 @cache
@@ -28,4 +30,5 @@ def entry(key: int) -> Entry:
         cast(Handler, module.handle),
         bool(getattr(module, "OVERLAPS", False)),
         bool(getattr(module, "READ_ONLY", False)),
+        KAFKA[api.name],
     )

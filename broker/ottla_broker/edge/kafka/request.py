@@ -16,6 +16,7 @@ from ottla_core.errors import RequestError
 from ottla_core.ports.disk import Buffer
 
 if TYPE_CHECKING:
+    from ottla_broker.caller import Caller
     from ottla_broker.config import KafkaEdgeConfig
     from ottla_broker.edge.kafka.metadata_cache import MetadataCache
     from ottla_broker.edge.memory import Memory
@@ -31,6 +32,7 @@ class Disconnect(Exception):
 class Context:
     """One connection as its handlers see it."""
 
+    #: As its caller may use them; replaced when the client id changes.
     services: Services
     config: KafkaEdgeConfig
     #: What all connections share; a fetch asks it how much its answer may hold.
@@ -46,6 +48,10 @@ class Context:
     software: str = ""
     #: Monotonic connect time; infinity if unknown.
     opened_at: float = float("inf")
+
+    @property
+    def caller(self) -> Caller:
+        return self.services.caller
 
     @property
     def listener(self) -> str:

@@ -1,7 +1,7 @@
 """Which Kafka APIs this edge serves, in which versions: the only source for ApiVersions and for dispatch. [P]
 
-To serve another API: add its row here and its file `handlers/k<key>_<name>.py`; a test compares both with
-each other and with the schemas.
+To serve another API: add its row here, its rights in `edge/needs.py` and its file `handlers/k<key>_<name>.py`; tests
+compare them with each other and with the schemas.
 """
 
 from __future__ import annotations

@@ -1,0 +1,36 @@
+"""From a gRPC call to its caller: once per stream, and once per unary call. [S]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import unquote
+
+from ottla_broker.caller import ANONYMOUS, Caller
+
+S = TypeVar("S")
+
+#: From the context of a call to the services, as its caller may use them.
+Enter: TypeAlias = Callable[[Any], S]
+
+#: Metadata key with which a client gives its client id.
+CLIENT_ID_KEY = "ottla-client-id"
+#: Longer client ids are cut: this one goes into quotas, metrics and logs.
+_CLIENT_ID_CHARS_MAX = 256
+
+
+def caller_of(context: Any, listener: str) -> Caller:
+    return Caller(ANONYMOUS, _client_id(context), address_of(context.peer()), listener)
+
+
+def _client_id(context: Any) -> str:
+    for key, value in context.invocation_metadata() or ():
+        if key == CLIENT_ID_KEY:
+            return str(value)[:_CLIENT_ID_CHARS_MAX]
+    return ""
+
+
+def address_of(peer: str) -> str:
+    """`127.0.0.1` from gRPC's `ipv4:127.0.0.1:50000`, `::1` from `ipv6:%5B::1%5D:50000`."""
+    address = peer.partition(":")[2].rpartition(":")[0]
+    return unquote(address).strip("[]")

@@ -1,0 +1,101 @@
+"""Rights that each API of both protocols needs, as Kafka documents them: the table that authorisation goes by. [P]
+
+An API without a row is not served (`registry.entry`, `GrpcEdge`), so that a new one cannot forget its row; a test
+names it. Rights of one row are needed together, unless the comment says otherwise. Authorisation itself does not
+exist yet: every caller has every right.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Need(NamedTuple):
+    #: Kafka's AclOperation.
+    operation: str
+    #: Kafka's ResourceType: Topic, Group, Cluster, TransactionalId.
+    resource: str
+
+
+_READ_TOPIC = Need("Read", "Topic")
+_WRITE_TOPIC = Need("Write", "Topic")
+_DESCRIBE_TOPIC = Need("Describe", "Topic")
+_READ_GROUP = Need("Read", "Group")
+_DESCRIBE_GROUP = Need("Describe", "Group")
+_DELETE_GROUP = Need("Delete", "Group")
+_DESCRIBE_CLUSTER = Need("Describe", "Cluster")
+#: On the resource that a request names: a topic, a group, or the cluster for brokers.
+_DESCRIBE_CONFIGS = (
+    Need("DescribeConfigs", "Topic"),
+    Need("DescribeConfigs", "Group"),
+    Need("DescribeConfigs", "Cluster"),
+)
+_ALTER_CONFIGS = (
+    Need("AlterConfigs", "Topic"),
+    Need("AlterConfigs", "Group"),
+    Need("AlterConfigs", "Cluster"),
+)
+
+#: By the name of the API in `edge.kafka.versions`.
+KAFKA: dict[str, tuple[Need, ...]] = {
+    "produce": (_WRITE_TOPIC,),
+    "fetch": (_READ_TOPIC,),
+    "list_offsets": (_DESCRIBE_TOPIC,),
+    "metadata": (_DESCRIBE_TOPIC,),
+    "offset_commit": (_READ_GROUP, _READ_TOPIC),
+    "offset_fetch": (_DESCRIBE_GROUP, _DESCRIBE_TOPIC),
+    # By the type of the key.
+    "find_coordinator": (_DESCRIBE_GROUP, Need("Describe", "TransactionalId")),
+    "join_group": (_READ_GROUP,),
+    "heartbeat": (_READ_GROUP,),
+    "leave_group": (_READ_GROUP,),
+    "sync_group": (_READ_GROUP,),
+    "describe_groups": (_DESCRIBE_GROUP,),
+    # The second one lists the group, the first one all groups.
+    "list_groups": (_DESCRIBE_CLUSTER, _DESCRIBE_GROUP),
+    "api_versions": (),
+    # Either of them.
+    "create_topics": (Need("Create", "Cluster"), Need("Create", "Topic")),
+    "delete_topics": (Need("Delete", "Topic"),),
+    "delete_records": (Need("Delete", "Topic"),),
+    # A transactional id needs the right on it; without one, either of the others.
+    "init_producer_id": (Need("Write", "TransactionalId"), Need("IdempotentWrite", "Cluster"), _WRITE_TOPIC),
+    "offset_for_leader_epoch": (_DESCRIBE_TOPIC,),
+    "describe_configs": _DESCRIBE_CONFIGS,
+    "alter_configs": _ALTER_CONFIGS,
+    "describe_log_dirs": (_DESCRIBE_CLUSTER,),
+    "create_partitions": (Need("Alter", "Topic"),),
+    "delete_groups": (_DELETE_GROUP,),
+    "incremental_alter_configs": _ALTER_CONFIGS,
+    "list_partition_reassignments": (_DESCRIBE_CLUSTER,),
+    "offset_delete": (_DELETE_GROUP, _READ_TOPIC),
+    "describe_cluster": (_DESCRIBE_CLUSTER,),
+    "list_config_resources": (Need("DescribeConfigs", "Cluster"),),
+    "describe_topic_partitions": (_DESCRIBE_TOPIC,),
+}
+
+#: By the full name of the method: the same rights as the Kafka API that does the same.
+GRPC: dict[str, tuple[Need, ...]] = {
+    "ottla.v1.Log/Produce": KAFKA["produce"],
+    "ottla.v1.Log/Fetch": KAFKA["fetch"],
+    "ottla.v1.Log/ListOffsets": KAFKA["list_offsets"],
+    "ottla.v1.Log/DeleteRecords": KAFKA["delete_records"],
+    "ottla.v1.Log/InitProducerId": KAFKA["init_producer_id"],
+    "ottla.v1.Admin/Metadata": KAFKA["metadata"],
+    "ottla.v1.Admin/CreateTopics": KAFKA["create_topics"],
+    "ottla.v1.Admin/DeleteTopics": KAFKA["delete_topics"],
+    "ottla.v1.Admin/CreatePartitions": KAFKA["create_partitions"],
+    "ottla.v1.Admin/DescribeConfigs": KAFKA["describe_configs"],
+    "ottla.v1.Admin/AlterConfigs": KAFKA["incremental_alter_configs"],
+    "ottla.v1.Groups/FindCoordinator": (_DESCRIBE_GROUP,),
+    "ottla.v1.Groups/Join": KAFKA["join_group"],
+    "ottla.v1.Groups/Sync": KAFKA["sync_group"],
+    "ottla.v1.Groups/Heartbeat": KAFKA["heartbeat"],
+    "ottla.v1.Groups/Leave": KAFKA["leave_group"],
+    "ottla.v1.Groups/CommitOffsets": KAFKA["offset_commit"],
+    "ottla.v1.Groups/FetchOffsets": KAFKA["offset_fetch"],
+    "ottla.v1.Groups/ListGroups": KAFKA["list_groups"],
+    "ottla.v1.Groups/DescribeGroups": KAFKA["describe_groups"],
+    "ottla.v1.Groups/DeleteGroups": KAFKA["delete_groups"],
+    "ottla.v1.Groups/DeleteOffsets": KAFKA["offset_delete"],
+}
