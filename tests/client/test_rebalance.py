@@ -1,0 +1,248 @@
+"""Rebalancing as a pure function: what must hold for any cluster, and examples with known answers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla_client.rebalance import Broker, CannotPlace, Goals, Load, Placed, applied, loads, plan
+
+_GIB = 1 << 30
+_EXACT = Goals(size_tolerance=0.1, size_slack=0)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[list[Broker], list[Placed], dict[str, int]]:
+    """Brokers in any state, partitions placed anyhow (also on unknown brokers), new replication factors."""
+    ids = range(draw(st.integers(1, 7)))
+    racks = draw(st.sampled_from([[""], ["a"], ["a", "b"], ["a", "b", "c"], ["", "a", "b"]]))
+    brokers = [
+        Broker(
+            each,
+            draw(st.sampled_from(racks)),
+            cordoned=draw(st.integers(0, 5)) == 0,
+            leaving=draw(st.integers(0, 5)) == 0,
+        )
+        for each in ids
+    ]
+    partitions = []
+    for topic in ("a", "b", "c")[: draw(st.integers(1, 3))]:
+        factor = draw(st.integers(1, min(4, len(ids))))
+        known = [*ids, 90] if draw(st.integers(0, 9)) == 0 else [*ids]
+        partitions += [
+            Placed(
+                topic,
+                number,
+                tuple(draw(st.permutations(known))[:factor]),
+                size=draw(st.sampled_from([0, 1, 10, 11, 12, 100, 1000])),
+                pinned=draw(st.integers(0, 19)) == 0,
+            )
+            for number in range(draw(st.integers(0, 12)))
+        ]
+    replication = draw(st.dictionaries(st.sampled_from("abc"), st.integers(1, 4), max_size=1))
+    return brokers, partitions, replication
+
+
+def _factors(partitions: list[Placed], replication: dict[str, int]) -> list[int]:
+    return [replication.get(each.topic, len(each.replicas)) for each in partitions]
+
+
+def _crowding(brokers: list[Broker], replicas: tuple[int, ...]) -> int:
+    rack = {each.id: each.rack for each in brokers}
+    return sum(number**2 for number in Counter(rack.get(b, str(b)) for b in replicas).values())
+
+
+@settings(max_examples=400, deadline=None)
+@given(clusters(), st.booleans())
+def test_what_must_hold(case: tuple[list[Broker], list[Placed], dict[str, int]], balance: bool) -> None:
+    brokers, partitions, replication = case
+    by_id = {each.id: each for each in brokers}
+    try:
+        moves = plan(brokers, partitions, replication=replication, balance=balance, goals=_EXACT)
+    except CannotPlace as refused:
+        assert str(refused).endswith(".")
+        return
+    after = applied(partitions, moves)
+    for was, now, factor in zip(partitions, after, _factors(partitions, replication), strict=True):
+        assert len(set(now.replicas)) == len(now.replicas) == factor
+        assert not any(by_id[b].leaving for b in now.replicas if b in by_id)
+        for added in set(now.replicas) - set(was.replicas):
+            assert added in by_id
+            assert not by_id[added].cordoned
+        if was.pinned:
+            assert now == was
+    # One move per partition at most, and none without a change.
+    assert len({(move.topic, move.partition) for move in moves}) == len(moves)
+    assert all(move.before != move.after for move in moves)
+    again = plan(brokers, after, replication=replication, balance=balance, goals=_EXACT)
+    assert again == []
+
+
+@settings(max_examples=300, deadline=None)
+@given(clusters())
+def test_racks_are_spread_as_far_as_the_brokers_permit(
+    case: tuple[list[Broker], list[Placed], dict[str, int]],
+) -> None:
+    brokers, partitions, _ = case
+    brokers = [Broker(each.id, each.rack or "z", leaving=each.leaving) for each in brokers]
+    partitions = [Placed(each.topic, each.partition, each.replicas, each.size) for each in partitions]
+    partitions = [each for each in partitions if 90 not in each.replicas]
+    active = [each.id for each in brokers if not each.leaving]
+    try:
+        after = applied(partitions, plan(brokers, partitions, goals=_EXACT))
+    except CannotPlace:
+        assert any(len(each.replicas) > len(active) for each in partitions)
+        return
+    for each in after:
+        best = min(_crowding(brokers, found) for found in combinations(active, len(each.replicas)))
+        assert _crowding(brokers, each.replicas) == best
+
+
+@settings(max_examples=300, deadline=None)
+@given(clusters())
+def test_replicas_and_leaders_are_even_without_racks(
+    case: tuple[list[Broker], list[Placed], dict[str, int]],
+) -> None:
+    brokers, partitions, _ = case
+    brokers = [Broker(each.id, leaving=each.leaving) for each in brokers]
+    partitions = [
+        Placed(each.topic, each.partition, each.replicas, each.size)
+        for each in partitions
+        if 90 not in each.replicas
+    ]
+    active = [each.id for each in brokers if not each.leaving]
+    try:
+        after = applied(partitions, plan(brokers, partitions, goals=_EXACT))
+    except CannotPlace:
+        return
+    found = loads(brokers, after)
+    replicas = [found[each].replicas for each in active] or [0]
+    assert max(replicas) - min(replicas) <= 1
+    if active and all(len(each.replicas) == len(active) for each in after):
+        leaders = [found[each].leaders for each in active]
+        assert max(leaders) - min(leaders) <= 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(clusters())
+def test_sizes_copied_are_bounded_by_the_imbalance(
+    case: tuple[list[Broker], list[Placed], dict[str, int]],
+) -> None:
+    brokers = [Broker(each.id) for each in case[0]]
+    partitions = [
+        Placed(each.topic, each.partition, each.replicas, each.size)
+        for each in case[1]
+        if 90 not in each.replicas
+    ]
+    counted = applied(partitions, plan(brokers, partitions, goals=Goals(size_slack=1 << 60)))
+    moves = plan(brokers, counted, goals=_EXACT)
+    before = [each.size for each in loads(brokers, counted).values()]
+    average = sum(before) // len(before)
+    uneven = sum(max(0, abs(each - average) - average // 10) for each in before)
+    assert sum(move.copied for move in moves) <= 10 * uneven
+
+
+# ------------------------------------------------------------------ examples
+
+
+def _topic(name: str, count: int, brokers: int, factor: int, size: int = 0) -> list[Placed]:
+    return [Placed(name, n, tuple((n + k) % brokers for k in range(factor)), size=size) for n in range(count)]
+
+
+def test_a_balanced_cluster_needs_no_moves() -> None:
+    assert plan([Broker(0), Broker(1), Broker(2)], _topic("t", 12, 3, 2, _GIB)) == []
+
+
+def test_a_new_broker_gets_its_share_and_no_replica_moves_between_the_others() -> None:
+    brokers = [Broker(each) for each in range(4)]
+    partitions = _topic("t", 12, 3, 3, _GIB)
+    moves = plan(brokers, partitions)
+    copied = [move for move in moves if move.copied]
+    assert len(copied) == 9
+    assert all(move.added == (3,) for move in copied)
+    assert loads(brokers, applied(partitions, moves)) == {b: Load(9, 3, 9 * _GIB) for b in range(4)}
+
+
+def test_a_new_broker_gets_a_share_of_each_topic() -> None:
+    brokers = [Broker(each) for each in range(4)]
+    partitions = [*_topic("a", 12, 3, 3), *_topic("b", 12, 3, 3)]
+    after = applied(partitions, plan(brokers, partitions))
+    for topic in "ab":
+        assert sum(1 for each in after if each.topic == topic and 3 in each.replicas) == 9
+
+
+def test_a_drain_moves_only_replicas_of_the_leaving_broker() -> None:
+    brokers = [Broker(0), Broker(1), Broker(2), Broker(3, leaving=True)]
+    partitions = _topic("t", 12, 4, 2, _GIB)
+    moves = plan(brokers, partitions, balance=False)
+    assert {move.removed for move in moves} == {(3,)}
+    assert len(moves) == 6
+    assert [each.replicas for each in loads(brokers, applied(partitions, moves)).values()] == [8, 8, 8, 0]
+
+
+def test_a_drain_is_refused_if_the_rest_cannot_hold_the_replication_factor() -> None:
+    brokers = [Broker(0), Broker(1, cordoned=True), Broker(2, leaving=True)]
+    with pytest.raises(CannotPlace, match="t-0 needs 3 brokers for its replicas, but only 1 may receive any"):
+        plan(brokers, _topic("t", 1, 3, 3))
+
+
+def test_a_declared_placement_on_a_leaving_broker_is_refused() -> None:
+    with pytest.raises(CannotPlace, match="declared placement"):
+        plan([Broker(0), Broker(1, leaving=True)], [Placed("t", 0, (1,), pinned=True)])
+
+
+def test_a_new_replication_factor_changes_one_topic_only() -> None:
+    brokers = [Broker(each, rack) for each, rack in enumerate("abc")]
+    partitions = [*_topic("a", 3, 3, 1), *_topic("b", 3, 3, 1)]
+    moves = plan(brokers, partitions, replication={"a": 3}, balance=False)
+    assert [move.topic for move in moves] == ["a"] * 3
+    assert all(len(move.after) == 3 and move.after[0] == move.before[0] for move in moves)
+    back = plan(brokers, applied(partitions, moves), replication={"a": 1}, balance=False)
+    assert [(move.partition, len(move.after)) for move in back] == [(0, 1), (1, 1), (2, 1)]
+
+
+def test_a_dropped_replica_is_the_one_that_shares_a_rack() -> None:
+    brokers = [Broker(0, "a"), Broker(1, "a"), Broker(2, "b")]
+    (move,) = plan(brokers, [Placed("t", 0, (0, 1, 2))], replication={"t": 2}, balance=False)
+    assert move.after == (0, 2)
+
+
+def test_bytes_are_balanced_by_an_exchange_where_counts_are_even() -> None:
+    brokers = [Broker(0), Broker(1)]
+    partitions = [
+        Placed("t", 0, (0,), 100 * _GIB), Placed("t", 1, (0,), 60 * _GIB),
+        Placed("t", 2, (1,), 10 * _GIB), Placed("t", 3, (1,), 30 * _GIB),
+    ]  # fmt: skip
+    after = loads(brokers, applied(partitions, plan(brokers, partitions)))
+    assert [each.size // _GIB for each in after.values()] == [110, 90]
+    assert [each.replicas for each in after.values()] == [2, 2]
+
+
+def test_large_partitions_of_almost_equal_size_do_not_change_places() -> None:
+    brokers = [Broker(0), Broker(1)]
+    partitions = [Placed("t", 0, (0,), 112 * _GIB), Placed("t", 1, (1,), 88 * _GIB)]
+    assert plan(brokers, partitions) == []
+
+
+def test_leaders_are_evened_without_copying_even_along_a_chain() -> None:
+    brokers = [Broker(0), Broker(1), Broker(2), Broker(3, cordoned=True)]
+    leaders = [*[(0, 1)] * 4, *[(1, 2)] * 3, *[(2, 3)] * 2, (3, 0), (3, 0), (3, 2)]
+    partitions = [Placed("t", n, replicas, _GIB) for n, replicas in enumerate(leaders)]
+    moves = plan(brokers, partitions)
+    assert sum(move.copied for move in moves) == 0
+    assert [each.leaders for each in loads(brokers, applied(partitions, moves)).values()] == [3, 3, 3, 3]
+
+
+def test_thousands_of_partitions_are_planned_in_seconds() -> None:
+    brokers = [Broker(each, "abc"[each % 3]) for each in range(12)]
+    partitions = [
+        Placed(f"t{n % 50}", n // 50, tuple((n + k) % 9 for k in range(3)), size=(n * 7919 % 100) << 20)
+        for n in range(3000)
+    ]
+    moves = plan(brokers, partitions)
+    found = [each.replicas for each in loads(brokers, applied(partitions, moves)).values()]
+    assert max(found) - min(found) <= 1
