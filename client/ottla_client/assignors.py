@@ -1,4 +1,6 @@
-"""Partition assignors: range, round-robin, sticky and cooperative-sticky. [P]
+"""Assignors of classic groups: range, round-robin, sticky and cooperative-sticky. [P]
+
+The algorithms are in `ottla_core.assignors`, which brokers use, too; here is what the classic protocol adds.
 
 The leader of a group calls `assign` with the subscriptions of all members; every member gets the user data of its
 subscription from its assignors. The names are Kafka's, so that members with different clients vote for the same ones.
@@ -20,7 +22,9 @@ from ottla_client.group_protocol import (
     encode_generation,
     encode_sticky_data,
 )
-from ottla_client.sticky import Claim, sticky
+from ottla_core.assignors import ranges
+from ottla_core.assignors.model import MemberSubscription, Topology
+from ottla_core.assignors.sticky import Claim, balance
 from ottla_core.ids import TopicPartition
 
 #: Number of partitions by topic, without topics that do not exist.
@@ -57,7 +61,7 @@ class Assignor(Protocol):
 
 
 class RangeAssignor:
-    """Per topic, each member gets consecutive partitions, so topics with equal counts are co-partitioned."""
+    """The assignor that brokers have, for a classic group."""
 
     name = "range"
     cooperative = False
@@ -66,19 +70,13 @@ class RangeAssignor:
         return None
 
     def assign(self, counts: Counts, members: Sequence[GroupMember]) -> Assignments:
-        made: Assignments = {member.member_id: [] for member in members}
-        ranked = sorted(members, key=lambda member: member.rank)
-        for topic in wanted_topics(counts, members):
-            takers = [member for member in ranked if topic in member.subscription.topics]
-            each, extra = divmod(counts[topic], len(takers))
-            start = 0
-            for number, member in enumerate(takers):
-                size = each + (number < extra)
-                made[member.member_id].extend(
-                    TopicPartition(topic, partition) for partition in range(start, start + size)
-                )
-                start += size
-        return made
+        subscriptions = {
+            member.member_id: MemberSubscription(
+                frozenset(member.subscription.topics), instance_id=member.instance_id
+            )
+            for member in members
+        }
+        return ranges.RangeAssignor().assign(Topology(counts), subscriptions, {})
 
 
 class RoundRobinAssignor:
@@ -116,7 +114,7 @@ class StickyAssignor:
             claims[member.member_id] = Claim(
                 frozenset(member.subscription.topics), tuple(previous), generation
             )
-        return sticky(counts, claims)
+        return balance(counts, claims)
 
 
 class CooperativeStickyAssignor:
@@ -139,7 +137,7 @@ class CooperativeStickyAssignor:
             if generation == NO_GENERATION:
                 generation = decode_generation(said.user_data)
             claims[member.member_id] = Claim(frozenset(said.topics), said.owned, generation)
-        return withhold_moving(claims, sticky(counts, claims))
+        return withhold_moving(claims, balance(counts, claims))
 
 
 def withhold_moving(claims: Mapping[str, Claim], made: Assignments) -> Assignments:

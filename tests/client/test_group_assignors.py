@@ -21,7 +21,7 @@ from ottla_client.assignors import (
     wanted_partitions,
 )
 from ottla_client.group_protocol import Subscription
-from ottla_client.sticky import Claim, sticky
+from ottla_core.assignors.sticky import Claim, balance
 from ottla_core.ids import TopicPartition
 
 ALL: tuple[Assignor, ...] = (
@@ -177,7 +177,7 @@ def test_as_few_moves_as_any_balanced_assignment(partitions: int, members: int, 
         )
         for number in range(members)
     }
-    made = sticky(counts, claims)
+    made = balance(counts, claims)
     moves = sum(
         tp not in made[member] for member, claim in claims.items() for tp in claim.owned
     )  # fmt: skip
@@ -241,10 +241,10 @@ def test_cooperative_hands_on_nothing_that_somebody_still_holds(
 def test_a_newer_claim_wins_and_a_tie_loses_for_both() -> None:
     a0 = TopicPartition("a", 0)
     topics = frozenset(["a"])
-    made = sticky({"a": 2}, {"x": Claim(topics, (a0,), 1), "y": Claim(topics, (a0,), 2)})
+    made = balance({"a": 2}, {"x": Claim(topics, (a0,), 1), "y": Claim(topics, (a0,), 2)})
     assert made["y"] == [a0]
     tied = {"x": Claim(topics, (), 2), "y": Claim(topics, (a0,), 2), "z": Claim(topics, (a0,), 2)}
-    assert sticky({"a": 1}, tied)["x"] == [a0]
+    assert balance({"a": 1}, tied)["x"] == [a0]
 
 
 def test_ten_members_and_nine_hundred_partitions_move_no_more_than_they_must() -> None:
