@@ -25,11 +25,14 @@ from ottla_broker.controller.producer_id_blocks import ProducerIdBlocks
 from ottla_broker.controller.service import Controller
 from ottla_broker.edge.grpc.internal_server import InternalEdge
 from ottla_broker.edge.grpc.server import GrpcEdge
+from ottla_broker.edge.grpc.turns import turns_within
 from ottla_broker.edge.kafka.server import KafkaEdge
 from ottla_broker.edge.memory import Memory
 from ottla_broker.edge.scheduler import Scheduler
+from ottla_broker.edge.seats import Seats
 from ottla_broker.event_loop import LagProbe, next_turn
 from ottla_broker.exporter import Exporter
+from ottla_broker.listeners import listeners_of
 from ottla_broker.log.dirs import LogDirs
 from ottla_broker.membership.broker_rpc import BrokerRpc
 from ottla_broker.membership.failure_detector import FailureDetector
@@ -59,7 +62,7 @@ from ottla_broker.service.producing import Producing
 from ottla_broker.service.records import RecordService
 from ottla_broker.service.services import Services
 from ottla_broker.service.topics import TopicService
-from ottla_broker.setting import Address
+from ottla_broker.setting import Address, Listener
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.errors import InvariantViolation
 from ottla_core.ids import NO_BROKER
@@ -114,7 +117,7 @@ class Broker:
         self._lag = LagProbe(self._metrics.loop.lag_seconds.observe)
         self._store: MetadataStore = MeteredStore(store, self._metrics.metadata, clock)
         self._exporter = Exporter(config.http, self._metrics, self.not_ready)
-        #: Where each edge listens, by protocol: known once bound.
+        #: Bound addresses: the main listener of each protocol by protocol, the others as `listener.<name>`.
         self.addresses: dict[str, Address] = {}
         self._waiting_for: str | None = "the broker has not started"
         self._catch_up = CatchUp(
@@ -151,9 +154,9 @@ class Broker:
         await self._join()
         self._waiting_for = None
         self._lag.start()
-        await self._internal.serve()
-        await self._kafka.serve()
-        await self._grpc.serve()
+        # Other brokers first: clients are served when replication can begin.
+        for _, edge in sorted(self._edges, key=lambda each: each[0].protocol != "internal"):
+            await edge.serve()
 
     async def _open_dirs(self) -> None:
         """Read the log directories, after a dirty stop with a scan, and find out which cluster this is."""
@@ -316,33 +319,46 @@ class Broker:
 
     def _make_edges(self, services: Services) -> None:
         config, metrics = self._config, self._metrics
-        memory = Memory(config.kafka.queued_max_bytes)
+        memory, seats = Memory(config.kafka.queued_max_bytes), Seats(config.kafka.connections_max)
+        turns = turns_within(memory, config.grpc.message_max_bytes)
         self._scheduler = Scheduler(self._clock.monotonic, next_turn, metrics.loop.turn_seconds.observe)
-        self._kafka = KafkaEdge(
-            services,
-            config.kafka,
-            metrics.kafka,
-            clock=self._clock,
-            memory=memory,
-            scheduler=self._scheduler,
-            on_violation=self.on_violation,
-        )
-        self._grpc = GrpcEdge(
-            services,
-            config.grpc,
-            metrics.grpc,
-            memory=memory,
-            on_violation=self.on_violation,
-        )
-        self._internal = InternalEdge(
-            self._neighbours,
-            self._auth,
-            config.internal,
-            self._clock,
-            metrics.internal,
-            metrics.grpc,
-            on_violation=self.on_violation,
-        )
+        served = listeners_of(config)
+        grpc_listeners = sum(listener.protocol == "grpc" for listener in served)
+        edges: list[KafkaEdge | GrpcEdge | InternalEdge] = []
+        for listener in served:
+            bind = Listener(listener.name, listener.bind.host, listener.bind.port)
+            if listener.protocol == "kafka":
+                kafka = KafkaEdge(
+                    services,
+                    replace(config.kafka, listener=bind),
+                    metrics.kafka,
+                    clock=self._clock,
+                    memory=memory,
+                    scheduler=self._scheduler,
+                    seats=seats,
+                    on_violation=self.on_violation,
+                )
+                edges.append(kafka)
+            elif listener.protocol == "grpc":
+                # gRPC counts the connections of each listener for itself.
+                most = max(1, config.grpc.connections_max // grpc_listeners)
+                own = replace(config.grpc, listener=bind, connections_max=most)
+                grpc = GrpcEdge(
+                    services, own, metrics.grpc, memory=memory, turns=turns, on_violation=self.on_violation
+                )
+                edges.append(grpc)
+            else:
+                internal = InternalEdge(
+                    self._neighbours,
+                    self._auth,
+                    config.internal,
+                    self._clock,
+                    metrics.internal,
+                    metrics.grpc,
+                    on_violation=self.on_violation,
+                )
+                edges.append(internal)
+        self._edges = tuple(zip(served, edges, strict=True))
 
     def _address_of(self, broker_id: int) -> PeerAddress | None:
         """Address of another broker's internal listener."""
@@ -371,16 +387,12 @@ class Broker:
     async def _bind(self) -> None:
         """Bind the ports before they are announced; port 0 becomes the bound one."""
         endpoints = []
-        for protocol, edge, settings in (
-            ("kafka", self._kafka, self._config.kafka),
-            ("grpc", self._grpc, self._config.grpc),
-            ("internal", self._internal, self._config.internal),
-        ):
-            listener = settings.listener
-            port = await edge.bind(listener.host, listener.port)
-            self.addresses[protocol] = Address(listener.host, port)
-            told = settings.advertised or Address(listener.host, port)
-            endpoints.append(Endpoint(listener.name, protocol, told.host, told.port or port))
+        for listener, edge in self._edges:
+            port = await edge.bind(listener.bind.host, listener.bind.port)
+            bound, told = Address(listener.bind.host, port), listener.endpoint(port)
+            if self.addresses.setdefault(listener.protocol, bound) is not bound:
+                self.addresses[f"listener.{listener.name}"] = bound
+            endpoints.append(Endpoint(listener.name, listener.protocol, told.host, told.port))
         self._registration.broker = replace(self._registration.broker, endpoints=tuple(endpoints))
 
     async def _join(self) -> None:
@@ -549,7 +561,7 @@ class Broker:
         self._groups.close()
         self._host.close()
         await self._neighbours.stop()
-        await asyncio.gather(*(e.stop(grace_s) for e in (self._kafka, self._grpc, self._internal)))
+        await asyncio.gather(*(edge.stop(grace_s) for _, edge in self._edges))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -20,12 +20,14 @@ from types import MappingProxyType
 from typing import Any
 
 from ottla_broker.config_sources import read_environ, read_file
+from ottla_broker.listeners import SECURITY_PROTOCOLS, listeners_of
 from ottla_broker.setting import (
     ADDRESS,
     ADDRESSES,
     BOOLEAN,
     FILE,
     INT_MAX,
+    LISTENERS,
     LONG_MAX,
     NAMES,
     WORD,
@@ -37,6 +39,7 @@ from ottla_broker.setting import (
     listener,
     nearest,
     optional,
+    pairs,
     setting,
     settings_in,
     whole,
@@ -330,6 +333,24 @@ class KafkaEdgeConfig:
         optional(ADDRESS),
         "Address that Kafka clients connect to; port 0 means the bound port.",
     )
+    listeners: tuple[Listener, ...] | None = setting(
+        "listeners",
+        "",
+        optional(LISTENERS),
+        "Listeners for Kafka clients, NAME://host:port,…; replaces kafka.listener and kafka.advertised.",
+    )
+    advertised_listeners: tuple[Listener, ...] | None = setting(
+        "advertised.listeners",
+        "",
+        optional(LISTENERS),
+        "Addresses that clients of these listeners connect to, by name; port 0 means the bound port.",
+    )
+    security_protocols: Mapping[str, str] | None = setting(
+        "listener.security.protocol.map",
+        "",
+        optional(pairs(*SECURITY_PROTOCOLS)),
+        "Security protocol of each listener, by name.",
+    )
     request_max_bytes: int = setting(
         "socket.request.max.bytes",
         str(100 * MIB),
@@ -399,6 +420,18 @@ class GrpcEdgeConfig:
         "",
         optional(ADDRESS),
         "Address that Ottla clients connect to; port 0 means the bound port.",
+    )
+    listeners: tuple[Listener, ...] | None = setting(
+        "grpc.listeners",
+        "",
+        optional(LISTENERS),
+        "Listeners for Ottla clients, NAME://host:port,…; replaces grpc.listener and grpc.advertised.",
+    )
+    advertised_listeners: tuple[Listener, ...] | None = setting(
+        "advertised.grpc.listeners",
+        "",
+        optional(LISTENERS),
+        "Addresses that clients of these listeners connect to, by name; port 0 means the bound port.",
     )
     # Requests of the Ottla client have 1 MiB at most. Each Produce stream that is read may bring such a message, so
     # queued.max.request.bytes divided by this is how many streams are read at the same time.
@@ -627,6 +660,15 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
 )
 
 
+#: A list of listeners, and the settings of a single one that it replaces.
+_REPLACED_BY_LISTS = (
+    ("listeners", "kafka.listener"),
+    ("listeners", "kafka.advertised"),
+    ("grpc.listeners", "grpc.listener"),
+    ("grpc.listeners", "grpc.advertised"),
+)
+
+
 def resolve(
     flags: Mapping[str, str],
     environ: Mapping[str, str],
@@ -648,6 +690,9 @@ def resolve(
         _check_known(name, known, "given as a flag")
         merged[name] = Origin(value, "flag")
     config = _build(merged)
+    for new, old in _REPLACED_BY_LISTS:
+        if new in merged and merged[new].value and old in merged:
+            warnings = (*warnings, f"{old} is ignored, because {new} is set.")
     sources = {name: merged.get(name) or Origin(made.default, "default") for name, made in SETTINGS.items()}
     sources.update((name, merged[name]) for name in TOPIC_DEFAULT_NAMES if name in merged)
     return Resolved(config, MappingProxyType(sources), warnings)
@@ -686,32 +731,23 @@ def _check_etcd(etcd: EtcdConfig) -> None:
         raise ConfigError("etcd.tls.ca.file and etcd.tls.certificate.file need etcd.tls.enable=true.")
 
 
+def bind_addresses(config: BrokerConfig) -> list[tuple[str, Address]]:
+    """Every address that the broker binds, and the setting that it comes from."""
+    http = Address(config.http.listener.host, config.http.listener.port)
+    return [(each.setting, each.bind) for each in listeners_of(config)] + [("http.listener", http)]
+
+
 def _check_together(config: BrokerConfig) -> None:
     """Check settings against each other."""
     try:
         TopicConfig.resolve({}, config.topic_defaults)
     except InvalidConfig as refused:
         raise ConfigError(str(refused)) from None
-    for name, edge, who in (
-        ("kafka", config.kafka, "clients"),
-        ("grpc", config.grpc, "clients"),
-        ("internal", config.internal, "other brokers"),
-    ):
-        told = edge.advertised.host if edge.advertised else edge.listener.host
-        if told in ("0.0.0.0", "::"):
-            raise ConfigError(
-                f"{name}.advertised must be set to an address {who} can reach, because {told} means "
-                f"every address of this machine ({name}.listener = {edge.listener})."
-            )
-    taken: dict[tuple[str, int], str] = {}
-    for name, bound in (
-        ("kafka.listener", config.kafka.listener),
-        ("grpc.listener", config.grpc.listener),
-        ("internal.listener", config.internal.listener),
-        ("http.listener", config.http.listener),
-    ):
-        if bound.port and (other := taken.setdefault((bound.host, bound.port), name)) != name:
-            raise ConfigError(f"{name} and {other} cannot both be {bound}.")
+    taken: dict[Address, str] = {}
+    for name, bound in bind_addresses(config):
+        if bound.port and bound in taken:
+            raise ConfigError(f"{name} and {taken[bound]} cannot both be {bound}.")
+        taken[bound] = name
     if config.kafka.queued_max_bytes < config.kafka.request_max_bytes:
         raise ConfigError(
             f"queued.max.request.bytes ({config.kafka.queued_max_bytes}) must be at least "

@@ -26,7 +26,7 @@ import uvloop
 from ottla_broker import logs
 from ottla_broker.broker import Broker, NoLogDirectory
 from ottla_broker.cluster_secret import SecretMissing, cluster_secret
-from ottla_broker.config import BrokerConfig, Resolved
+from ottla_broker.config import BrokerConfig, Resolved, bind_addresses
 from ottla_broker.descriptors import share_out, with_shares
 from ottla_broker.etcd_access import etcd_store
 from ottla_broker.exit_codes import ExitCode
@@ -91,12 +91,7 @@ def run(
 
 def check_ports(config: BrokerConfig) -> None:
     """Name a taken port before anything else happens; the real bind may still lose a race, and says so."""
-    for name, wanted in (
-        ("kafka.listener", config.kafka.listener),
-        ("grpc.listener", config.grpc.listener),
-        ("internal.listener", config.internal.listener),
-        ("http.listener", config.http.listener),
-    ):
+    for name, wanted in bind_addresses(config):
         family = socket.AF_INET6 if ":" in wanted.host else socket.AF_INET
         with closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

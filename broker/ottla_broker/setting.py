@@ -7,8 +7,9 @@ the same: which setting, which value, what is allowed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -173,6 +174,35 @@ def listener(protocol: str) -> Kind[Listener]:
     return Kind("string", f"host:port or name://host:port, like {protocol}://127.0.0.1:9092", parse)
 
 
+def _listeners(text: str) -> tuple[Listener, ...]:
+    """Kafka's notation: `NAME://host:port,…`; without a host every address of the machine."""
+    found = []
+    for part in _names(text):
+        name, separator, rest = part.partition("://")
+        if not separator:
+            raise ValueError
+        address = parse_address(f"0.0.0.0{rest}" if rest.startswith(":") else rest)
+        found.append(Listener(_word(name), address.host, address.port))
+    if len({each.name for each in found}) != len(found):
+        raise ValueError
+    return tuple(found)
+
+
+def pairs(*values: str) -> Kind[Mapping[str, str]]:
+    """`NAME:VALUE,…` with one of these values each."""
+
+    def parse(text: str) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        for part in _names(text):
+            name, separator, value = part.partition(":")
+            if not separator or value not in values or name in found:
+                raise ValueError
+            found[_word(name)] = value
+        return MappingProxyType(found)
+
+    return Kind("string", f"NAME:PROTOCOL,… with a protocol of {', '.join(values)}", parse)
+
+
 def optional(kind: Kind[T]) -> Kind[T | None]:
     """The same kind, where empty text means that nothing was chosen."""
     return Kind(
@@ -190,6 +220,7 @@ BOOLEAN = Kind("boolean", "true or false", _boolean)
 WORD = Kind("string", "1 to 100 of the letters a-z A-Z 0-9 . _ -", _word)
 NAMES = Kind("list", "one or more different values, separated by commas", _names)
 FILE = Kind("string", "the path of a file", lambda text: text)
+LISTENERS = Kind("list", "NAME://host:port,… with different names", _listeners)
 ADDRESS = Kind("string", "host:port", parse_address)
 ADDRESSES = Kind("list", "one or more host:port, separated by commas", _addresses)
 

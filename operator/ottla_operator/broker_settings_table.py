@@ -6,6 +6,8 @@ from __future__ import annotations
 # fmt: off
 #: name -> (type, least, most, the only values, default, may be empty)
 TABLE: dict[str, tuple[str, float | None, float | None, tuple[str, ...], str, bool]] = {
+    'advertised.grpc.listeners': ('list', None, None, (), '', True),
+    'advertised.listeners': ('list', None, None, (), '', True),
     'auto.create.topics.enable': ('boolean', None, None, (), 'true', False),
     'auto.leader.rebalance.enable': ('boolean', None, None, (), 'true', False),
     'background.threads': ('int', 1, 256, (), '4', False),
@@ -42,6 +44,7 @@ TABLE: dict[str, tuple[str, float | None, float | None, tuple[str, ...], str, bo
     'grpc.connection.reads.max': ('int', 1, 1000000, (), '8', False),
     'grpc.connections.max': ('int', 1, 2147483647, (), '10000', False),
     'grpc.listener': ('string', None, None, (), '127.0.0.1:9192', False),
+    'grpc.listeners': ('list', None, None, (), '', True),
     'grpc.message.max.bytes': ('int', 65536, 2147483647, (), '2097152', False),
     'grpc.stream.requests.max': ('int', 1, 10000, (), '64', False),
     'grpc.stream.window.bytes': ('int', 65536, 16777216, (), '262144', False),
@@ -58,6 +61,8 @@ TABLE: dict[str, tuple[str, float | None, float | None, tuple[str, ...], str, bo
     'kafka.advertised': ('string', None, None, (), '', True),
     'kafka.listener': ('string', None, None, (), '127.0.0.1:9092', False),
     'leader.imbalance.check.interval.seconds': ('int', 1, 2147483647, (), '300', False),
+    'listener.security.protocol.map': ('string', None, None, (), '', True),
+    'listeners': ('list', None, None, (), '', True),
     'log.cleaner.backoff.ms': ('long', 1, 9223372036854775807, (), '15000', False),
     'log.cleaner.dedupe.buffer.size': ('long', 1048576, 9223372036854775807, (), '33554432', False),
     'log.cleaner.delete.retention.ms': ('long', 0, None, (), '86400000', False),

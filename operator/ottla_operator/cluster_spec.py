@@ -19,17 +19,22 @@ _QUANTITY = re.compile(QUANTITY)
 
 #: Settings that follow from the pod; a user's value would contradict it.
 RESERVED_SETTINGS = (
+    "advertised.grpc.listeners",
+    "advertised.listeners",
     "broker.id",
     "cluster.name",
     "cluster.secret.file",
     *external_etcd.SETTINGS,
     "grpc.advertised",
     "grpc.listener",
+    "grpc.listeners",
     "http.listener",
     "internal.advertised",
     "internal.listener",
     "kafka.advertised",
     "kafka.listener",
+    "listener.security.protocol.map",
+    "listeners",
     "log.dirs",
 )
 

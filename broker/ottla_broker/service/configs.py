@@ -27,6 +27,7 @@ from ottla_broker.controller.config_edits import (
 )
 from ottla_broker.controller.names import no_such_topic
 from ottla_broker.inert_config import InertSetting
+from ottla_broker.listeners import listeners_of
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metadata.watcher import Metadata
 from ottla_broker.requests import ConfigChange, ConfigValue
@@ -37,6 +38,15 @@ from ottla_core.errors import InvalidGroupId, InvalidRequest
 
 #: Name of the run-time settings of all brokers.
 ALL_BROKERS = ""
+
+#: Shown with the addresses in use, not as they were set.
+_LISTENER_SETTINGS = (
+    "listeners",
+    "advertised.listeners",
+    "grpc.listeners",
+    "advertised.grpc.listeners",
+    "listener.security.protocol.map",
+)
 
 #: Kafka's configuration requests have no timeout; this is the default of its clients.
 _ALTER_TIMEOUT_S = 30.0
@@ -142,7 +152,7 @@ class ConfigService:
             raise InvalidRequest(
                 f"Broker {self._config.process.broker_id} cannot describe broker {broker_id}: ask that one."
             )
-        values = [self._static_value(name) for name in SETTINGS]
+        values = [self._static_value(name) for name in SETTINGS if name not in _LISTENER_SETTINGS]
         values += self._listener_values(image)
         values += self._inert_broker_values(image)
         for setting in definitions():
@@ -161,29 +171,36 @@ class ConfigService:
         )
 
     def _listener_values(self, image: ClusterImage) -> list[ConfigValue]:
-        """Kafka's names for kafka.listener and kafka.advertised, which Kafka's tools ask for."""
-        listener = self._config.kafka.listener
+        """The lists of listeners with their bound ports, also if they come from kafka.listener: Kafka's tools ask."""
         registered = image.brokers.get(self._config.process.broker_id)
-        told = registered.endpoint("kafka", listener.name) if registered is not None else None
-        port = listener.port or (told.port if told is not None else 0)
-        values = {
-            "listeners": (f"{listener.name}://{Address(listener.host, port)}", "kafka.listener"),
-            "listener.security.protocol.map": (f"{listener.name}:PLAINTEXT", "kafka.listener"),
-        }
-        if told is not None:
-            advertised = f"{told.listener}://{Address(told.host, told.port)}"
-            values["advertised.listeners"] = (advertised, "kafka.advertised")
+        values: dict[str, list[str]] = {name: [] for name in _LISTENER_SETTINGS}
+        sources = set()
+        for each in listeners_of(self._config):
+            prefix = {"kafka": "", "grpc": "grpc."}.get(each.protocol)
+            if prefix is None:
+                continue
+            told = registered.endpoint(each.protocol, each.name) if registered is not None else None
+            bound = Address(each.bind.host, each.bind.port or (told.port if told is not None else 0))
+            values[f"{prefix}listeners"].append(f"{each.name}://{bound}")
+            values["listener.security.protocol.map"].append(f"{each.name}:{each.security}")
+            if told is not None:
+                advertised = f"{each.name}://{Address(told.host, told.port)}"
+                values[f"advertised.{prefix}listeners"].append(advertised)
+            if each.setting in self._config.static:
+                sources.add(prefix)
         return [
             ConfigValue(
                 name,
-                value,
-                source := "static-broker" if setting in self._config.static else "default",
-                "list" if name != "listener.security.protocol.map" else "string",
-                f"Kafka's name for what {setting} sets.",
+                value := ",".join(found),
+                source := "static-broker"
+                if name in self._config.static or ("grpc." if "grpc." in name else "") in sources
+                else "default",
+                SETTINGS[name].kind.type,
+                SETTINGS[name].doc,
                 read_only=True,
                 synonyms=((name, value, source),),
             )
-            for name, (value, setting) in values.items()
+            for name, found in values.items()
         ]
 
     def _inert_broker_values(self, image: ClusterImage) -> list[ConfigValue]:

@@ -229,7 +229,7 @@ async def test_a_peer_that_goes_while_it_is_answered_is_nobodys_fault() -> None:
             raise aio.InternalError("Failed 'execute_batch': (<grpc._cython...>, 1)")
 
     memory, call = Memory(limit=LARGE), Gone(LARGE, 100)
-    service = LogService(None, GrpcEdgeConfig(), SilentProbe(), Refusals(), memory)  # type: ignore[arg-type]
+    service = LogService(None, GrpcEdgeConfig(), SilentProbe(), Refusals(), memory, Turns(1))  # type: ignore[arg-type]
     call.send()
     weigh = {"weigh": lambda size: size, "weigh_answer": lambda size: size}
     stream: AnsweredStream[int, int] = AnsweredStream(

@@ -16,6 +16,7 @@ from ottla_broker.edge.kafka.request import Context, Disconnect, Encoded, Reques
 from ottla_broker.edge.kafka.shared import Route, Shared
 from ottla_broker.edge.memory import Memory
 from ottla_broker.edge.scheduler import SLICE_S, TURN_S, Scheduler
+from ottla_broker.edge.seats import Seats
 from ottla_broker.metrics import Cell, KafkaEdgeProbe
 
 #: What one request costs on the played clock.
@@ -75,6 +76,7 @@ class World:
             cast(Any, self),
             self.memory,
             self.scheduler,
+            Seats(10_000),
         )
         self.steps = 0
         #: What a request in steps ends with instead of an answer.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
+from ottla_broker.caller import Caller
 from ottla_broker.config import GrpcEdgeConfig
 from ottla_broker.edge.grpc.callers import Enter
 from ottla_broker.edge.grpc.probe import GrpcProbe
@@ -74,6 +75,9 @@ class Cluster(Protocol):
     """What this edge needs of the services object beside the records."""
 
     @property
+    def caller(self) -> Caller: ...
+
+    @property
     def image(self) -> ClusterImage: ...
 
     @property
@@ -103,7 +107,9 @@ class AdminService:
         response = pb.MetadataResponse(
             cluster_id=image.cluster_id,
             controller_id=image.controller,
-            brokers=[broker_info(broker) for _, broker in sorted(image.brokers.items())],
+            brokers=[
+                broker_info(broker, cluster.caller.listener) for _, broker in sorted(image.brokers.items())
+            ],
             produce_bytes_max=self._config.message_max_bytes,
         )
         if not names and not request.no_topics:

@@ -72,13 +72,13 @@ class GroupsService:
     async def find_coordinator(
         self, request: pb.FindCoordinatorRequest, context: Any
     ) -> pb.FindCoordinatorResponse:
+        services = self._enter(context)
         response = pb.FindCoordinatorResponse()
         for group in request.groups:
             answer = response.coordinators.add(group=group)
             try:
-                answer.broker.CopyFrom(
-                    broker_info(await _got(self._enter(context).groups.find_coordinator(group)))
-                )
+                found = await _got(services.groups.find_coordinator(group))
+                answer.broker.CopyFrom(broker_info(found, services.caller.listener))
             except RequestError as error:
                 answer.error.CopyFrom(error_message(error))
         return response

@@ -94,14 +94,14 @@ class LogService:
         probe: GrpcProbe,
         refusals: Refusals,
         memory: Memory,
+        turns: Turns,
     ) -> None:
         self._enter = enter
         self._config = config
         self.probe = probe
         self.refusals = refusals
         self._memory = memory
-        #: Reads that are open may together bring as much as all requests that are being read.
-        self._turns = Turns(memory.limit // config.message_max_bytes)
+        self._turns = turns
         #: Streams being served, in order of opening.
         self._streams: dict[int, AnsweredStream[Any, Any]] = {}
         self._stopping = False

@@ -29,6 +29,7 @@ from ottla_broker.edge.grpc.log_service import LogService, LogServices
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.reads import Reads
 from ottla_broker.edge.grpc.refusal import Refusals
+from ottla_broker.edge.grpc.turns import Turns, turns_within
 from ottla_broker.edge.memory import Memory
 from ottla_core.errors import InvariantViolation, invariant
 from ottla_core.pb import broker_pb2 as pb
@@ -80,16 +81,21 @@ class GrpcEdge:
         probe: GrpcProbe,
         *,
         memory: Memory | None = None,
+        turns: Turns | None = None,
         on_violation: Callable[[InvariantViolation], None] | None = None,
     ) -> None:
-        """`memory` is the budget that streams share with each other and with the other protocol."""
+        """`memory` is the budget that streams share with each other and with the other protocol; `turns` bounds the
+        Produce messages that are read at once, over all gRPC listeners."""
         self._config = config
         refusals = Refusals(on_violation)
 
         def enter(context: Any) -> Services:
             return services.of(caller_of(context, config.listener.name))
 
-        self._log = LogService(enter, config, probe, refusals, memory or Memory(_MEMORY_BYTES))
+        memory = memory or Memory(_MEMORY_BYTES)
+        self._log = LogService(
+            enter, config, probe, refusals, memory, turns or turns_within(memory, config.message_max_bytes)
+        )
         self._admin = AdminService(enter, config, probe, refusals)
         self._groups = GroupsService(enter, probe, refusals)
         invariant(served() <= needs.GRPC.keys(), "each gRPC method has a row in edge/needs.py")

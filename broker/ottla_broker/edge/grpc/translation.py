@@ -43,10 +43,11 @@ def fetched_partition(fetched: Fetched) -> pb.FetchedPartition:
 # ---------------------------------------------------------------------- metadata
 
 
-def broker_info(broker: BrokerImage) -> pb.BrokerInfo:
+def broker_info(broker: BrokerImage, listener: str) -> pb.BrokerInfo:
+    """With its address on the listener that was asked."""
     directories = [str(each) for each in broker.directories]
     info = pb.BrokerInfo(id=broker.id, rack=broker.rack or "", directories=directories)
-    if (native := broker.endpoint("grpc")) is not None:
+    if (native := broker.endpoint("grpc", listener)) is not None:
         info.host, info.port = native.host, native.port
     if (kafka := broker.endpoint("kafka")) is not None:
         info.kafka_host, info.kafka_port = kafka.host, kafka.port

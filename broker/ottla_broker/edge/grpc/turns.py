@@ -15,6 +15,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from ottla_broker.edge.memory import Memory
+
 #: Closing a stream that is silent for this time costs its peer less than others lose by waiting for it.
 QUIET_S = 1.0
 
@@ -100,3 +102,8 @@ class Turn:
     def give_back(self) -> None:
         """After each message, and at the end."""
         self._turns.give_back(self)
+
+
+def turns_within(memory: Memory, message_max_bytes: int) -> Turns:
+    """Reads that are open may together bring as much as all requests that are being read."""
+    return Turns(memory.limit // message_max_bytes)

@@ -11,6 +11,7 @@ from ottla_broker.edge.kafka.connection import Connection
 from ottla_broker.edge.kafka.shared import Shared
 from ottla_broker.edge.memory import Memory
 from ottla_broker.edge.scheduler import Scheduler
+from ottla_broker.edge.seats import Seats
 from ottla_broker.event_loop import next_turn
 from ottla_broker.metrics import Histogram, KafkaEdgeProbe
 from ottla_core.errors import InvariantViolation, invariant
@@ -44,13 +45,15 @@ class KafkaEdge:
         stall_s: float = STALL_S,
         memory: Memory | None = None,
         scheduler: Scheduler | None = None,
+        seats: Seats | None = None,
         on_violation: Callable[[InvariantViolation], None] | None = None,
     ) -> None:
-        """`memory` and `scheduler` are shared with others; without them this listener has its own."""
+        """`memory`, `scheduler` and `seats` are shared with others; without them this listener has its own."""
         clock = clock or RealClock()
         memory = memory or Memory(config.queued_max_bytes)
         scheduler = scheduler or Scheduler(clock.monotonic, next_turn, Histogram().observe)
-        self._shared = Shared(services, config, probe, clock, memory, scheduler, on_violation)
+        seats = seats or Seats(config.connections_max)
+        self._shared = Shared(services, config, probe, clock, memory, scheduler, seats, on_violation)
         self._config = config
         self._server: asyncio.Server | None = None
         idle_s = config.idle_max_ms / 1000

@@ -17,6 +17,7 @@ from ottla_broker.edge.kafka.request import Handler, Reply, Steps
 from ottla_broker.edge.kafka.versions import APIS
 from ottla_broker.edge.memory import Memory
 from ottla_broker.edge.scheduler import Scheduler
+from ottla_broker.edge.seats import Seats
 from ottla_broker.metrics import Cell, Histogram, KafkaEdgeProbe
 from ottla_core.errors import InvariantViolation
 from ottla_core.ports.clock import Clock
@@ -44,6 +45,7 @@ class Shared:
         clock: Clock,
         memory: Memory,
         scheduler: Scheduler,
+        seats: Seats,
         on_violation: Callable[[InvariantViolation], None] | None = None,
     ) -> None:
         self.services = services
@@ -54,6 +56,7 @@ class Shared:
         self.now = clock.monotonic
         self.memory = memory
         self.scheduler = scheduler
+        self._seats = seats
         self.metadata_cache = MetadataCache(config.listener.name, clock.monotonic)
         self.fetch_sessions = FetchSessions(config.fetch_sessions_max)
         self.receive_view = memoryview(bytearray(SHARED_BYTES))
@@ -90,7 +93,7 @@ class Shared:
             self._on_violation(error)
 
     def admit(self, connection: Connection) -> bool:
-        if len(self.connections) >= self.config.connections_max:
+        if not self._seats.take():
             self.probe.connections_refused += 1
             return False
         self.connections[connection] = None
@@ -99,6 +102,7 @@ class Shared:
 
     def gone(self, connection: Connection) -> None:
         if self.connections.pop(connection, self) is None:
+            self._seats.leave()
             self.probe.connections_closed += 1
 
     def give_up_answers(self) -> None:

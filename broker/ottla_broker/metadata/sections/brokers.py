@@ -31,7 +31,7 @@ class Endpoint:
     """One advertised address. `listener` names it; Metadata answers with the listener it was asked on."""
 
     listener: str
-    protocol: str  # "kafka" or "grpc"
+    protocol: str  # "kafka", "grpc" or "internal"
     host: str
     port: int
 
@@ -62,10 +62,14 @@ class BrokerImage:
         return partition in self.offline.get(topic_id, ())
 
     def endpoint(self, protocol: str, listener: str | None = None) -> Endpoint | None:
-        """The address for a protocol, preferring the listener that was asked."""
+        """The address for a protocol on one listener; without a listener the main one.
+
+        A broker with a single listener has the same one under each name, so that it can be renamed.
+        """
         matching = [e for e in self.endpoints if e.protocol == protocol]
-        named = [e for e in matching if e.listener == listener]
-        return next(iter(named or matching), None)
+        if listener is None or len(matching) == 1:
+            return next(iter(matching), None)
+        return next((e for e in matching if e.listener == listener), None)
 
 
 def _encode(image: BrokerImage) -> bytes:

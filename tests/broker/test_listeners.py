@@ -1,0 +1,101 @@
+"""Listeners from settings: names, addresses, security protocols, and every contradiction refused."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from ottla_broker.config import BrokerConfig, resolve
+from ottla_broker.edge.seats import Seats
+from ottla_broker.listeners import listeners_of
+from ottla_broker.metadata.image import BrokerImage, Endpoint
+from ottla_broker.setting import Address, ConfigError
+
+
+def test_without_lists_each_protocol_has_one_listener() -> None:
+    made = listeners_of(
+        BrokerConfig.of({"kafka.listener": "inside://127.0.0.1:1", "kafka.advertised": "b:0"})
+    )
+    assert [(each.name, each.protocol) for each in made] == [
+        ("inside", "kafka"),
+        ("grpc", "grpc"),
+        ("internal", "internal"),
+    ]
+    assert made[0].endpoint(1) == Address("b", 1)
+    assert {each.security for each in made} == {"PLAINTEXT"}
+
+
+def test_lists_replace_the_single_listeners() -> None:
+    resolved = resolve(
+        {
+            "kafka.listener": "127.0.0.1:1",
+            "listeners": "PLAINTEXT://127.0.0.1:0, EXTERNAL://:9094",
+            "advertised.listeners": "EXTERNAL://kafka.example:0",
+            "grpc.listeners": "NATIVE://[::1]:9192",
+            "listener.security.protocol.map": "EXTERNAL:PLAINTEXT,NATIVE:PLAINTEXT",
+        },
+        {},
+        None,
+    )
+    assert resolved.warnings == ("kafka.listener is ignored, because listeners is set.",)
+    plain, external, native, internal = listeners_of(resolved.config)
+    assert (plain.bind, plain.advertised, plain.endpoint(7)) == (
+        Address("127.0.0.1", 0),
+        None,
+        Address("127.0.0.1", 7),
+    )
+    assert (external.bind, external.endpoint(9094)) == (
+        Address("0.0.0.0", 9094),
+        Address("kafka.example", 9094),
+    )
+    assert (native.protocol, native.bind, internal.protocol) == ("grpc", Address("::1", 9192), "internal")
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"listeners": "EXTERNAL://h:1"}, "EXTERNAL has no security protocol"),
+        ({"listeners": "PLAINTEXT://:1"}, "advertised.listeners must be set"),
+        ({"grpc.listeners": "PLAINTEXT://:1"}, "advertised.grpc.listeners must be set"),
+        ({"kafka.listener": "0.0.0.0:1"}, "kafka.advertised must be set"),
+        ({"internal.listener": "0.0.0.0:1"}, "internal.advertised must be set to an address other brokers"),
+        (
+            {"listeners": "PLAINTEXT://h:1", "advertised.listeners": "OTHER://h:1"},
+            "advertised.listeners names OTHER",
+        ),
+        ({"advertised.listeners": "PLAINTEXT://h:1"}, "needs listeners"),
+        ({"listener.security.protocol.map": "OTHER:PLAINTEXT"}, "no listener has that name"),
+        (
+            {"listeners": "PLAINTEXT://h:1", "grpc.listeners": "PLAINTEXT://h:2"},
+            "both have a listener PLAINTEXT",
+        ),
+        ({"listeners": "PLAINTEXT://h:1", "http.listener": "h:1"}, "cannot both be h:1"),
+        ({"listeners": "h:1"}, "NAME://host:port"),
+        ({"listeners": "PLAINTEXT://h:1,PLAINTEXT://h:2"}, "different names"),
+        ({"listener.security.protocol.map": "kafka:NONE"}, "NAME:PROTOCOL"),
+        ({"listener.security.protocol.map": "kafka"}, "NAME:PROTOCOL"),
+    ],
+)
+def test_contradictions_are_refused(settings: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence.replace(".", r"\.")):
+        BrokerConfig.of(settings)
+
+
+def test_an_endpoint_is_found_by_its_listener() -> None:
+    inside, outside = Endpoint("IN", "kafka", "in", 1), Endpoint("OUT", "kafka", "out", 2)
+    native = Endpoint("grpc", "grpc", "native", 3)
+    broker = BrokerImage(0, UUID(int=1), (inside, outside, native))
+    assert broker.endpoint("kafka") == broker.endpoint("kafka", "IN") == inside
+    assert broker.endpoint("kafka", "OUT") == outside
+    assert broker.endpoint("kafka", "GONE") is None, (
+        "an address of another listener may need other credentials"
+    )
+    assert broker.endpoint("grpc", "renamed") == native, "a single listener can be renamed broker by broker"
+
+
+def test_listeners_share_the_connections() -> None:
+    seats = Seats(2)
+    assert [seats.take(), seats.take(), seats.take()] == [True, True, False]
+    seats.leave()
+    assert seats.take()
