@@ -7,8 +7,9 @@ batch stays open until the lane can send it: while the wire is busy, batches gro
 queue up.
 
 Invariants:
-A1. `used_bytes` is the sum of `size_bytes` of all batches that are not settled, and only `append` raises it.
-A2. `used_bytes` exceeds `buffer_bytes` by at most one record, and only if the buffer was empty.
+A1. `used_bytes` is the sum of `size_bytes` of all batches that are not settled, and only `append` and
+    `append_encoded` raise it.
+A2. `used_bytes` exceeds `buffer_bytes` by at most one record or encoded batch, and only if the buffer was empty.
 A3. Within a lane, batches leave in the order in which they were opened, and records in the order of `append`.
 A4. A split batch is settled when its halves are; they take over its place in the order and its bytes.
 
@@ -27,6 +28,7 @@ from ottla_client.splitting import builders_of_halves
 from ottla_core.errors import MessageTooLarge
 from ottla_core.ids import TopicPartition
 from ottla_core.records.codec import BatchBuilder
+from ottla_core.records.encoded import EncodedRecords
 
 #: Maximum overhead of a record in format v2, beside key, value and headers: length, attributes, deltas, counts.
 RECORD_OVERHEAD_BYTES = 21 + 5
@@ -74,7 +76,12 @@ class Batch:
     )
 
     def __init__(
-        self, batch_id: BatchId, lane: Lane, builder: BatchBuilder, now: float, deadline: float
+        self,
+        batch_id: BatchId,
+        lane: Lane,
+        builder: BatchBuilder | EncodedRecords,
+        now: float,
+        deadline: float,
     ) -> None:
         self.id = batch_id
         self.lane = lane
@@ -262,6 +269,28 @@ class Accumulator:
         self.used_bytes = used
         return batch
 
+    def append_encoded(self, lane: Lane, records: EncodedRecords, now: float) -> Batch | None:
+        """A closed batch of these records, after all earlier ones of its lane; None if the buffer is full."""
+        size = records.size_bytes
+        if self.used_bytes and self.used_bytes + size > self._buffer_bytes:
+            return None
+        if size > self._record_bytes_max:
+            raise MessageTooLarge(
+                f"{records.count} encoded records of {size} bytes are larger than "
+                f"max_request_size={self._record_bytes_max}."
+            )
+        if lane.open is not None:
+            self.close(lane.open)
+        batch = self._add(lane, records, now)
+        batch.count, batch.size_bytes = records.count, size
+        self.used_bytes += size
+        self.close(batch)
+        return batch
+
+    def batch_bytes(self, lane: Lane) -> int:
+        """The size at which a batch of this lane is full."""
+        return lane.batch_bytes or self._batch_bytes
+
     def _forget(self, batch: Batch) -> None:
         """Remove a batch that never got its first record."""
         batch.lane.open, batch.lane.due, batch.closed = None, False, True
@@ -269,17 +298,21 @@ class Accumulator:
         del self.unsettled[batch.id]
 
     def _open(self, lane: Lane, now: float) -> Batch:
-        builder = BatchBuilder(lane.batch_bytes or self._batch_bytes, compression=self._compression)
-        batch = Batch((self._next_id,), lane, builder, now, now + self._delivery_timeout_s)
-        self._next_id += 1
+        builder = BatchBuilder(self.batch_bytes(lane), compression=self._compression)
+        batch = self._add(lane, builder, now)
         lane.open = batch
         lane.due = False
-        self.unsettled[batch.id] = batch
-        self._expiring.append(batch)
         if self._linger_s > 0:
             self._lingering.append(batch)
         else:
             self.make_due(lane)
+        return batch
+
+    def _add(self, lane: Lane, builder: BatchBuilder | EncodedRecords, now: float) -> Batch:
+        batch = Batch((self._next_id,), lane, builder, now, now + self._delivery_timeout_s)
+        self._next_id += 1
+        self.unsettled[batch.id] = batch
+        self._expiring.append(batch)
         return batch
 
     # ------------------------------------------------------------------ closing

@@ -64,6 +64,8 @@ class WriteOptions:
     compression: str
     #: Maximum bytes of a request, and so of a record. None: the limits of the topic and the broker.
     max_request_bytes: int | None
+    #: Take the records' timestamps from the column `timestamp`, instead of the time of writing.
+    write_timestamps: bool
 
 
 BOOTSTRAP = ("bootstrap.servers", "kafka.bootstrap.servers")
@@ -93,6 +95,7 @@ _WRITE = (
     "kafka.acks",
     "kafka.max.request.size",
     "includeHeaders",
+    "writeTimestamps",
 )
 #: Spark passes its own options along.
 _SPARKS_OWN = frozenset(["checkpointlocation", "queryname", "path"])
@@ -151,6 +154,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         topic=given.text("topic"),
         compression=given.choice(name, _COMPRESSIONS, "none"),
         max_request_bytes=given.number("kafka.max.request.size"),
+        write_timestamps=given.flag("writeTimestamps", False),
     )
 
 

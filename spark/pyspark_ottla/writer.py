@@ -4,8 +4,10 @@ At-least-once: each task writes with acks=all and an idempotent producer, and re
 acknowledged; but a task or micro-batch that Spark runs again writes its rows again. Records of a failed attempt
 stay. (Exactly-once writes, with one transaction per micro-batch, will use `commit` and `abort`.)
 
-Columns as in Spark's Kafka connector: `value`, and optionally `key`, `topic`, `partition`, `headers`. Others are
-ignored, so rows that were read can be written unchanged.
+Columns as in Spark's Kafka connector: `value`, and optionally `key`, `topic`, `partition`, `headers`; `timestamp` with
+writeTimestamps. Others are ignored, so rows that were read can be written unchanged.
+
+Rows are encoded a window at a time (`encode`), and the producer sends the batches: no object per row.
 """
 
 from __future__ import annotations
@@ -13,15 +15,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from ottla_client import Producer
+from ottla_client.delivery import Delivery
 from ottla_client.errors import ClientError, RequestError, UnknownTopicOrPartition
+from ottla_core.real.chance import RealChance
+from ottla_core.real.clock import RealClock
+from pyspark_ottla.encode import EncodingProblem
 from pyspark_ottla.options import OptionProblem, WriteOptions
+from pyspark_ottla.rows import RowEncoder, windows
 from pyspark_ottla.shipping import Shipped
 
 if TYPE_CHECKING:
@@ -33,6 +38,11 @@ _MAX_BLOCK_MS = 30_000
 #: This bounds a task's memory; the client does not receive longer messages either.
 _REQUEST_BYTES_MAX = 128 * 1024 * 1024
 
+#: Size of a record batch, as the producer's default.
+_BATCH_BYTES = 256 * 1024
+#: Rows that are encoded together. With what the producer holds (buffer_memory), it bounds the memory of a task.
+_WINDOW_BYTES = 8 * 1024 * 1024
+
 _BYTES = ("binary", "string")
 #: Accepted types of each column, by Spark's names.
 _TYPES = {
@@ -42,6 +52,8 @@ _TYPES = {
     "partition": ("int",),
     "headers": ("array<struct<key:string,value:binary>>",),
 }
+#: With writeTimestamps only: the connector ignores the column, and so do we without the option.
+_TIMESTAMP_TYPES = ("timestamp", "timestamp_ntz")
 
 
 class WriteProblem(Exception):
@@ -55,6 +67,8 @@ def columns_of(schema: StructType, options: WriteOptions, *, overwrite: bool) ->
     found: dict[str, int] = {}
     for position, field in enumerate(schema.fields):
         allowed = _TYPES.get(field.name)
+        if field.name == "timestamp" and options.write_timestamps:
+            allowed = _TIMESTAMP_TYPES
         if allowed is None:
             continue
         kind = field.dataType.simpleString()
@@ -65,6 +79,8 @@ def columns_of(schema: StructType, options: WriteOptions, *, overwrite: bool) ->
         raise OptionProblem(
             f"The column value is missing; the columns are {', '.join(schema.fieldNames()) or 'none'}."
         )
+    if options.write_timestamps and "timestamp" not in found:
+        raise OptionProblem("writeTimestamps needs a column timestamp.")
     if "topic" not in found and options.topic is None:
         raise OptionProblem('Name a topic: .option("topic", ...), or a column topic.')
     return found
@@ -96,7 +112,8 @@ class StreamWriter(Shipped, DataSourceStreamArrowWriter):
 async def _write(options: WriteOptions, columns: dict[str, int], batches: Iterator[Any]) -> Written:
     failures: list[Exception] = []
 
-    def on_delivery(_: object, error: Exception | None) -> None:
+    def settled(delivery: Delivery) -> None:
+        error = delivery.exception()
         if error is not None and not failures:
             failures.append(error)
 
@@ -106,25 +123,19 @@ async def _write(options: WriteOptions, columns: dict[str, int], batches: Iterat
             options.bootstrap,
             acks="all",
             compression=options.compression,
+            batch_size=_BATCH_BYTES,
             max_block_ms=_MAX_BLOCK_MS,
             max_request_size=options.max_request_bytes or _REQUEST_BYTES_MAX,
         ) as producer:
-            async for batch in _without_blocking(batches):
-                for topic, value, key, partition, headers in _rows(batch, columns, options.topic):
-                    if topic is None:
-                        raise WriteProblem("A row has no topic: its column topic is null.")
-                    await producer.send(
-                        topic,
-                        value,
-                        key,
-                        partition=partition,
-                        headers=headers,
-                        on_delivery=on_delivery,
-                    )
-                rows += batch.num_rows
+            encoder = RowEncoder(options, columns, producer, RealClock(), RealChance())
+            async for window in _without_blocking(windows(batches, _WINDOW_BYTES)):
+                async for topic, made in encoder.batches(window):
+                    delivery = await producer.send_encoded(topic, made.partition, made.records)
+                    delivery.add_done_callback(settled)
+                rows += window.num_rows
                 if failures:
                     break
-    except ValueError as error:
+    except (ValueError, EncodingProblem) as error:
         raise WriteProblem(f"Rows could not be written: {error}") from None
     except UnknownTopicOrPartition as error:
         raise WriteProblem(f"{error} Create the topic first, or check the name.") from None
@@ -139,29 +150,3 @@ async def _without_blocking(batches: Iterator[Any]) -> AsyncIterator[Any]:
     """Spark's iterator blocks while it computes rows; the producer must continue to send meanwhile."""
     while (batch := await asyncio.to_thread(next, batches, None)) is not None:
         yield batch
-
-
-def _rows(batch: Any, columns: dict[str, int], topic: str | None) -> Iterator[tuple[Any, ...]]:
-    """Topic, value, key, partition and headers of each row. The option overrides the column."""
-
-    def column(name: str, absent: Any = None) -> Any:
-        return batch.column(columns[name]).to_pylist() if name in columns else repeat(absent)
-
-    def octets(name: str) -> Any:
-        # Cast text to its UTF-8 bytes, without Python strings in between.
-        return batch.column(columns[name]).cast(pa.binary()).to_pylist() if name in columns else repeat(None)
-
-    headers: Any = repeat(())
-    if "headers" in columns:
-        headers = [[_header(each) for each in cell or ()] for cell in column("headers", None)]
-    topics = repeat(topic) if topic is not None else column("topic")
-    values = octets("value")
-    return zip(topics, values, octets("key"), column("partition"), headers, strict=False)
-
-
-def _header(cell: dict[str, Any] | None) -> tuple[str, bytes | None]:
-    if cell is None or cell["key"] is None:
-        raise WriteProblem(
-            "A row has a header without a key: an element of its column headers, or its key, is null."
-        )
-    return cell["key"], cell["value"]

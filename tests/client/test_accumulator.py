@@ -10,8 +10,9 @@ from budget import examples
 from ottla_client.accumulator import Accumulator, Batch, Outcome
 from ottla_core.errors import MessageTooLarge
 from ottla_core.ids import TopicPartition
-from ottla_core.records.batch import header_at
-from ottla_core.records.codec import records_of
+from ottla_core.records.batch import HEADER_BYTES, header_at
+from ottla_core.records.codec import Record, build_batch, records_of
+from ottla_core.records.encoded import EncodedRecords
 
 TP = TopicPartition("t", 0)
 
@@ -101,6 +102,47 @@ def test_what_cannot_be_a_record_leaves_no_empty_batch_behind() -> None:
         accumulator.append(accumulator.lane(TP), -5, None, b"", (), 0.0)
     assert not accumulator.unsettled and accumulator.lane(TP).open is None and accumulator.used_bytes == 0
     assert put(accumulator, b"fine") is not None
+
+
+def encoded(*values: bytes) -> EncodedRecords:
+    made = build_batch([Record(0, 1, None, value, []) for value in values])
+    return EncodedRecords(made[HEADER_BYTES:], len(values), base_timestamp_ms=1, max_timestamp_ms=1)
+
+
+def test_an_encoded_batch_goes_after_the_records_before_it_and_before_the_later_ones() -> None:
+    accumulator = make(linger_s=99)
+    lane = accumulator.lane(TP)
+    first = put(accumulator, b"a")
+    second = accumulator.append_encoded(lane, encoded(b"b", b"c"), 0.0)
+    third = put(accumulator, b"d")
+    assert second is not None and second.count == 2 and second.closed
+    assert list(lane.pending) == [first, second] and lane.open is third
+    assert accumulator.used_bytes == sum(batch.size_bytes for batch in accumulator.unsettled.values())
+    accumulator.settle(second, Outcome())
+    assert accumulator.freed_bytes == second.size_bytes
+
+
+def test_an_encoded_batch_waits_for_room_and_must_fit_a_request() -> None:
+    accumulator = make(buffer_bytes=300, record_bytes_max=400)
+    lane = accumulator.lane(TP)
+    assert accumulator.append_encoded(lane, encoded(b"x" * 320), 0.0) is not None, (
+        "alone, it may exceed the buffer"
+    )
+    assert accumulator.append_encoded(lane, encoded(b"y"), 0.0) is None
+    accumulator.settle(lane.pending[0], Outcome())
+    with pytest.raises(MessageTooLarge, match="2 encoded records"):
+        accumulator.append_encoded(lane, encoded(b"x" * 200, b"y" * 200), 0.0)
+    assert accumulator.used_bytes == 0 and not accumulator.unsettled
+
+
+def test_an_encoded_batch_is_split_as_any_other() -> None:
+    accumulator = make()
+    batch = accumulator.append_encoded(accumulator.lane(TP), encoded(b"a" * 90, b"b" * 90, b"c" * 90), 0.0)
+    assert batch is not None
+    batch.build()
+    halves = accumulator.split(batch)
+    assert [half.count for half in halves] == [1, 2]
+    assert accumulator.batch_bytes(accumulator.lane(TP)) < 1000
 
 
 def test_watchers_hear_of_the_outcome_once_also_when_they_come_late() -> None:

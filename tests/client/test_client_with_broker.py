@@ -9,8 +9,11 @@ import pytest
 
 from ottla_cli.local_cluster import LocalCluster
 from ottla_client import Admin, Consumer, NewTopic, Producer, TopicPartition
-from ottla_client.errors import CannotConnect, TopicAlreadyExists
+from ottla_client.errors import CannotConnect, TopicAlreadyExists, UnknownTopicOrPartition
 from ottla_core.errors import InvalidConfig
+from ottla_core.records.batch import HEADER_BYTES
+from ottla_core.records.codec import Record, build_batch
+from ottla_core.records.encoded import EncodedRecords
 
 pytestmark = pytest.mark.integration
 
@@ -39,6 +42,27 @@ async def test_written_and_read_in_every_compression(
                 got[record.partition, record.offset] = int(record.value[:5])
                 assert record.key == b"key-%d" % int(record.value[:5])
     assert got == placed
+
+
+async def test_encoded_batches_keep_their_order_and_are_split_where_the_topic_is_strict(
+    local_cluster: LocalCluster, topic: str
+) -> None:
+    values = [b"%05d" % n * 20 for n in range(300)]
+    async with Admin(local_cluster.grpc_bootstrap) as admin:
+        await admin.create_topics([NewTopic(topic, 1, configs={"max.message.bytes": "5000"})])
+    async with Producer(local_cluster.grpc_bootstrap) as producer:
+        for start in range(0, 300, 100):
+            made = build_batch([Record(0, 1, None, value, []) for value in values[start : start + 100]])
+            records = EncodedRecords(made[HEADER_BYTES:], 100, base_timestamp_ms=1, max_timestamp_ms=1)
+            delivery = await producer.send_encoded(topic, 0, records)
+            assert (await delivery).offset == start
+        assert producer.batch_bytes(topic) < 11_000
+        with pytest.raises(UnknownTopicOrPartition, match="has partitions 0 to 0, not 4"):
+            await producer.send_encoded(topic, 4, records)
+    async with Consumer(local_cluster.grpc_bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        async with asyncio.timeout(20):
+            assert [(await consumer.getone()).value for _ in values] == values
 
 
 async def test_offsets_times_and_deleted_records(local_cluster: LocalCluster, topic: str) -> None:

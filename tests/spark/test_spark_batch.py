@@ -250,6 +250,19 @@ def test_what_is_written_comes_back(
     }
 
 
+def test_timestamps_are_kept_where_that_is_wanted(
+    spark: SparkSession, read: Read, local_cluster: LocalCluster, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic()
+    rows = spark.sql("select 'a' as value, timestamp_millis(1234567890123) as timestamp")
+    for wanted in ("true", "false"):
+        rows.write.format("ottla").mode("append").options(
+            **{"bootstrap.servers": local_cluster.grpc_bootstrap, "topic": topic, "writeTimestamps": wanted}
+        ).save()
+    times = read(subscribe=topic).orderBy("offset").selectExpr("unix_millis(timestamp) as ms").collect()
+    assert times[0].ms == 1234567890123 and times[1].ms > 1_600_000_000_000
+
+
 def test_keys_go_where_other_clients_put_them(
     spark: SparkSession, local_cluster: LocalCluster, make_topic: Callable[..., str]
 ) -> None:

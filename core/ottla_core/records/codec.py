@@ -200,7 +200,7 @@ class BatchBuilder:
         attributes = self._compression
         attributes |= TRANSACTIONAL_FLAG if transactional else 0
         attributes |= CONTROL_FLAG if control else 0
-        return _seal(
+        return seal(
             made,
             header._replace(
                 base_offset=base_offset,
@@ -275,7 +275,7 @@ def rebuild_batch(
     made = builder.build()
     del made[HEADER_BYTES:start]
     newest = max(record.timestamp_ms for record in kept)
-    return _seal(
+    return seal(
         made,
         header._replace(
             base_timestamp=base,
@@ -288,7 +288,7 @@ def rebuild_batch(
 
 def empty_batch(header: BatchHeader) -> bytearray:
     """A batch of this header without records, as Kafka writes it: uncompressed, both timestamps the newest one."""
-    return _seal(
+    return seal(
         bytearray(HEADER_BYTES),
         header._replace(
             attributes=header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_FLAG),
@@ -304,8 +304,11 @@ def delete_horizon_ms(header: BatchHeader) -> int | None:
     return header.base_timestamp if header.attributes & DELETE_HORIZON_FLAG else None
 
 
-def _seal(made: bytearray, header: BatchHeader, level: int | None) -> bytearray:
-    """Compress the records as the header's attributes say, write the header, compute the CRC."""
+def seal(made: bytearray, header: BatchHeader, level: int | None) -> bytearray:
+    """Compress the records as the header's attributes say, write the header, compute the CRC.
+
+    `made` is the batch: space for the header, then the uncompressed records.
+    """
     codec = header.compression
     if codec != Compression.NONE and header.count:
         with memoryview(made) as whole, whole[HEADER_BYTES:] as records:
