@@ -99,7 +99,7 @@ def test_on_the_grpc_edge(doomed: Doomed) -> None:
 def test_without_a_disk(doomed: Doomed) -> None:
     with Admin(doomed.grpc) as admin:
         admin.create_topics([NewTopic("doomed", 1)])
-    batch = bytes(build_batch([Record(0, 0, None, b"lost", ())]))
+    batch = bytes(build_batch([Record(0, 0, None, b"lost", [])]))
     part = pb.PartitionRecords(topic="doomed", partition=0, records=batch)
     request = pb.ProduceRequest(correlation=1, acks=-1, timeout_ms=5000, partitions=[part])
     with grpc.insecure_channel(doomed.grpc) as channel:

@@ -114,7 +114,7 @@ async def test_kafka_frames(
 def _bombs() -> Iterator[tuple[str, bytes]]:
     """Batches whose few bytes become many when opened, and which a compacted topic has to open."""
     for codec in (Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD):
-        honest = build_batch([Record(0, 0, b"k", b"v", ())])
+        honest = build_batch([Record(0, 0, b"k", b"v", [])])
         # Snappy saves no more than 95 in 100: a larger one would be refused for its size, unopened.
         packed = compress(codec, bytes((20 if codec is Compression.SNAPPY else 64) << 20))
         assert len(packed) < 1_000_000

@@ -73,7 +73,7 @@ def _channels(cluster: LocalCluster, count: int) -> list[grpc.aio.Channel]:
 
 
 async def _fill(channel: grpc.aio.Channel) -> None:
-    batch = bytes(build_batch([Record(0, 0, None, bytes(MIB // 2), ())]))
+    batch = bytes(build_batch([Record(0, 0, None, bytes(MIB // 2), [])]))
     part = pb.PartitionRecords(topic="t", partition=0, records=batch)
     call = LogStub(channel).Produce()
     for number in range(LARGE // len(batch) + 1):

@@ -270,7 +270,7 @@ def rebuild_batch(
             record.timestamp_ms,
             record.key,
             record.value,
-            record.headers if type(record.headers) is list else list(record.headers),
+            record.headers,
         )
     made = builder.build()
     del made[HEADER_BYTES:start]
