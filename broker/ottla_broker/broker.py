@@ -52,6 +52,7 @@ from ottla_broker.peer_wiring import PeerWiring
 from ottla_broker.readiness import CatchUp
 from ottla_broker.replication.grpc_peers import GrpcPeers, Locate, PeerAddress
 from ottla_broker.replication.peer_auth import PeerAuth, SecretAuth
+from ottla_broker.service.cluster import ClusterService
 from ottla_broker.service.configs import ConfigService, broker_defaults, care_config
 from ottla_broker.service.controller_calls import ControllerCalls
 from ottla_broker.service.groups import GroupService
@@ -60,6 +61,7 @@ from ottla_broker.service.log_ends import LogEnds
 from ottla_broker.service.producer_ids import ProducerIds
 from ottla_broker.service.producing import Producing
 from ottla_broker.service.records import RecordService
+from ottla_broker.service.replica_sizes import ReplicaSizes
 from ottla_broker.service.services import Services
 from ottla_broker.service.topics import TopicService
 from ottla_broker.setting import Address, Listener
@@ -270,6 +272,8 @@ class Broker:
         )
         topics = TopicService(config.topics, self._metadata, self._calls, self._detector.settling)
         self._groups = self._make_groups(topics)
+        log_dirs = LogDirService(dirs, self._host, self._disk, self._offload)
+        sizes = ReplicaSizes(config.process.broker_id, log_dirs, self._rpc)
         services = Services(
             config,
             self._metadata,
@@ -278,7 +282,8 @@ class Broker:
             topics,
             ConfigService(config, self._metadata, self._calls),
             self._groups,
-            LogDirService(dirs, self._host, self._disk, self._offload),
+            log_dirs,
+            ClusterService(self._metadata, self._calls, sizes),
         )
         self._make_edges(services)
         self._housekeeping = Housekeeping(

@@ -107,6 +107,14 @@ class TopicResult:
     config: Mapping[str, str] | None = None
 
 
+class PartitionResult(NamedTuple):
+    """The outcome of a change of one partition."""
+
+    topic: str
+    partition: int
+    error: RequestError | None = None
+
+
 class ConfigChange(NamedTuple):
     kind: str  # "set", "delete", "append", "subtract"
     name: str

@@ -6,6 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from ottla_client.cluster_admin import (
+    ClusterAdmin,
+    ClusterLoad,
+    PartitionOutcome,
+    Reassignment,
+    ReplicaSize,
+)
 from ottla_client.connected import Connected
 from ottla_client.connection import told
 from ottla_client.group_admin import GroupAdmin, GroupDescription, GroupListing, PartitionLag
@@ -112,6 +119,7 @@ class Admin(Connected):
     ) -> None:
         super().__init__(bootstrap_servers, request_timeout_ms=request_timeout_ms)
         self._groups = GroupAdmin(self._cluster, self._clock, self._request_timeout_s)
+        self._moves = ClusterAdmin(self._ask, self._change, self._timeout_ms)
 
     # ------------------------------------------------------------------ topics
 
@@ -155,11 +163,23 @@ class Admin(Connected):
         _raise_first(answer.topics)
         return [_description(topic) for topic in answer.topics]
 
-    async def create_partitions(self, topic: str, total: int, *, validate_only: bool = False) -> None:
-        """Raise the number of a topic's partitions to `total`. Keys then map to other partitions."""
+    async def create_partitions(
+        self,
+        topic: str,
+        total: int,
+        *,
+        replica_assignments: Mapping[int, Sequence[int]] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Raise the number of a topic's partitions to `total`. Keys then map to other partitions.
+
+        `replica_assignments` places the new partitions explicitly: broker ids by partition number.
+        """
         request = pb.CreatePartitionsRequest(
             topic=topic, total=total, validate_only=validate_only, timeout_ms=self._timeout_ms
         )
+        for partition, brokers in (replica_assignments or {}).items():
+            request.assignments.add(partition=partition, brokers=brokers)
         _raise_first([(await self._change("CreatePartitions", request)).topic])
 
     # ------------------------------------------------------------------ configuration
@@ -285,6 +305,54 @@ class Admin(Connected):
                 for b in answer.brokers
             ),
         )
+
+    async def describe_brokers(self, *, sizes: bool = True) -> ClusterLoad:
+        """Every broker, online or not: whether it is cordoned, and its replicas, leaders and bytes.
+
+        `sizes` asks each broker for the sizes of its logs; without it all bytes are -1.
+        """
+        return await self._moves.describe_brokers(sizes=sizes)
+
+    async def describe_replicas(self, topics: Iterable[str] | None = None) -> list[ReplicaSize]:
+        """Sizes of all replicas on the online brokers that answer, or only of these topics."""
+        return await self._moves.describe_replicas(None if topics is None else _several(topics))
+
+    async def alter_partition_reassignments(
+        self,
+        targets: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        keep_replication_factor: bool = False,
+    ) -> list[PartitionOutcome]:
+        """Move partitions to these brokers, the preferred leader first; None cancels a move.
+
+        Returns when the moves have begun, with the outcome of each partition; raises nothing for single partitions.
+        """
+        return await self._moves.alter_reassignments(targets, keep_replication_factor=keep_replication_factor)
+
+    async def list_partition_reassignments(self, topics: Iterable[str] | None = None) -> list[Reassignment]:
+        """Partitions in motion, with the bytes that each added replica has copied."""
+        return await self._moves.list_reassignments(None if topics is None else _several(topics))
+
+    async def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
+    ) -> list[PartitionOutcome]:
+        """Elect the preferred replicas of these partitions, or of all. Outcomes of all that needed an election.
+
+        `unclean` elects a replica that is not in sync for partitions without a leader: records may be lost.
+        """
+        return await self._moves.elect_leaders(partitions, unclean=unclean)
+
+    async def cordon_broker(self, broker: int) -> None:
+        """The broker gets no new replicas from now on; it keeps those that it has."""
+        await self._moves.cordon(broker)
+
+    async def uncordon_broker(self, broker: int) -> None:
+        """The broker may get new replicas again."""
+        await self._moves.uncordon(broker)
+
+    async def unregister_broker(self, broker: int) -> None:
+        """Remove an offline broker without replicas from the cluster's record."""
+        await self._moves.unregister(broker)
 
     @property
     def _timeout_ms(self) -> int:

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 from ottla_client import admin, consumer, producer
 from ottla_client.admin import ClusterDescription, ConfigEntry, NewTopic, TopicDescription
+from ottla_client.cluster_admin import ClusterLoad, PartitionOutcome, Reassignment, ReplicaSize
 from ottla_client.committer import OnCommit
 from ottla_client.delivery import Delivery as AsyncDelivery
 from ottla_client.errors import BufferExhausted, ClientClosed
@@ -374,8 +375,8 @@ class Admin(Blocking[admin.Admin]):
     def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
         return self._thread.run(self._inner.describe_topics(names))
 
-    def create_partitions(self, topic: str, total: int, *, validate_only: bool = False) -> None:
-        self._thread.run(self._inner.create_partitions(topic, total, validate_only=validate_only))
+    def create_partitions(self, topic: str, total: int, **settings: Any) -> None:
+        self._thread.run(self._inner.create_partitions(topic, total, **settings))
 
     def describe_configs(
         self, *, topic: str | None = None, broker: int | None = None, group: str | None = None
@@ -395,6 +396,38 @@ class Admin(Blocking[admin.Admin]):
 
     def describe_cluster(self) -> ClusterDescription:
         return self._thread.run(self._inner.describe_cluster())
+
+    def describe_brokers(self, *, sizes: bool = True) -> ClusterLoad:
+        return self._thread.run(self._inner.describe_brokers(sizes=sizes))
+
+    def describe_replicas(self, topics: Iterable[str] | None = None) -> list[ReplicaSize]:
+        return self._thread.run(self._inner.describe_replicas(topics))
+
+    def alter_partition_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, keep_replication_factor: bool = False
+    ) -> list[PartitionOutcome]:
+        return self._thread.run(
+            self._inner.alter_partition_reassignments(
+                targets, keep_replication_factor=keep_replication_factor
+            )
+        )
+
+    def list_partition_reassignments(self, topics: Iterable[str] | None = None) -> list[Reassignment]:
+        return self._thread.run(self._inner.list_partition_reassignments(topics))
+
+    def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
+    ) -> list[PartitionOutcome]:
+        return self._thread.run(self._inner.elect_leaders(partitions, unclean=unclean))
+
+    def cordon_broker(self, broker: int) -> None:
+        self._thread.run(self._inner.cordon_broker(broker))
+
+    def uncordon_broker(self, broker: int) -> None:
+        self._thread.run(self._inner.uncordon_broker(broker))
+
+    def unregister_broker(self, broker: int) -> None:
+        self._thread.run(self._inner.unregister_broker(broker))
 
     def list_groups(self, *, states: Sequence[str] = ()) -> list[GroupListing]:
         return self._thread.run(self._inner.list_groups(states=states))

@@ -38,13 +38,15 @@ async def move(workload: Workload) -> None:
         world.note(f"move {spot.tp} to {target}")
         before = states[spot]
         try:
-            await world.call(
+            (moved,) = await world.call(
                 controller,
                 lambda c=controller, s=spot, t=target: c.broker._controller.execute(  # type: ignore[misc]
                     MovePartitions((Move(s.topic, s.partition, t),))
                 ),
                 3.0,
             )
+            if moved.error is not None:
+                raise moved.error
         except (RequestError, Unreachable):
             world.checkers.wishes.pop(spot, None)  # It may be carried out, or not.
         else:

@@ -7,8 +7,9 @@ another's work simply continues it.
     reconcile        brokers went offline, came back, or are about to stop
     after_return     a registered broker is not admitted yet: its earlier incarnation ends (rules 1 to 3)
     with_preferred   leadership returns to the preferred replica
+    on_demand        an administrator asks for the preferred replica, or for an unclean election
 
-Called by the planner only.
+Called by the planner, and by the commands that have to explain their refusals.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ from uuid import UUID
 
 from ottla_broker.controller.election import Position, elect, on_record, safe_replicas, with_sets
 from ottla_broker.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from ottla_core.errors import (
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    PreferredLeaderNotAvailable,
+    RequestError,
+)
 from ottla_core.ids import NO_BROKER
 
 
@@ -156,6 +163,30 @@ def with_preferred(partition: PartitionImage, live: LiveBrokers) -> PartitionIma
     if partition.leader in (first, NO_BROKER) or not fit:
         return None
     return replace(partition, leader=first, leader_epoch=partition.leader_epoch + 1)
+
+
+def on_demand(
+    partition: PartitionImage, live: LiveBrokers, policy: Policy, *, unclean: bool
+) -> PartitionImage | RequestError:
+    """The state with the wanted leader, or the reason why nothing changes. As in Kafka, an unclean election is only
+    for partitions without a leader, and takes an in-sync replica if one is online."""
+    if not unclean:
+        if partition.leader == partition.replicas[0]:
+            return ElectionNotNeeded("The preferred replica leads already.")
+        preferred = with_preferred(partition, live)
+        if preferred is None:
+            return PreferredLeaderNotAvailable(
+                f"The preferred replica {partition.replicas[0]} is offline, stopping or not in sync."
+            )
+        return preferred
+    if partition.leader in live.alive:
+        return ElectionNotNeeded(f"The partition has a leader, broker {partition.leader}.")
+    elected = elect(
+        partition, alive=live.alive, reluctant=live.stopping, min_insync=policy.min_insync, unclean=True
+    )
+    if elected.leader == NO_BROKER:
+        return EligibleLeadersNotAvailable(f"None of the replicas {list(partition.replicas)} is online.")
+    return elected
 
 
 def waits_for_positions(partition: PartitionImage, alive: Collection[int]) -> tuple[int, ...]:

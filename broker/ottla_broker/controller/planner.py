@@ -28,7 +28,14 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla_broker.controller.election import Position
-from ottla_broker.controller.leaders import LiveBrokers, after_return, policy_of, reconcile, with_preferred
+from ottla_broker.controller.leaders import (
+    LiveBrokers,
+    after_return,
+    on_demand,
+    policy_of,
+    reconcile,
+    with_preferred,
+)
 from ottla_broker.controller.reassignment import cancelled, next_step, toward
 from ottla_broker.metadata.image import BrokerImage, ClusterImage, MemberImage, PartitionImage, TopicImage
 from ottla_broker.metadata.sections.brokers import BROKERS
@@ -78,6 +85,14 @@ class PartitionsMoved:
 
 
 @dataclass(frozen=True, slots=True)
+class LeadersElected:
+    """New leaders on demand: of the preferred replicas, or uncleanly."""
+
+    partitions: Mapping[str, Sequence[int]]
+    unclean: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TopicWanted:
     name: str
     topic_id: UUID
@@ -116,6 +131,7 @@ Event = (
     | PartitionsChecked
     | PreferredLeadersWanted
     | PartitionsMoved
+    | LeadersElected
     | TopicWanted
     | TopicGrown
     | TopicDeleted
@@ -248,6 +264,22 @@ def _(event: PartitionsMoved, image: ClusterImage, defaults: Mapping[str, str]) 
                 partition, target = topic.partitions[index], event.targets[topic.name][index]
                 wanted = cancelled(partition) if target is None else toward(partition, target)
                 if wanted is not None:
+                    yield _change_partition(image, partition_key(topic.id, index), wanted)
+
+    return _plan_of(Stage(tuple(made())))
+
+
+@_plan.register
+def _(event: LeadersElected, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
+    live = LiveBrokers.of(image)
+
+    def made() -> Iterator[Branch]:
+        for topic, indexes in _chosen(image, event.partitions):
+            policy = policy_of(topic, defaults)
+            for index in indexes:
+                able = live.for_partition(topic.id, index)
+                wanted = on_demand(topic.partitions[index], able, policy, unclean=event.unclean)
+                if isinstance(wanted, PartitionImage):
                     yield _change_partition(image, partition_key(topic.id, index), wanted)
 
     return _plan_of(Stage(tuple(made())))

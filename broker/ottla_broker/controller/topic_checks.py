@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from ottla_broker.controller.names import check_collision, check_topic_name
@@ -118,7 +118,17 @@ def check_assignments(image: ClusterImage, assignments: Sequence[tuple[int, ...]
             raise InvalidReplicaAssignment(f"There is no broker {unknown[0]}.")
         if not any(r in here for r in replicas):
             raise InvalidReplicaAssignment(f"None of the brokers {list(replicas)} is online.")
+        check_not_cordoned(image, replicas)
     return list(assignments)
+
+
+def check_not_cordoned(image: ClusterImage, added: Iterable[int]) -> None:
+    """`added` are brokers that would get a new replica."""
+    cordoned = [r for r in added if r in image.cordons]
+    if cordoned:
+        raise InvalidReplicaAssignment(
+            f"Broker {cordoned[0]} is cordoned and gets no new replicas; choose another one, or uncordon it."
+        )
 
 
 def find_topic(image: ClusterImage, name: str) -> TopicImage:
@@ -129,9 +139,10 @@ def find_topic(image: ClusterImage, name: str) -> TopicImage:
 
 
 def _placed(image: ClusterImage, count: int, factor: int, first: int, draw: Draw) -> Placement:
-    # Stopping brokers get no new replicas, unless the replication factor requires it.
-    staying = image.staying()
-    brokers = staying if len(staying) >= factor else image.admitted()
+    # Stopping brokers get no new replicas, unless the replication factor requires it; cordoned ones never.
+    staying = [broker for broker in image.staying() if broker.id not in image.cordons]
+    admitted = [broker for broker in image.admitted() if broker.id not in image.cordons]
+    brokers = staying if len(staying) >= factor else admitted
     sites = [Site(broker.id, broker.rack) for broker in brokers]
     start, shift = draw(max(1, len(sites))), draw(max(1, len(sites)))
     return place(sites, count, factor, start=start, shift=shift, first=first)

@@ -24,6 +24,7 @@ _READ_GROUP = Need("Read", "Group")
 _DESCRIBE_GROUP = Need("Describe", "Group")
 _DELETE_GROUP = Need("Delete", "Group")
 _DESCRIBE_CLUSTER = Need("Describe", "Cluster")
+_ALTER_CLUSTER = Need("Alter", "Cluster")
 #: On the resource that a request names: a topic, a group, or the cluster for brokers.
 _DESCRIBE_CONFIGS = (
     Need("DescribeConfigs", "Topic"),
@@ -68,6 +69,10 @@ KAFKA: dict[str, tuple[Need, ...]] = {
     "delete_groups": (_DELETE_GROUP,),
     "incremental_alter_configs": _ALTER_CONFIGS,
     "list_partition_reassignments": (_DESCRIBE_CLUSTER,),
+    "alter_partition_reassignments": (_ALTER_CLUSTER,),
+    "elect_leaders": (_ALTER_CLUSTER,),
+    "unregister_broker": (_ALTER_CLUSTER,),
+    "describe_quorum": (_DESCRIBE_CLUSTER,),
     "offset_delete": (_DELETE_GROUP, _READ_TOPIC),
     "describe_cluster": (_DESCRIBE_CLUSTER,),
     "list_config_resources": (Need("DescribeConfigs", "Cluster"),),
@@ -87,6 +92,15 @@ GRPC: dict[str, tuple[Need, ...]] = {
     "ottla.v1.Admin/CreatePartitions": KAFKA["create_partitions"],
     "ottla.v1.Admin/DescribeConfigs": KAFKA["describe_configs"],
     "ottla.v1.Admin/AlterConfigs": KAFKA["incremental_alter_configs"],
+    "ottla.v1.Admin/DescribeCluster": KAFKA["describe_cluster"],
+    "ottla.v1.Admin/DescribeReplicas": KAFKA["describe_log_dirs"],
+    "ottla.v1.Admin/AlterPartitionReassignments": KAFKA["alter_partition_reassignments"],
+    "ottla.v1.Admin/ListPartitionReassignments": KAFKA["list_partition_reassignments"],
+    "ottla.v1.Admin/ElectLeaders": KAFKA["elect_leaders"],
+    # Cordons exist only in the native protocol.
+    "ottla.v1.Admin/CordonBroker": (_ALTER_CLUSTER,),
+    "ottla.v1.Admin/UncordonBroker": (_ALTER_CLUSTER,),
+    "ottla.v1.Admin/UnregisterBroker": KAFKA["unregister_broker"],
     "ottla.v1.Groups/FindCoordinator": (_DESCRIBE_GROUP,),
     "ottla.v1.Groups/Join": KAFKA["join_group"],
     "ottla.v1.Groups/Sync": KAFKA["sync_group"],

@@ -20,10 +20,12 @@ from ottla_broker.metadata.sections.brokers import BROKERS, BrokerImage, Endpoin
 from ottla_broker.metadata.sections.cluster import CLUSTER, RECOVERIES
 from ottla_broker.metadata.sections.configs import BROKER_CONFIGS, GROUP_CONFIGS
 from ottla_broker.metadata.sections.controller import CONTROLLER
+from ottla_broker.metadata.sections.cordons import CORDONS
 from ottla_broker.metadata.sections.members import MEMBERS, MemberImage
 from ottla_broker.metadata.sections.partitions import PARTITIONS, PartitionImage
 from ottla_broker.metadata.sections.removals import REMOVALS
 from ottla_broker.metadata.sections.topics import INTERNAL_TOPICS, TOPICS, TopicImage
+from ottla_broker.metadata.values import Extra
 from ottla_core.ids import NO_BROKER, TopicPartition
 
 __all__ = [
@@ -88,6 +90,8 @@ class ClusterImage:
     recoveries: int = _part_of(RECOVERIES, int, 0)
     #: Partitions by topic id and number that no topic has: about to be created, or left over.
     unnamed: Mapping[UUID, Mapping[int, PartitionImage]] = field(default_factory=_nothing)
+    #: Brokers that get no new replicas.
+    cordons: Mapping[int, Extra] = _all_of(CORDONS)
 
     def is_admitted(self, broker_id: int, incarnation: UUID | None = None) -> bool:
         """Whether the controller has admitted the broker as it is registered now (design rule 1)."""

@@ -13,6 +13,7 @@ from ottla_broker.caller import BROKER, Caller
 from ottla_broker.config import BrokerConfig
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metadata.watcher import Metadata
+from ottla_broker.service.cluster import ClusterService
 from ottla_broker.service.configs import ConfigService
 from ottla_broker.service.groups import GroupService
 from ottla_broker.service.log_dirs import LogDirService
@@ -31,6 +32,7 @@ class Services:
     configs: ConfigService
     groups: GroupService
     log_dirs: LogDirService
+    cluster: ClusterService
     caller: Caller = BROKER
 
     def of(self, caller: Caller) -> Services:

@@ -318,6 +318,46 @@ class AdminStub:
                 request_serializer=ottla__core_dot_pb_dot_broker__pb2.AlterConfigsRequest.SerializeToString,
                 response_deserializer=ottla__core_dot_pb_dot_broker__pb2.AlterConfigsResponse.FromString,
                 _registered_method=True)
+        self.DescribeCluster = channel.unary_unary(
+                '/ottla.v1.Admin/DescribeCluster',
+                request_serializer=ottla__core_dot_pb_dot_broker__pb2.DescribeClusterRequest.SerializeToString,
+                response_deserializer=ottla__core_dot_pb_dot_broker__pb2.DescribeClusterResponse.FromString,
+                _registered_method=True)
+        self.DescribeReplicas = channel.unary_unary(
+                '/ottla.v1.Admin/DescribeReplicas',
+                request_serializer=ottla__core_dot_pb_dot_broker__pb2.DescribeReplicasRequest.SerializeToString,
+                response_deserializer=ottla__core_dot_pb_dot_broker__pb2.DescribeReplicasResponse.FromString,
+                _registered_method=True)
+        self.AlterPartitionReassignments = channel.unary_unary(
+                '/ottla.v1.Admin/AlterPartitionReassignments',
+                request_serializer=ottla__core_dot_pb_dot_broker__pb2.AlterPartitionReassignmentsRequest.SerializeToString,
+                response_deserializer=ottla__core_dot_pb_dot_broker__pb2.AlterPartitionReassignmentsResponse.FromString,
+                _registered_method=True)
+        self.ListPartitionReassignments = channel.unary_unary(
+                '/ottla.v1.Admin/ListPartitionReassignments',
+                request_serializer=ottla__core_dot_pb_dot_broker__pb2.ListPartitionReassignmentsRequest.SerializeToString,
+                response_deserializer=ottla__core_dot_pb_dot_broker__pb2.ListPartitionReassignmentsResponse.FromString,
+                _registered_method=True)
+        self.ElectLeaders = channel.unary_unary(
+                '/ottla.v1.Admin/ElectLeaders',
+                request_serializer=ottla__core_dot_pb_dot_broker__pb2.ElectLeadersRequest.SerializeToString,
+                response_deserializer=ottla__core_dot_pb_dot_broker__pb2.ElectLeadersResponse.FromString,
+                _registered_method=True)
+        self.CordonBroker = channel.unary_unary(
+                '/ottla.v1.Admin/CordonBroker',
+                request_serializer=ottla__core_dot_pb_dot_broker__pb2.CordonBrokerRequest.SerializeToString,
+                response_deserializer=ottla__core_dot_pb_dot_broker__pb2.CordonBrokerResponse.FromString,
+                _registered_method=True)
+        self.UncordonBroker = channel.unary_unary(
+                '/ottla.v1.Admin/UncordonBroker',
+                request_serializer=ottla__core_dot_pb_dot_broker__pb2.UncordonBrokerRequest.SerializeToString,
+                response_deserializer=ottla__core_dot_pb_dot_broker__pb2.UncordonBrokerResponse.FromString,
+                _registered_method=True)
+        self.UnregisterBroker = channel.unary_unary(
+                '/ottla.v1.Admin/UnregisterBroker',
+                request_serializer=ottla__core_dot_pb_dot_broker__pb2.UnregisterBrokerRequest.SerializeToString,
+                response_deserializer=ottla__core_dot_pb_dot_broker__pb2.UnregisterBrokerResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -360,6 +400,58 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeCluster(self, request, context):
+        """Brokers with their state and load, online or not. Metadata has only the addresses of those online.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeReplicas(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterPartitionReassignments(self, request, context):
+        """Moves partitions to other replicas, or cancels moves. Answered when the moves have begun, not when they are complete.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPartitionReassignments(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ElectLeaders(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CordonBroker(self, request, context):
+        """A cordoned broker gets no new replicas; it keeps those that it has.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UncordonBroker(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnregisterBroker(self, request, context):
+        """Removes an offline broker without replicas from the cluster's record.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -392,6 +484,46 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.AlterConfigs,
                     request_deserializer=ottla__core_dot_pb_dot_broker__pb2.AlterConfigsRequest.FromString,
                     response_serializer=ottla__core_dot_pb_dot_broker__pb2.AlterConfigsResponse.SerializeToString,
+            ),
+            'DescribeCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeCluster,
+                    request_deserializer=ottla__core_dot_pb_dot_broker__pb2.DescribeClusterRequest.FromString,
+                    response_serializer=ottla__core_dot_pb_dot_broker__pb2.DescribeClusterResponse.SerializeToString,
+            ),
+            'DescribeReplicas': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeReplicas,
+                    request_deserializer=ottla__core_dot_pb_dot_broker__pb2.DescribeReplicasRequest.FromString,
+                    response_serializer=ottla__core_dot_pb_dot_broker__pb2.DescribeReplicasResponse.SerializeToString,
+            ),
+            'AlterPartitionReassignments': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterPartitionReassignments,
+                    request_deserializer=ottla__core_dot_pb_dot_broker__pb2.AlterPartitionReassignmentsRequest.FromString,
+                    response_serializer=ottla__core_dot_pb_dot_broker__pb2.AlterPartitionReassignmentsResponse.SerializeToString,
+            ),
+            'ListPartitionReassignments': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPartitionReassignments,
+                    request_deserializer=ottla__core_dot_pb_dot_broker__pb2.ListPartitionReassignmentsRequest.FromString,
+                    response_serializer=ottla__core_dot_pb_dot_broker__pb2.ListPartitionReassignmentsResponse.SerializeToString,
+            ),
+            'ElectLeaders': grpc.unary_unary_rpc_method_handler(
+                    servicer.ElectLeaders,
+                    request_deserializer=ottla__core_dot_pb_dot_broker__pb2.ElectLeadersRequest.FromString,
+                    response_serializer=ottla__core_dot_pb_dot_broker__pb2.ElectLeadersResponse.SerializeToString,
+            ),
+            'CordonBroker': grpc.unary_unary_rpc_method_handler(
+                    servicer.CordonBroker,
+                    request_deserializer=ottla__core_dot_pb_dot_broker__pb2.CordonBrokerRequest.FromString,
+                    response_serializer=ottla__core_dot_pb_dot_broker__pb2.CordonBrokerResponse.SerializeToString,
+            ),
+            'UncordonBroker': grpc.unary_unary_rpc_method_handler(
+                    servicer.UncordonBroker,
+                    request_deserializer=ottla__core_dot_pb_dot_broker__pb2.UncordonBrokerRequest.FromString,
+                    response_serializer=ottla__core_dot_pb_dot_broker__pb2.UncordonBrokerResponse.SerializeToString,
+            ),
+            'UnregisterBroker': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnregisterBroker,
+                    request_deserializer=ottla__core_dot_pb_dot_broker__pb2.UnregisterBrokerRequest.FromString,
+                    response_serializer=ottla__core_dot_pb_dot_broker__pb2.UnregisterBrokerResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -557,6 +689,222 @@ class Admin:
             '/ottla.v1.Admin/AlterConfigs',
             ottla__core_dot_pb_dot_broker__pb2.AlterConfigsRequest.SerializeToString,
             ottla__core_dot_pb_dot_broker__pb2.AlterConfigsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ottla.v1.Admin/DescribeCluster',
+            ottla__core_dot_pb_dot_broker__pb2.DescribeClusterRequest.SerializeToString,
+            ottla__core_dot_pb_dot_broker__pb2.DescribeClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeReplicas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ottla.v1.Admin/DescribeReplicas',
+            ottla__core_dot_pb_dot_broker__pb2.DescribeReplicasRequest.SerializeToString,
+            ottla__core_dot_pb_dot_broker__pb2.DescribeReplicasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterPartitionReassignments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ottla.v1.Admin/AlterPartitionReassignments',
+            ottla__core_dot_pb_dot_broker__pb2.AlterPartitionReassignmentsRequest.SerializeToString,
+            ottla__core_dot_pb_dot_broker__pb2.AlterPartitionReassignmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPartitionReassignments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ottla.v1.Admin/ListPartitionReassignments',
+            ottla__core_dot_pb_dot_broker__pb2.ListPartitionReassignmentsRequest.SerializeToString,
+            ottla__core_dot_pb_dot_broker__pb2.ListPartitionReassignmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ElectLeaders(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ottla.v1.Admin/ElectLeaders',
+            ottla__core_dot_pb_dot_broker__pb2.ElectLeadersRequest.SerializeToString,
+            ottla__core_dot_pb_dot_broker__pb2.ElectLeadersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CordonBroker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ottla.v1.Admin/CordonBroker',
+            ottla__core_dot_pb_dot_broker__pb2.CordonBrokerRequest.SerializeToString,
+            ottla__core_dot_pb_dot_broker__pb2.CordonBrokerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UncordonBroker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ottla.v1.Admin/UncordonBroker',
+            ottla__core_dot_pb_dot_broker__pb2.UncordonBrokerRequest.SerializeToString,
+            ottla__core_dot_pb_dot_broker__pb2.UncordonBrokerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnregisterBroker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ottla.v1.Admin/UnregisterBroker',
+            ottla__core_dot_pb_dot_broker__pb2.UnregisterBrokerRequest.SerializeToString,
+            ottla__core_dot_pb_dot_broker__pb2.UnregisterBrokerResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -47,7 +47,7 @@ def test_rights_are_kafkas() -> None:
 
 
 def test_services_are_seen_by_a_caller() -> None:
-    parts: list[Any] = [SimpleNamespace() for _ in range(8)]
+    parts: list[Any] = [SimpleNamespace() for _ in range(9)]
     services = Services(*parts)
     caller = Caller(ANONYMOUS, "me", "10.0.0.7", "EXTERNAL")
     seen = services.of(caller)

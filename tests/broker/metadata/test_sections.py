@@ -17,6 +17,7 @@ from ottla_broker.metadata.sections.brokers import BROKERS
 from ottla_broker.metadata.sections.cluster import CLUSTER, RECOVERIES
 from ottla_broker.metadata.sections.configs import BROKER_CONFIGS, GROUP_CONFIGS
 from ottla_broker.metadata.sections.controller import CONTROLLER, Elected
+from ottla_broker.metadata.sections.cordons import CORDONS
 from ottla_broker.metadata.sections.members import MEMBERS
 from ottla_broker.metadata.sections.partitions import PARTITIONS, partition_key
 from ottla_broker.metadata.sections.producer_ids import PRODUCER_BLOCK
@@ -106,6 +107,7 @@ GOLDEN = [
     ),
     (BROKER_CONFIGS, "", {"a": "b"}, "config/broker/default", b'{"v":1,"config":{"a":"b"}}'),
     (BROKER_CONFIGS, "3", {"a": "b"}, "config/broker/3", b'{"v":1,"config":{"a":"b"}}'),
+    (CORDONS, 3, (), "cordons/3", b'{"v":1}'),
     (GROUP_CONFIGS, "g/1", {"a": "b"}, "config/groups/g/1", b'{"v":1,"config":{"a":"b"}}'),
     (REMOVALS, None, Removal(2, 1), "removals", b'{"v":1,"broker":2,"by":1}'),
     (PRODUCER_BLOCK, None, 1000, "ids/producer-block", b'{"v":1,"next":1000}'),

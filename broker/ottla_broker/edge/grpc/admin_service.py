@@ -19,16 +19,13 @@ from ottla_broker.edge.grpc.translation import (
     config_entry,
     error_message,
     new_topic,
+    timeout_s,
     topic_outcome,
 )
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.requests import ConfigChange, ConfigValue, NewTopic, TopicResult
 from ottla_core.errors import InvalidRequest, RequestError
 from ottla_core.pb import broker_pb2 as pb
-
-#: Timeout of a request without one; a topic takes milliseconds unless etcd is unavailable.
-_TIMEOUT_DEFAULT_S = 30.0
-_TIMEOUT_MAX_S = 120.0
 
 
 class Topics(Protocol):
@@ -133,7 +130,7 @@ class AdminService:
                 outcomes[each.name].error.CopyFrom(error_message(error))
         if wanted:
             results = await cluster.topics.create(
-                wanted, validate_only=request.validate_only, timeout_s=_timeout_s(request.timeout_ms)
+                wanted, validate_only=request.validate_only, timeout_s=timeout_s(request.timeout_ms)
             )
             outcomes.update((result.name, topic_outcome(result)) for result in results)
         return pb.CreateTopicsResponse(topics=list(outcomes.values()))
@@ -142,7 +139,7 @@ class AdminService:
     async def delete_topics(self, request: pb.DeleteTopicsRequest, context: Any) -> pb.DeleteTopicsResponse:
         cluster = self._enter(context)
         results = await cluster.topics.delete(
-            list(dict.fromkeys(request.names)), timeout_s=_timeout_s(request.timeout_ms)
+            list(dict.fromkeys(request.names)), timeout_s=timeout_s(request.timeout_ms)
         )
         return pb.DeleteTopicsResponse(topics=[topic_outcome(result) for result in results])
 
@@ -157,7 +154,7 @@ class AdminService:
                 request.total,
                 assignments_of(request.assignments),
                 validate_only=request.validate_only,
-                timeout_s=_timeout_s(request.timeout_ms),
+                timeout_s=timeout_s(request.timeout_ms),
             )
         except RequestError as error:
             result = TopicResult(request.topic, error)
@@ -204,7 +201,3 @@ class AdminService:
         except RequestError as error:
             return pb.AlterConfigsResponse(error=error_message(error))
         return pb.AlterConfigsResponse()
-
-
-def _timeout_s(timeout_ms: int) -> float:
-    return min(timeout_ms / 1000, _TIMEOUT_MAX_S) if timeout_ms else _TIMEOUT_DEFAULT_S

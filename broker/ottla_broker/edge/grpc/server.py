@@ -23,6 +23,7 @@ from ottla_broker.edge import needs
 from ottla_broker.edge.grpc.admin_service import AdminService, Cluster
 from ottla_broker.edge.grpc.bounds import bounded
 from ottla_broker.edge.grpc.callers import caller_of
+from ottla_broker.edge.grpc.cluster_service import CLUSTER_CALLS, ClusterAdminService, ClusterServices
 from ottla_broker.edge.grpc.groups_service import GROUPS_CALLS, GROUPS_SERVICE, GroupServices, GroupsService
 from ottla_broker.edge.grpc.listening import bind_port, options
 from ottla_broker.edge.grpc.log_service import LogService, LogServices
@@ -67,7 +68,7 @@ _ADMIN_CALLS: dict[str, tuple[str, Any]] = {
 }
 
 
-class Services(Cluster, GroupServices, LogServices, Protocol):
+class Services(Cluster, ClusterServices, GroupServices, LogServices, Protocol):
     """The services object, as far as this edge uses it."""
 
     def of(self, caller: Caller) -> Services: ...
@@ -97,6 +98,7 @@ class GrpcEdge:
             enter, config, probe, refusals, memory, turns or turns_within(memory, config.message_max_bytes)
         )
         self._admin = AdminService(enter, config, probe, refusals)
+        self._cluster = ClusterAdminService(enter, probe, refusals)
         self._groups = GroupsService(enter, probe, refusals)
         invariant(served() <= needs.GRPC.keys(), "each gRPC method has a row in edge/needs.py")
         self._health = health.HealthServicer()
@@ -110,7 +112,9 @@ class GrpcEdge:
         server.add_generic_rpc_handlers(
             (
                 grpc.method_handlers_generic_handler(LOG_SERVICE, self._log_handlers()),
-                grpc.method_handlers_generic_handler(ADMIN_SERVICE, _unary(self._admin, _ADMIN_CALLS)),
+                grpc.method_handlers_generic_handler(
+                    ADMIN_SERVICE, _unary(self._admin, _ADMIN_CALLS) | _unary(self._cluster, CLUSTER_CALLS)
+                ),
                 grpc.method_handlers_generic_handler(GROUPS_SERVICE, _unary(self._groups, GROUPS_CALLS)),
             )
         )
@@ -159,6 +163,7 @@ def served() -> frozenset[str]:
     tables = (
         (LOG_SERVICE, _LOG_STREAMS | _LOG_CALLS),
         (ADMIN_SERVICE, _ADMIN_CALLS),
+        (ADMIN_SERVICE, CLUSTER_CALLS),
         (GROUPS_SERVICE, GROUPS_CALLS),
     )
     return frozenset(f"{service}/{name}" for service, calls in tables for name in calls)

@@ -108,6 +108,14 @@ class TopicInfoCache:
 
 # ---------------------------------------------------------------------- administration
 
+#: Timeout of a request without one; a topic takes milliseconds unless etcd is unavailable.
+_TIMEOUT_DEFAULT_S = 30.0
+_TIMEOUT_MAX_S = 120.0
+
+
+def timeout_s(timeout_ms: int) -> float:
+    return min(timeout_ms / 1000, _TIMEOUT_MAX_S) if timeout_ms else _TIMEOUT_DEFAULT_S
+
 
 def assignments_of(given: Iterable[pb.ReplicaAssignment]) -> tuple[tuple[int, ...], ...] | None:
     """Explicit placement in partition order, or None if there is none. Partitions are those named, sorted."""

@@ -49,11 +49,15 @@ _APIS = (
     Api(35, "describe_log_dirs", 1, 5, flexible_from=2),
     Api(37, "create_partitions", 0, 3, flexible_from=2),
     Api(42, "delete_groups", 0, 2, flexible_from=2),
+    Api(43, "elect_leaders", 0, 2, flexible_from=2),
     Api(44, "incremental_alter_configs", 0, 1, flexible_from=1),
+    Api(45, "alter_partition_reassignments", 0, 1, flexible_from=0),
     Api(46, "list_partition_reassignments", 0, 0, flexible_from=0),
     # Never flexible: its one version came before, and has stayed the only one.
     Api(47, "offset_delete", 0, 0, flexible_from=1),
+    Api(55, "describe_quorum", 0, 2, flexible_from=0),
     Api(60, "describe_cluster", 0, 2, flexible_from=0),
+    Api(64, "unregister_broker", 0, 0, flexible_from=0),
     Api(74, "list_config_resources", 0, 1, flexible_from=0),
     Api(75, "describe_topic_partitions", 0, 0, flexible_from=0),
 )
