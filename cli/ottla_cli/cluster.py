@@ -1,4 +1,4 @@
-"""`ottla cluster`: list brokers and the controller; `status` and `recover`. [A]"""
+"""`ottla cluster`: list brokers and the controller; `status`, `rebalance` and `recover`. [A]"""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from typing import Annotated
 
 import typer
 
+from ottla_cli.cluster_rebalance import rebalance as rebalance_cluster
 from ottla_cli.cluster_recover import recover as recover_metadata
 from ottla_cli.cluster_status import status as show_status
 from ottla_cli.connecting import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, admin, run
 from ottla_cli.quantities import plural
 from ottla_cli.screen import print_json, show, table
 from ottla_client.admin import ClusterDescription
+from ottla_client.rebalance_pace import COPIES_PER_BROKER
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -46,6 +48,47 @@ def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) ->
     $ ottla cluster status --json
     """
     show_status(bootstrap, as_json=as_json)
+
+
+@app.command()
+def rebalance(
+    drain: Annotated[
+        list[int] | None,
+        typer.Option("--drain", metavar="BROKER", help="Move everything off this broker, and cordon it."),
+    ] = None,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", help="Copies that one broker receives at the same time.", min=1)
+    ] = COPIES_PER_BROKER,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
+    cancel: Annotated[
+        bool,
+        typer.Option("--cancel", help="Cancel all moves; the partitions return to their former brokers."),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Move replicas so that racks, replicas, bytes and leaders are balanced.
+
+    Shows each broker before and after, and the smallest set of moves that it
+    found; then asks, moves the replicas, and shows the progress. Clients keep
+    writing and reading meanwhile. Ctrl-C is safe: moves that began go on by
+    themselves, and the next run continues from there.
+
+    $ ottla cluster rebalance --dry-run
+    $ ottla cluster rebalance --yes
+    $ ottla cluster rebalance --drain 3
+    $ ottla cluster rebalance --cancel
+    """
+    rebalance_cluster(
+        bootstrap,
+        drain or [],
+        concurrency=concurrency,
+        dry_run=dry_run,
+        cancel=cancel,
+        yes=yes,
+        as_json=as_json,
+    )
 
 
 @app.command()
