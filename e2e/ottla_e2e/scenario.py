@@ -53,6 +53,7 @@ class Scenario:
             self.drain_brokers_under_writes,
             self.replace_etcd_under_writes,
             self.change_the_topic,
+            self.scale_brokers_under_writes,
             self.roll_four_brokers_under_writes,
             self.count_activity_with_spark,
             self.explain_a_bare_executor,
@@ -150,6 +151,36 @@ class Scenario:
             self._all_in_sync()
             say(f"    rolled in {time.monotonic() - began:.1f} s")
         _unnoticed(seen)
+
+    def scale_brokers_under_writes(self) -> None:
+        """A fourth broker gets its share of the replicas and leaves again; a client does not notice."""
+        with self._writing(every_ms=5) as seen:
+            self._scale(4)
+            held = sum(3 in row["replicas"] for row in self._all_in_sync()["partitions"])
+            share = 3 * self._partitions // 4
+            _must(held >= share, f"at least {share} replicas on the fourth broker, not {held}")
+            self._scale(3)
+            rows = self._all_in_sync()["partitions"]
+            _must(
+                all(len(row["replicas"]) == 3 and 3 not in row["replicas"] for row in rows),
+                f"drained: {rows}",
+            )
+        _unnoticed(seen)
+        pods = [each["metadata"]["name"] for each in self._kube.list("pods")]
+        _must(f"{CLUSTER}-broker-3" not in pods, f"no fourth broker any more: {pods}")
+
+    def _scale(self, brokers: int) -> None:
+        began = time.monotonic()
+        self._change_cluster({"brokers": brokers})
+
+        def scaled() -> bool | None:
+            cluster = self._cluster()
+            found = condition(cluster, "Scaled")
+            seen = found.get("observedGeneration") == cluster["metadata"]["generation"]
+            return True if seen and found.get("status") == "True" and self._is_rolled() else None
+
+        self._kube.until(f"the Cluster is laid out for {brokers} brokers", scaled, timeout_s=240)
+        say(f"    {brokers} brokers after {time.monotonic() - began:.1f} s")
 
     def roll_four_brokers_under_writes(self) -> None:
         """One more broker, and partitions that it leads."""

@@ -16,7 +16,16 @@ from ottla_client import Admin, NewTopic, TopicPartition
 from ottla_client.admin import TopicDescription
 from ottla_client.errors import ClientError
 from ottla_client.group_admin import GroupDescription
-from ottla_core.errors import RequestTimedOut, TopicAlreadyExists, UnknownTopicOrPartition
+from ottla_client.rebalance import CannotPlace, Move
+from ottla_client.rebalance import plan as plan_moves
+from ottla_client.rebalance_layout import read_layout, start_moves
+from ottla_client.rebalance_pace import Layout
+from ottla_core.errors import (
+    InvalidReplicationFactor,
+    RequestTimedOut,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
 from ottla_operator.group_plan import Partition, SeenGroup, SeenMember
 from ottla_operator.metrics import ACTIONS
 from ottla_operator.plan import (
@@ -25,10 +34,13 @@ from ottla_operator.plan import (
     CreateTopic,
     DeleteTopic,
     GrowTopic,
+    PlaceTopic,
+    ResizeTopic,
     SeenPartition,
     SeenTopic,
 )
 from ottla_operator.rolling import Hosted
+from ottla_operator.scaling import Step
 
 T = TypeVar("T")
 
@@ -88,6 +100,11 @@ class ClusterAdmin(Protocol):
 
     async def beat(self) -> Beat: ...
 
+    async def layout(self) -> Layout: ...
+
+    async def scale(self, step: Step) -> None:
+        """Everything in the step but the pods."""
+
 
 class Brokers(TopicAdmin, GroupAdmin, ClusterAdmin):
     """The implementation, through `Admin`."""
@@ -116,7 +133,13 @@ class Brokers(TopicAdmin, GroupAdmin, ClusterAdmin):
             return None
         entries = await self._admin.describe_configs(topic=name)
         overrides = {each.name: each.value or "" for each in entries if each.source == "topic"}
-        return replace(_seen(found), overrides=overrides)
+        moving = {each.tp: each.removing for each in await self._admin.list_partition_reassignments([name])}
+        seen = _seen(found)
+        partitions = tuple(
+            replace(each, removing=moving.get(TopicPartition(name, each.partition), ()))
+            for each in seen.partitions
+        )
+        return replace(seen, partitions=partitions, overrides=overrides)
 
     async def do(self, action: Action) -> None:
         ACTIONS.labels("Topic", type(action).__name__).inc()
@@ -132,11 +155,25 @@ class Brokers(TopicAdmin, GroupAdmin, ClusterAdmin):
                 await self._admin.create_partitions(name, total)
             case AlterTopic(name, changes):
                 await self._admin.alter_configs(changes, topic=name)
+            case PlaceTopic(name, targets):
+                await start_moves(self._admin, [Move(name, number, (), to) for number, to in targets.items()])
+            case ResizeTopic(name, replicas):
+                await self._resize(name, replicas)
             case DeleteTopic(name):
                 try:
                     await self._admin.delete_topics([name])
                 except UnknownTopicOrPartition:
                     return
+
+    async def _resize(self, name: str, replicas: int) -> None:
+        layout = await read_layout(self._admin)
+        try:
+            moves = plan_moves(
+                layout.planned(), layout.partitions, replication={name: replicas}, balance=False
+            )
+        except CannotPlace as refused:
+            raise InvalidReplicationFactor(str(refused)) from None
+        await start_moves(self._admin, [move for move in moves if move.topic == name])
 
     async def _describe(self, name: str) -> TopicDescription | None:
         try:
@@ -206,6 +243,18 @@ class Brokers(TopicAdmin, GroupAdmin, ClusterAdmin):
         }
         live = tuple(sorted(each.id for each in cluster.brokers))
         return Beat(live, cluster.controller_id, digests, sum(len(topic.partitions) for topic in topics))
+
+    async def layout(self) -> Layout:
+        return await read_layout(self._admin)
+
+    async def scale(self, step: Step) -> None:
+        for broker in step.cordon:
+            await self._admin.cordon_broker(broker)
+        for broker in step.uncordon:
+            await self._admin.uncordon_broker(broker)
+        await start_moves(self._admin, step.moves)
+        for broker in step.unregister:
+            await self._admin.unregister_broker(broker)
 
     async def hosted(self) -> list[Hosted]:
         """Every partition, also internal ones, with its min.insync.replicas. Read only while pods are replaced."""

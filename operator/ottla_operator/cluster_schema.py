@@ -54,7 +54,12 @@ def cluster_spec() -> Schema:
     return thing(
         "Brokers that form one Ottla cluster.",
         {
-            "brokers": whole("Number of brokers. It can grow, not shrink: shrinking needs draining.", 1, 99, default=3),
+            "brokers": whole(
+                "Number of brokers. Brokers that are removed are drained first.", 1, 99, default=3
+            ),
+            "rebalance": choice(
+                "Whether new brokers get their share of the replicas.", ("Spread", "None"), default="Spread"
+            ),
             "image": text("Image of the brokers, instead of the operator's default.", maxLength=512),
             "imagePullPolicy": choice(
                 "As in a pod.", ("Always", "IfNotPresent", "Never"), default="IfNotPresent"
@@ -86,7 +91,6 @@ def cluster_spec() -> Schema:
             ),
         },
         rules=[
-            ("self.brokers >= oldSelf.brokers", "the number of brokers cannot shrink: that would need draining first"),
             (
                 "self.storage.volumes == oldSelf.storage.volumes && "
                 "self.storage.ephemeral == oldSelf.storage.ephemeral",
@@ -199,6 +203,7 @@ def cluster_status() -> Schema:
             "conditions": conditions(),
             "clusterId": text("UUID of the cluster."),
             "controller": whole("Id of the controller; -1 for none.", -1),
+            "scaledTo": whole("Number of brokers that the replicas are laid out for.", 0),
             "readyBrokers": whole("Number of brokers that are ready.", 0),
             "bootstrap": thing(
                 "Bootstrap addresses.",

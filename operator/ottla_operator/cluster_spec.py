@@ -120,6 +120,8 @@ class ClusterSpec:
     pod: PodSpec = PodSpec()
     max_unavailable: int = 1
     scrape_annotations: bool = True
+    #: New brokers get their share of the replicas.
+    spread: bool = True
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> ClusterSpec:
@@ -146,6 +148,7 @@ class ClusterSpec:
             pod=PodSpec.of(spec.get("pod") or {}),
             max_unavailable=(spec.get("podDisruptionBudget") or {}).get("maxUnavailable", 1),
             scrape_annotations=(spec.get("metrics") or {}).get("annotations", True),
+            spread=spec.get("rebalance", "Spread") == "Spread",
         )
 
 

@@ -18,6 +18,8 @@ from ottla_operator.observe import SeenBrokers
 from ottla_operator.pod_parts import Images
 from ottla_operator.resources import GRPC_PORT, KAFKA_PORT, broker_settings, names_of, objects_of
 from ottla_operator.rolling import Finished, Pod, Restart, Step, Wait, next_step
+from ottla_operator.scaler import Scaler
+from ottla_operator.scaling import Step as ScalingStep
 from ottla_operator.specs import InvalidSpec, Meta
 from ottla_operator.status import Condition, kept, not_ready, ready
 
@@ -34,8 +36,9 @@ class ClusterLook:
         self._settled_s = settled_s
         #: (Cluster uid, broker) -> log directories whose loss was reported, to warn once.
         self._replaced: dict[tuple[str, int], frozenset[str]] = {}
-        #: Cluster uid -> the generation that was applied last, and when.
-        self._applied: dict[str, tuple[int, float]] = {}
+        #: Cluster uid -> the generation that was applied last, its number of pods, and when.
+        self._applied: dict[str, tuple[int, int, float]] = {}
+        self._scaler = Scaler(tools)
         self._secrets = cluster_secret.Due(tools.clock.monotonic)
 
     async def look(self, key: tuple[str, str]) -> float | None:
@@ -50,23 +53,29 @@ class ClusterLook:
             check_settings(broker_settings(meta, spec), own_image=spec.image is not None)
         except InvalidSpec as refused:
             return await self._keep(meta, body, not_ready("InvalidSpec", str(refused)))
-        refusal = None if meta.paused else await self._apply(meta, spec, body)
-        return await self._inspect(meta, spec, body, refusal)
+        if meta.paused:
+            return await self._inspect(meta, spec, body, None, None)
+        scaling = await self._scaler.step(meta, spec, body)
+        refusal = await self._apply(meta, spec, body, scaling.pods)
+        await self._scaler.execute(meta, body, scaling)
+        return await self._inspect(meta, spec, body, refusal, scaling)
 
     async def _keep(self, meta: Meta, body: Mapping[str, Any], condition: Condition) -> float:
         await self._tools.report(meta, body, [condition], kept(body.get("status")))
         return self._settled_s
 
-    async def _apply(self, meta: Meta, spec: ClusterSpec, body: Mapping[str, Any]) -> Condition | None:
+    async def _apply(
+        self, meta: Meta, spec: ClusterSpec, body: Mapping[str, Any], pods: int
+    ) -> Condition | None:
         """Apply all objects. If the API server refuses one, the others are still applied; the condition names it."""
-        generation, at = self._applied.get(meta.uid, (-1, 0.0))
+        generation, applied_pods, at = self._applied.get(meta.uid, (-1, -1, 0.0))
         now = self._tools.clock.monotonic()
-        if generation == meta.generation and now - at < self._settled_s / 2:
+        if (generation, applied_pods) == (meta.generation, pods) and now - at < self._settled_s / 2:
             return None  # while pods start, reconciliations are frequent
         await self._keep_secret(meta)
         refused: list[str] = []
         known = (body.get("status") or {}).get("observedGeneration") == meta.generation
-        for wanted in objects_of(meta, spec, self._images):
+        for wanted in objects_of(meta, spec, self._images, pods):
             what = f"{wanted['kind']} {wanted['metadata']['name']}"
             before = await self._tools.observer.current(wanted)
             try:
@@ -76,7 +85,8 @@ class ClusterLook:
                     raise
                 refused.append(f"{what}: {failed}")
                 continue
-            if known and generation == meta.generation and _version(before) != _version(after):
+            unchanged = known and (generation, applied_pods) == (meta.generation, pods)
+            if unchanged and _version(before) != _version(after):
                 # A controller's status update also changes the version; only a new generation is a spec change.
                 if before is not None and _generation(before) == _generation(after) != 0:
                     continue
@@ -86,7 +96,7 @@ class ClusterLook:
                 )
         if refused:
             return not_ready("Refused", f"The API server refused {' '.join(refused)}")
-        self._applied[meta.uid] = meta.generation, now
+        self._applied[meta.uid] = meta.generation, pods, now
         return None
 
     async def _keep_secret(self, meta: Meta) -> None:
@@ -95,16 +105,24 @@ class ClusterLook:
             self._secrets.done(meta)
 
     async def _inspect(
-        self, meta: Meta, spec: ClusterSpec, body: Mapping[str, Any], refusal: Condition | None
+        self,
+        meta: Meta,
+        spec: ClusterSpec,
+        body: Mapping[str, Any],
+        refusal: Condition | None,
+        scaling: ScalingStep | None,
     ) -> float:
         seen = await self._tools.observer.brokers(meta)
         cluster = await self._ask_cluster(meta) if any(pod.ready for pod in seen.pods) else None
         step = await self._roll(meta, spec, seen, cluster)
+        if scaling is not None and scaling.condition.reason == "Refused":
+            refusal = refusal or not_ready("ScalingRefused", scaling.condition.message)
         condition = refusal or self._condition(meta, spec, seen, cluster, step)
         names = names_of(meta)
         facts = {
             "clusterId": cluster.cluster_id if cluster else (body.get("status") or {}).get("clusterId"),
             "controller": cluster.controller if cluster else -1,
+            "scaledTo": scaling.scaled_to if scaling else (body.get("status") or {}).get("scaledTo"),
             "readyBrokers": sum(1 for pod in seen.pods if pod.ready),
             "bootstrap": {
                 "kafka": names.bootstrap_address(KAFKA_PORT),
@@ -114,10 +132,12 @@ class ClusterLook:
         }
         if not spec.storage.ephemeral:
             await self._warn_of_empty_volumes(meta, lost_directories(cluster, body.get("status")))
-        await self._tools.report(meta, body, [condition], facts)
+        conditions = [condition] if scaling is None else [condition, scaling.condition]
+        await self._tools.report(meta, body, conditions, facts)
         if refusal is not None:
             return self._settled_s
-        return self._settled_s if condition.holds and isinstance(step, Finished) else SOON_S
+        scaled = scaling is None or scaling.condition.holds
+        return self._settled_s if condition.holds and isinstance(step, Finished) and scaled else SOON_S
 
     async def _warn_of_empty_volumes(self, meta: Meta, lost: Mapping[int, frozenset[str]]) -> None:
         for broker, directories in lost.items():

@@ -58,6 +58,12 @@ class Observer:
         brokers = [pod for pod in pods if _is_broker(pod)]
         return replace(seen_brokers(stateful_set, brokers), trouble=first_trouble(pods))
 
+    async def pods_wanted(self, meta: Meta) -> int | None:
+        """The number of brokers that the StatefulSet runs; None if there is no StatefulSet."""
+        path = path_of("apps/v1", "StatefulSet", meta.namespace, names_of(meta).brokers)
+        found = await self._kube.get(path)
+        return None if found is None else int((found.get("spec") or {}).get("replicas", 1))
+
     async def _pods(self, namespace: str, labels: Mapping[str, str]) -> list[dict[str, Any]]:
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
         return await self._kube.list(path_of("v1", "Pod", namespace), label_selector=selector)

@@ -24,6 +24,13 @@ class SeenPartition:
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    #: Replicas that leave when the current move is complete.
+    removing: tuple[int, ...] = ()
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas after the current move."""
+        return tuple(each for each in self.replicas if each not in self.removing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,7 @@ class SeenTopic:
 
     @property
     def replicas(self) -> int:
-        return max((len(each.replicas) for each in self.partitions), default=0)
+        return max((len(each.target) for each in self.partitions), default=0)
 
 
 # ------------------------------------------------------------------ actions
@@ -72,7 +79,24 @@ class DeleteTopic:
     name: str
 
 
-Action = CreateTopic | GrowTopic | AlterTopic | DeleteTopic
+@dataclass(frozen=True, slots=True)
+class PlaceTopic:
+    """Move partitions to the brokers that the spec declares."""
+
+    name: str
+    #: partition -> brokers
+    targets: Mapping[int, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeTopic:
+    """Change the replication factor. Which brokers get or lose replicas is decided by `ottla_client.rebalance`."""
+
+    name: str
+    replicas: int
+
+
+Action = CreateTopic | GrowTopic | AlterTopic | DeleteTopic | PlaceTopic | ResizeTopic
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +108,7 @@ class Plan:
 
 def plan(spec: TopicSpec, seen: SeenTopic | None) -> Plan:
     """Create, or grow and then configure. An existing topic is adopted if it can be changed to match the spec."""
-    too_many = _min_insync_refusal(spec, spec.replicas if seen is None else seen.replicas)
+    too_many = _min_insync_refusal(spec, seen.replicas if seen and spec.replicas is None else spec.replicas)
     if too_many is not None:
         return Plan(refusal=too_many)
     if seen is None:
@@ -95,6 +119,16 @@ def plan(spec: TopicSpec, seen: SeenTopic | None) -> Plan:
     actions: list[Action] = []
     if spec.partitions > len(seen.partitions):
         actions.append(GrowTopic(spec.topic, spec.partitions))
+    targets = {
+        each.partition: spec.assignment[each.partition]
+        for each in seen.partitions
+        if spec.assignment.get(each.partition, each.target) != each.target
+    }
+    if targets:
+        actions.append(PlaceTopic(spec.topic, targets))
+    others = [each for each in seen.partitions if each.partition not in spec.assignment]
+    if spec.replicas is not None and any(len(each.target) != spec.replicas for each in others):
+        actions.append(ResizeTopic(spec.topic, spec.replicas))
     changes = _changes(spec.config, seen.overrides)
     if changes:
         actions.append(AlterTopic(spec.topic, changes))
@@ -110,12 +144,6 @@ def _refusal(spec: TopicSpec, seen: SeenTopic) -> Condition | None:
             "PartitionDecrease",
             f"{spec.topic} has {there} partitions and the spec has {spec.partitions}: the number of partitions cannot "
             "shrink, because records stay in their partitions. Nothing was changed.",
-        )
-    if spec.replicas is not None and spec.replicas != seen.replicas:
-        return not_ready(
-            "ReplicasChange",
-            f"{spec.topic} has {seen.replicas} replicas and the spec has {spec.replicas}: changing the replicas of "
-            "an existing topic is not supported yet. Nothing was changed.",
         )
     return None
 
@@ -218,6 +246,10 @@ def words(action: Action) -> str:
                 for key, value in changes.items()
             )
             return f"Setting {said} on topic {name}."
+        case PlaceTopic(name, targets):
+            return f"Moving {len(targets)} partitions of topic {name} to the brokers that the spec declares."
+        case ResizeTopic(name, replicas):
+            return f"Changing topic {name} to {replicas} replicas."
         case DeleteTopic(name):
             return f"Deleting topic {name}."
 

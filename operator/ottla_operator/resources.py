@@ -76,15 +76,19 @@ class Names:
         return f"{self.bootstrap}.{self.namespace}.svc:{port}"
 
 
-def objects_of(meta: Meta, spec: ClusterSpec, images: Images) -> list[Object]:
-    """All objects, in the order to apply: objects that pods refer to come before the pods."""
+def objects_of(meta: Meta, spec: ClusterSpec, images: Images, pods: int | None = None) -> list[Object]:
+    """All objects, in the order to apply: objects that pods refer to come before the pods.
+
+    `pods` is the number of brokers to run, if it differs from the spec's: brokers that are drained still run.
+    """
+    running = spec.brokers if pods is None else pods
     config = config_map(meta, spec)
     made = [config, headless_service(meta), bootstrap_service(meta)]
-    made += [broker_service(meta, broker_id) for broker_id in range(spec.brokers)]
+    made += [broker_service(meta, broker_id) for broker_id in range(running)]
     made.append(disruption_budget(meta, spec))
     if not spec.external_etcd:
         made += etcd_resources.objects_of(meta, spec, images)
-    return [*made, stateful_set(meta, spec, images, config["data"])]
+    return [*made, stateful_set(meta, spec, images, config["data"], running)]
 
 
 def names_of(meta: Meta) -> Names:
@@ -196,7 +200,9 @@ def disruption_budget(meta: Meta, spec: ClusterSpec) -> Object:
     }
 
 
-def stateful_set(meta: Meta, spec: ClusterSpec, images: Images, config: Mapping[str, str]) -> Object:
+def stateful_set(
+    meta: Meta, spec: ClusterSpec, images: Images, config: Mapping[str, str], pods: int
+) -> Object:
     volumes, claims, mounts = volumes_of(spec.storage, _DATA)
     delete = "Delete" if spec.storage.delete_claims else "Retain"
     return {
@@ -204,7 +210,7 @@ def stateful_set(meta: Meta, spec: ClusterSpec, images: Images, config: Mapping[
         "kind": "StatefulSet",
         "metadata": metadata(meta, names_of(meta).brokers, "broker"),
         "spec": {
-            "replicas": spec.brokers,
+            "replicas": pods,
             "serviceName": names_of(meta).headless,
             # All at once: brokers wait for each other.
             "podManagementPolicy": "Parallel",

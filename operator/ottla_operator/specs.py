@@ -90,6 +90,8 @@ class TopicSpec:
     replicas: int | None = None
     config: Mapping[str, str] = field(default_factory=dict)
     retain: bool = False
+    #: partition -> brokers, the preferred leader first; the operator moves other placements back.
+    assignment: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> TopicSpec:
@@ -104,6 +106,7 @@ class TopicSpec:
             spec.get("replicas"),
             texts_of(spec.get("config")),
             spec.get("deletionPolicy", "Delete") == "Retain",
+            _assignment(spec),
         )
 
 
@@ -171,6 +174,23 @@ class GroupSpec:
             spec.get("rebalanceTimeoutMs"),
             None if reset is None else OffsetReset.of(reset),
         )
+
+
+def _assignment(spec: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
+    found = {}
+    for row in spec.get("assignment") or ():
+        partition, brokers = row["partition"], tuple(row["brokers"])
+        if partition >= spec.get("partitions", 1):
+            raise InvalidSpec(f"assignment names partition {partition}, which the topic does not have.")
+        if not brokers or len(set(brokers)) != len(brokers):
+            raise InvalidSpec(f"assignment of partition {partition} needs brokers, each of them once.")
+        if len(brokers) != spec.get("replicas", len(brokers)):
+            raise InvalidSpec(
+                f"assignment of partition {partition} names {len(brokers)} brokers, but replicas is "
+                f"{spec['replicas']}."
+            )
+        found[partition] = brokers
+    return found
 
 
 def milliseconds(text: str) -> int:

@@ -30,6 +30,24 @@ def topic_spec() -> Schema:
             ),
             "partitions": whole("Number of partitions. It can grow, never shrink.", 1, 10_000, default=1),
             "replicas": whole("Replication factor. Default: the brokers' default.replication.factor.", 1, 32),
+            "assignment": listed(
+                "Declares the placement of partitions; rebalancing does not move them.",
+                thing(
+                    "One partition.",
+                    {
+                        "partition": whole("Partition number.", 0, 9999),
+                        "brokers": listed(
+                            "Ids of the replicas, the preferred leader first.",
+                            whole("Broker id.", 0),
+                            32,
+                            minItems=1,
+                        ),
+                    },
+                    required=("partition", "brokers"),
+                ),
+                ROWS_MAX,
+                **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["partition"]},
+            ),
             "config": settings(
                 "Topic settings, with Kafka's names. Settings that are not listed are reset to their defaults."
             ),

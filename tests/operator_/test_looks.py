@@ -373,7 +373,7 @@ async def test_what_keeps_pods_is_said_in_the_condition(running: World) -> None:
             }
         )
     await ClusterLook(running.tools, Images("b:1", "e:1")).look(("shop", "main"))
-    (row,) = running.status("Cluster", "main")["conditions"]
+    row, *_ = running.status("Cluster", "main")["conditions"]
     assert row["message"] == "2 of 3 brokers are ready. main-etcd-0: ImagePullBackOff."
 
 
@@ -454,7 +454,7 @@ async def test_a_spec_that_brokers_could_not_start_with_changes_nothing(
     before = copy.deepcopy(running.kube.find("StatefulSet", "main-broker"))
     running.put(cluster(**spec))
     await look.look(("shop", "main"))
-    (row,) = running.status("Cluster", "main")["conditions"]
+    row, *_ = running.status("Cluster", "main")["conditions"]
     assert (row["status"], row["reason"]) == ("False", "InvalidSpec")
     assert message in row["message"]
     assert running.kube.find("StatefulSet", "main-broker") == before and running.kube.deleted == []
@@ -486,10 +486,88 @@ async def test_what_is_refused_of_one_object_holds_up_no_other(running: World) -
     running.kube.refusals[path] = [refused, refused]
     running.kube.find("StatefulSet", "main-etcd")["spec"]["replicas"] = 9
     await ClusterLook(running.tools, Images("b:1", "e:1")).look(("shop", "main"))
-    (row,) = running.status("Cluster", "main")["conditions"]
+    row, *_ = running.status("Cluster", "main")["conditions"]
     assert row["reason"] == "Refused" and "Service main-brokers: Service is invalid: no." in row["message"]
     assert running.status("Cluster", "main")["readyBrokers"] == 3
     assert running.kube.find("StatefulSet", "main-etcd")["spec"]["replicas"] == 1
+
+
+# ------------------------------------------------------------------ more and fewer brokers
+
+
+def scale(world: World, brokers: int) -> None:
+    body = copy.deepcopy(world.sync("Cluster", "main"))
+    body["spec"]["brokers"] = brokers
+    body["metadata"]["generation"] += 1
+    world.put(body)
+
+
+async def look_until(world: World, look: ClusterLook, reason: str) -> None:
+    for _ in range(20):
+        await look.look(("shop", "main"))
+        if world.condition("Cluster", "main", "Scaled")[1] == reason:
+            return
+    raise AssertionError(world.status("Cluster", "main"))
+
+
+async def test_brokers_are_added_spread_drained_and_removed(running: World) -> None:
+    look = ClusterLook(running.tools, Images("b:1", "e:1"))
+    await running.brokers.do(CreateTopic("orders", 8, 3, {}))
+    await look.look(("shop", "main"))
+    assert running.condition("Cluster", "main", "Scaled") == ("True", "AsSpecified")
+
+    scale(running, 4)
+    await look_until(running, look, "Starting")
+    assert running.kube.find("StatefulSet", "main-broker")["spec"]["replicas"] == 4
+    settle(running)
+    pod(running, 3)
+    running.brokers.directories[3] = ("dir-3",)
+    running.brokers.members.add(3)
+    await look_until(running, look, "AsSpecified")
+    assert (await running.brokers.layout()).held_by(3) == 6
+    assert running.status("Cluster", "main")["scaledTo"] == 4
+
+    scale(running, 3)
+    await look_until(running, look, "Draining")
+    assert running.brokers.cordoned == {3}
+    assert running.kube.find("StatefulSet", "main-broker")["spec"]["replicas"] == 4
+    await look_until(running, look, "Drained")
+    assert (await running.brokers.layout()).held_by(3) == 0
+    assert running.kube.find("StatefulSet", "main-broker")["spec"]["replicas"] == 4, "seen only once"
+    await look.look(("shop", "main"))
+    assert running.kube.find("StatefulSet", "main-broker")["spec"]["replicas"] == 3
+    await look_until(running, look, "Removing")
+    assert 3 in running.brokers.members, "it is still stopping"
+    del running.brokers.directories[3]
+    await look_until(running, look, "AsSpecified")
+    assert running.brokers.members == {0, 1, 2}
+    assert {"Spreading", "Draining", "BrokerRemoved"} <= {reason for reason, _ in running.kube.events}
+
+
+async def test_a_removal_that_the_rest_cannot_hold_is_refused(running: World) -> None:
+    look = ClusterLook(running.tools, Images("b:1", "e:1"))
+    await running.brokers.do(CreateTopic("orders", 1, 3, {}))
+    await look.look(("shop", "main"))
+    scale(running, 2)
+    await look.look(("shop", "main"))
+    assert running.condition("Cluster", "main") == ("False", "ScalingRefused")
+    assert running.condition("Cluster", "main", "Scaled") == ("False", "Refused")
+    assert running.kube.find("StatefulSet", "main-broker")["spec"]["replicas"] == 3
+    assert running.brokers.cordoned == set()
+    scale(running, 3)
+    await look.look(("shop", "main"))
+    assert running.condition("Cluster", "main") == ("True", "Reconciled")
+
+
+async def test_no_pod_is_removed_while_no_broker_answers(running: World) -> None:
+    look = ClusterLook(running.tools, Images("b:1", "e:1"))
+    await look.look(("shop", "main"))
+    running.links.brokers = None
+    scale(running, 2)
+    for _ in range(4):
+        await look.look(("shop", "main"))
+        running.sync("Cluster", "main")
+    assert running.kube.find("StatefulSet", "main-broker")["spec"]["replicas"] == 3
 
 
 async def test_a_broker_with_an_empty_volume_is_a_warning(running: World) -> None:

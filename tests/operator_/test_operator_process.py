@@ -200,7 +200,6 @@ def test_refused_at_once(api: ApiServer, body: dict[str, Any], message: str) -> 
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        (cluster("fixed", brokers=3), cluster("fixed", brokers=1), "cannot shrink"),
         (cluster("fixed"), cluster("fixed", storage={"volumes": [{"size": "1Gi"}]}), "volumes of a Cluster"),
         (cluster("fixed"), cluster("fixed", etcd={"endpoints": ["a:1"]}), "cannot move between"),
         (cluster("fixed"), cluster("fixed", etcd={"managed": {"replicas": 3}}), "number of etcd members"),

@@ -13,7 +13,9 @@ from ottla_operator.plan import (
     CreateTopic,
     DeleteTopic,
     GrowTopic,
+    PlaceTopic,
     Plan,
+    ResizeTopic,
     SeenPartition,
     SeenTopic,
     condition_of,
@@ -25,7 +27,7 @@ from ottla_operator.plan import (
     plan_removal,
     words,
 )
-from ottla_operator.specs import Meta, TopicSpec
+from ottla_operator.specs import InvalidSpec, Meta, TopicSpec
 
 
 def seen(partitions: int = 3, replicas: int = 2, **overrides: str) -> SeenTopic:
@@ -66,11 +68,38 @@ def test_a_decrease_is_refused_and_nothing_else_happens() -> None:
     assert "3 partitions and the spec has 2" in found.refusal.message
 
 
-def test_other_replicas_are_refused() -> None:
-    found = plan(spec(partitions=3, replicas=3), seen())
-    assert found.actions == ()
-    assert found.refusal is not None
-    assert found.refusal.reason == "ReplicasChange"
+def test_other_replicas_are_carried_out() -> None:
+    assert plan(spec(partitions=3, replicas=3), seen()).actions == (ResizeTopic("orders", 3),)
+    assert plan(spec(partitions=3, replicas=2), seen()).actions == ()
+    assert plan(spec(partitions=3), seen()).actions == (), "the brokers' default is not enforced later"
+
+
+def test_a_topic_that_moves_to_the_wanted_replicas_needs_nothing_more() -> None:
+    moving = tuple(replace(each, replicas=(0, 1, 2), removing=(0,)) for each in seen().partitions)
+    assert plan(spec(partitions=3, replicas=2), replace(seen(), partitions=moving)).actions == ()
+
+
+def test_a_declared_placement_is_enforced() -> None:
+    declared = [{"partition": 0, "brokers": [1, 0]}, {"partition": 1, "brokers": [0, 1]}]
+    found = plan(spec(partitions=3, assignment=declared), seen())
+    assert found.actions == (PlaceTopic("orders", {0: (1, 0)}),)
+    assert words(found.actions[0]).startswith("Moving 1 partitions of topic orders")
+    moved = replace(seen().partitions[0], replicas=(1, 0))
+    after = replace(seen(), partitions=(moved, *seen().partitions[1:]))
+    assert plan(spec(partitions=3, assignment=declared), after).actions == ()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"assignment": [{"partition": 3, "brokers": [0]}]}, "which the topic does not have"),
+        ({"assignment": [{"partition": 0, "brokers": [1, 1]}]}, "each of them once"),
+        ({"assignment": [{"partition": 0, "brokers": [0]}], "replicas": 2}, "but replicas is 2"),
+    ],
+)
+def test_a_placement_that_contradicts_the_spec_is_refused(more: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidSpec, match=message):
+        spec(partitions=3, **more)
 
 
 def test_internal_topics_belong_to_the_brokers() -> None:

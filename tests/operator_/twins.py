@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ottla_client.rebalance import Broker, Placed
+from ottla_client.rebalance_pace import Layout
 from ottla_core.errors import InvalidConfig, InvalidReplicationFactor, UnknownMemberId
 from ottla_operator.apply import Applier
 from ottla_operator.brokers import Beat, BrokersAway, SeenCluster
@@ -20,10 +22,13 @@ from ottla_operator.plan import (
     CreateTopic,
     DeleteTopic,
     GrowTopic,
+    PlaceTopic,
+    ResizeTopic,
     SeenPartition,
     SeenTopic,
 )
 from ottla_operator.rolling import Hosted
+from ottla_operator.scaling import Step
 
 
 class MemoryKube:
@@ -133,6 +138,9 @@ class MemoryBrokers:
         self.settings_made: list[dict[str, str | None]] = []
         self.min_isr = 2
         self.directories = {number: (f"dir-{number}",) for number in range(3)}
+        self.cordoned: set[int] = set()
+        #: Brokers in the cluster's record; those in `directories` are online.
+        self.members = set(self.directories)
 
     async def topic(self, name: str) -> SeenTopic | None:
         return self.topics.get(name)
@@ -153,8 +161,39 @@ class MemoryBrokers:
                 merged = {**there.overrides, **changes}
                 kept = {key: value for key, value in merged.items() if value is not None}
                 self.topics[name] = replace(there, overrides=kept)
+            case PlaceTopic(name, targets):
+                self._place(name, targets)
+            case ResizeTopic(name, count):
+                if count > 3:
+                    raise InvalidReplicationFactor(f"{count} replicas, and 3 brokers.")
+                there = self.topics[name]
+                self._place(name, {each.partition: tuple(range(count)) for each in there.partitions})
             case DeleteTopic(name):
                 del self.topics[name]
+
+    def _place(self, name: str, targets: Mapping[int, tuple[int, ...]]) -> None:
+        there = self.topics[name]
+        moved = tuple(
+            replace(each, replicas=(to := targets.get(each.partition, each.replicas)), isr=to)
+            for each in there.partitions
+        )
+        self.topics[name] = replace(there, partitions=moved)
+
+    async def layout(self) -> Layout:
+        partitions = [
+            Placed(topic.name, each.partition, each.replicas)
+            for topic in self.topics.values()
+            for each in topic.partitions
+        ]
+        brokers = tuple(Broker(each, cordoned=each in self.cordoned) for each in sorted(self.members))
+        return Layout(brokers, frozenset(self.directories), tuple(partitions))
+
+    async def scale(self, step: Step) -> None:
+        self.cordoned |= set(step.cordon)
+        self.cordoned -= {*step.uncordon, *step.unregister}
+        self.members -= set(step.unregister)
+        for move in step.moves:
+            self._place(move.topic, {move.partition: move.after})
 
     @staticmethod
     def _partitions(count: int, replicas: int) -> tuple[SeenPartition, ...]:

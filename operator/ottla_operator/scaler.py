@@ -1,0 +1,74 @@
+"""Executes the steps of `scaling.py`: reads the placement, cordons, moves, removes brokers, writes events. [S]"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ottla_client.rebalance_pace import Layout
+from ottla_core.errors import RequestError
+from ottla_operator.brokers import BrokersAway
+from ottla_operator.cast import TOPIC, Tools
+from ottla_operator.cluster_spec import ClusterSpec
+from ottla_operator.scaling import EMPTY, SCALED, Step, next_step
+from ottla_operator.specs import InvalidSpec, Meta, TopicSpec
+
+
+class Scaler:
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+
+    async def step(self, meta: Meta, spec: ClusterSpec, body: Mapping[str, Any]) -> Step:
+        """The next step; it is not executed yet."""
+        pods = await self._tools.observer.pods_wanted(meta)
+        status = body.get("status") or {}
+        scaled_to = status.get("scaledTo")
+        before = _condition(status)
+        settled = pods == spec.brokers == scaled_to and before.get("status") == "True"
+        was_empty = before.get("reason") == EMPTY and before.get("observedGeneration") == meta.generation
+        layout = None if settled or pods is None else await self._layout(meta)
+        # Planning takes seconds with tens of thousands of partitions.
+        return await asyncio.to_thread(
+            next_step, spec.brokers, pods, scaled_to, layout, spread=spec.spread, was_empty=was_empty
+        )
+
+    async def _layout(self, meta: Meta) -> Layout | None:
+        try:
+            found: Layout = await self._tools.links.ask(*meta.key, lambda brokers: brokers.layout())
+        except (BrokersAway, RequestError):
+            return None
+        pinned = self._pinned(meta)
+        partitions = tuple(replace(each, pinned=each.topic in pinned) for each in found.partitions)
+        return replace(found, partitions=partitions)
+
+    def _pinned(self, meta: Meta) -> set[str]:
+        """Topics whose resources declare a placement."""
+        found = set()
+        for key in self._tools.cast.of_cluster(TOPIC, *meta.key):
+            try:
+                spec = TopicSpec.of(self._tools.cast.get(TOPIC, key) or {})
+            except (InvalidSpec, KeyError):
+                continue
+            if spec.assignment:
+                found.add(spec.topic)
+        return found
+
+    async def execute(self, meta: Meta, body: Mapping[str, Any], step: Step) -> None:
+        """Everything but the number of pods. A refusal or a missing answer waits for the next reconciliation."""
+        if step.cordon or step.uncordon or step.moves or step.unregister:
+            try:
+                await self._tools.links.ask(*meta.key, lambda brokers: brokers.scale(step))
+            except (BrokersAway, RequestError) as failed:
+                await self._tools.applier.event(meta, "ScalingFailed", str(failed), warning=True)
+                return
+        before, now = _condition(body.get("status") or {}), step.condition
+        if before and before.get("reason") != now.reason:
+            await self._tools.applier.event(meta, now.reason, now.message, warning=now.reason == "Refused")
+        for broker in step.unregister:
+            await self._tools.applier.event(meta, "BrokerRemoved", f"Broker {broker} left the cluster.")
+
+
+def _condition(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    return next((row for row in status.get("conditions") or () if row.get("type") == SCALED), {})
