@@ -52,6 +52,7 @@ from ottla_core.errors import (
     FencedLeaderEpoch,
     KafkaStorageError,
     OffsetOutOfRange,
+    RequestError,
     invariant,
 )
 from ottla_core.ports.disk import Buffer, Disk
@@ -194,8 +195,11 @@ class Log:
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         accepted: list[Accepted] | None = None,
+        refusal: RequestError | None = None,
     ) -> AppendInfo:
         """As the leader: check the batches, give them offsets and the epoch, write them.
+
+        `refusal` is raised instead of writing; for batches that are in the log already, their offsets are returned.
 
         `Unfinished` if checking them takes longer than the event loop can wait: then run `accepting` and give its
         result here as `accepted`.
@@ -204,7 +208,7 @@ class Log:
             raise self._storage_error()
         rules = self._rules
         batches = accepted or accept(records, rules, now_ms=now_ms, origin=origin)
-        if leader_epoch != self.epochs.latest_epoch:
+        if refusal is None and leader_epoch != self.epochs.latest_epoch:
             self._begin_epoch(leader_epoch)
         next_offset = self.end_offset
         buffers: list[Buffer] = []
@@ -223,6 +227,8 @@ class Log:
             buffers.append(data[PREFIX_BYTES:])
             next_offset += header.last_offset_delta + 1
             marks.append(Mark(next_offset - 1, header.max_timestamp, length + LOG_OVERHEAD))
+        if refusal is not None:
+            raise refusal
         append_time_ms = now_ms if rules.uses_append_time else NO_TIMESTAMP
         return self._write(buffers, marks, self.end_offset, produced, now_ms, append_time_ms)
 

@@ -225,11 +225,13 @@ class Partition:
         """
         self.check_leader()
         leading = self.leading
+        refusal: RequestError | None = None
         if acks == ACKS_ALL:
             in_sync = len(self.image.isr) if leading is None else leading.machine.in_sync
             needed = self.needed_in_sync
             if in_sync < needed:
-                raise NotEnoughReplicas(
+                # The log raises it, unless it holds the batch: "nothing was written" would be wrong for a retry.
+                refusal = NotEnoughReplicas(
                     f"{in_sync} in sync, min.insync.replicas asks for {needed}; nothing was written."
                 )
         elif leading is not None:
@@ -237,7 +239,12 @@ class Partition:
         epoch = self.image.leader_epoch
         try:
             info = self.log.append(
-                records, leader_epoch=epoch, now_ms=now_ms, origin=origin, accepted=accepted
+                records,
+                leader_epoch=epoch,
+                now_ms=now_ms,
+                origin=origin,
+                accepted=accepted,
+                refusal=refusal,
             )
         except KafkaStorageError:
             self._on_broken()

@@ -10,6 +10,7 @@ from broker.replication.cluster import IDS, NOW_MS, cluster
 from ottla_broker.log.log import AppendInfo, Log
 from ottla_broker.partition.partition import ACKS_ALL
 from ottla_broker.replication.effects import AdvanceHighWatermark, LeaderEffect, SendFrom
+from ottla_broker.requests import Appended
 from ottla_core.errors import (
     CorruptMessage,
     InvariantViolation,
@@ -97,6 +98,34 @@ async def test_below_min_insync_writes_are_refused_and_the_last_to_leave_goes_to
         await world.in_sync(1, 2)
         assert world.state.elr == ()
         assert await world.agree() == ["a", "b", "c", "without promise"]
+
+
+async def test_a_retry_below_min_insync_is_never_reported_as_not_written() -> None:
+    """The log holds the batch of the first attempt, and may commit it later."""
+    async with cluster(min_insync_replicas="2") as world:
+        leader = world.nodes[1]
+
+        def attempt(sequence: int) -> Appended:
+            batch = make_batch(
+                [Rec(b"k", b"%d" % sequence, NOW_MS)], producer_id=7, epoch=0, sequence=sequence
+            )
+            return leader.partition.append(batch, ACKS_ALL, NOW_MS)
+
+        await leader.write("a")
+        await world.nodes[3].kill()
+        await world.nodes[2].kill()
+        first = attempt(0)
+        await world.in_sync(1)
+        await world.until(lambda: leader.partition.image.isr == (1,))
+        retried = attempt(0)
+        assert (retried.base_offset, retried.last_offset) == (first.base_offset, first.last_offset)
+        late = leader.partition.acknowledged(retried, ACKS_ALL, 1.0)
+        assert late is not None
+        with pytest.raises(NotEnoughReplicasAfterAppend):
+            await late
+        with pytest.raises(NotEnoughReplicas, match="nothing was written"):
+            attempt(1)
+        assert leader.partition.log.end_offset == first.last_offset + 1
 
 
 async def test_a_new_leader_has_all_that_was_acknowledged() -> None:
