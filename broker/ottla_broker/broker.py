@@ -196,20 +196,14 @@ class Broker:
             metrics,
             lambda image: broker_defaults(config, image),
             lag_max_s=config.replication.lag_max_ms / 1000,
+            is_rack_aware=config.replication.replica_selector is not None,
             moves_max=config.replication.moves_max,
         )
         self._registration = Registration(
             self._store,
             self._clock,
             self._metadata,
-            BrokerImage(
-                own,
-                incarnation,
-                (),
-                config.process.rack,
-                directories=dirs.ids,
-                torn=dirs.torn,
-            ),
+            BrokerImage(own, incarnation, (), config.process.rack, directories=dirs.ids, torn=dirs.torn),
             ttl_s=config.etcd.session_timeout_ms // 1000,
             interval_s=config.etcd.heartbeat_interval_ms / 1000,
         )

@@ -56,6 +56,10 @@ TOPIC_DEFAULT_NAMES: tuple[str, ...] = tuple(
 )
 
 
+#: The values of `replica.selector.class`: Kafka's class, and its name without the package.
+RACK_AWARE = ("org.apache.kafka.common.replica.RackAwareReplicaSelector", "RackAwareReplicaSelector")
+
+
 @dataclass(frozen=True)
 class ProcessConfig:
     """Identity of this broker, and its process."""
@@ -64,7 +68,10 @@ class ProcessConfig:
         "broker.id", "0", whole(0), "Id of this broker; on Kubernetes the ordinal of its pod."
     )
     rack: str | None = setting(
-        "broker.rack", "", optional(WORD), "Replicas of a partition are spread over racks."
+        "broker.rack",
+        "",
+        optional(WORD),
+        "Replicas of a partition are spread over racks; consumers may read in theirs (replica.selector.class).",
     )
     cluster_name: str = setting(
         "cluster.name",
@@ -303,6 +310,13 @@ class ReplicationConfig:
         "30000",
         whole(100, LONG_MAX),
         "A follower that has not caught up for this time leaves the in-sync set.",
+    )
+    replica_selector: str | None = setting(
+        "replica.selector.class",
+        "",
+        optional(choice(*RACK_AWARE)),
+        "RackAwareReplicaSelector: consumers with client.rack read from an in-sync replica whose broker.rack is equal. "
+        "Empty: they read from the leader.",
     )
     # Enough to copy some hundred GB again; a longer copy must not block the drain of a node for ever.
     ready_timeout_ms: int = setting(

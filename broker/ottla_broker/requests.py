@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from ottla_core.errors import RequestError, TransactionalIdAuthorizationFailed
-from ottla_core.ids import TopicPartition
+from ottla_core.ids import NO_BROKER, TopicPartition
 from ottla_core.ports.disk import Buffer
 
 T = TypeVar("T")
@@ -67,6 +67,8 @@ class Fetched(NamedTuple):
     #: Batches as on disk. The first may begin before the asked offset, the last may be cut off.
     records: bytes = b""
     aborted: tuple[Aborted, ...] = ()
+    #: The client should read from this follower instead; then there are no records (KIP-392).
+    preferred_replica: int = NO_BROKER
 
 
 class FoundOffset(NamedTuple):

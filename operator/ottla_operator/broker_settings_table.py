@@ -122,6 +122,7 @@ TABLE: dict[str, tuple[str, float | None, float | None, tuple[str, ...], str, bo
     'queued.max.request.bytes': ('long', 1048576, 9223372036854775807, (), '134217728', False),
     'replica.lag.time.max.ms': ('long', 100, 9223372036854775807, (), '30000', False),
     'replica.ready.timeout.ms': ('long', 0, 9223372036854775807, (), '3600000', False),
+    'replica.selector.class': ('string', None, None, ('org.apache.kafka.common.replica.RackAwareReplicaSelector', 'RackAwareReplicaSelector'), '', True),
     'shutdown.linger.ms': ('int', 0, 60000, (), '0', False),
     'shutdown.timeout.ms': ('int', 0, 2147483647, (), '25000', False),
     'socket.listen.backlog.size': ('int', 1, 65535, (), '128', False),

@@ -25,6 +25,7 @@ from ottla_broker.requests import (
     Appended,
     ConfigChange,
     ConfigValue,
+    EpochEnd,
     Fetched,
     FetchWant,
     FoundOffset,
@@ -234,6 +235,7 @@ class FakeRecords:
         max_bytes: int,
         read_committed: bool = False,
         ask: object = None,
+        rack: str | None = None,
     ) -> Maybe[list[Fetched]]:
         fetched = self._read(wants, max_bytes)
         enough = sum(len(f.records) for f in fetched) >= min_bytes or any(f.error for f in fetched)
@@ -305,6 +307,9 @@ class FakeRecords:
             if header.max_timestamp >= timestamp_ms:
                 return FoundOffset(header.base_offset, header.max_timestamp, 0)
         return FoundOffset(-1, -1, -1)
+
+    def epoch_end(self, tp: TopicPartition, epoch: int, current_leader_epoch: int) -> EpochEnd:
+        return EpochEnd(epoch, self._find(tp).end)
 
     async def delete_records(self, tp: TopicPartition, offset: int, timeout_s: float) -> int:
         partition = self._find(tp)

@@ -31,6 +31,7 @@ from ottla_broker.partition.leading import Leading
 from ottla_broker.partition.partition import Partition
 from ottla_broker.replication import follow_stream, leader
 from ottla_broker.replication.leader import Leader
+from ottla_broker.service.delayed_fetch import DelayedFetch
 from ottla_core.ids import NO_BROKER
 from ottla_core.ports.peers import Presence
 from ottla_core.ports.store import Branch, Put, StoreError
@@ -296,6 +297,14 @@ def rule_13_compaction_goes_beyond_the_high_watermark(patch: pytest.MonkeyPatch)
 
 
 # ---------------------------------------------------------------------- rules 14 to 20: leases, removals, the store
+
+
+@planted(seed=1)
+def rule_23_a_follower_serves_up_to_its_log_end(patch: pytest.MonkeyPatch) -> None:
+    def limit(self: Any, partition: Partition) -> int:
+        return partition.high_watermark if partition.is_leader else partition.log.end_offset
+
+    patch.setattr(DelayedFetch, "_limit_of", limit)
 
 
 @planted(seed=5, nemesis="lone coordinator")

@@ -1,5 +1,7 @@
 """Clients of a world: writers whose every value is unique, readers that remember all they saw.
 
+Half of the reads go to any broker, which may follow.
+
 A plain writer sends each value once: what it got no answer for may be there or not, and is never there twice. Those
 with acks=all hold the cluster to its promise, those with acks=1 only make logs part from each other. Idempotent and
 group clients are in `clients.py`. All find leaders as real ones do, by asking some broker, whose answer may be old.
@@ -83,6 +85,7 @@ class Workload:
     def __init__(self, world: World) -> None:
         self.world = self._world = world
         self._chance = chance_for(world.seed, "workload")
+        self._replicas = chance_for(world.seed, "replicas to read from")
         self._serial = 0
         self._epochs: dict[Spot, int] = {}
         #: The faults are over: no more moves, so that those under way can complete.
@@ -232,8 +235,11 @@ class Workload:
         position, known = 0, None
         while not self.is_over:
             try:
-                spot, found = await self.fetch(tp, position, 0.5)
+                from_any = self._replicas.below(2) == 1
+                spot, found = await self.fetch(tp, position, 0.5, from_any=from_any)
             except OffsetOutOfRange as error:
+                if from_any:
+                    continue  # A follower may lag: as clients do, ask again, at the leader in the end.
                 if known is not None and position < (first := self._world.checkers.trimmed.get(known, 0)):
                     position = first  # Deleted, as somebody wished.
                     continue
@@ -257,8 +263,13 @@ class Workload:
                     position = offset + 1
             await self._world.clock.sleep(0.05)
 
-    async def fetch(self, tp: TopicPartition, offset: int, wait_s: float) -> tuple[Spot, dict[int, bytes]]:
-        process = self.leader(tp)
+    async def fetch(
+        self, tp: TopicPartition, offset: int, wait_s: float, *, from_any: bool = False
+    ) -> tuple[Spot, dict[int, bytes]]:
+        """From the leader, or from any broker (KIP-392)."""
+        process, serving = self.leader(tp), self._world.serving
+        if from_any and serving:
+            process = serving[self._replicas.below(len(serving))]
 
         async def work() -> tuple[Spot, Fetched]:
             assert process is not None
@@ -267,7 +278,11 @@ class Workload:
             # As clients do (KIP-320): an epoch that was seen once is not forgotten, so an old leader cannot mislead.
             want = FetchWant(tp, offset, _FETCH_BYTES, self._epochs.get(spot, -1))
             found = process.broker.services.records.fetch(
-                [want], max_wait_s=wait_s, min_bytes=1, max_bytes=_FETCH_BYTES
+                [want],
+                max_wait_s=wait_s,
+                min_bytes=1,
+                max_bytes=_FETCH_BYTES,
+                rack="" if from_any else None,
             )
             (got,) = found if isinstance(found, list) else await found
             if process.broker._host.find(tp) is not partition:
@@ -278,7 +293,9 @@ class Workload:
         if got.error is not None:
             raise got.error
         records = read_batches(got.records)
-        return spot, {at: record.value or b"" for at, record in records if at < got.high_watermark}
+        if any(at >= got.high_watermark for at, _ in records):
+            self._world.checkers.fail(f"I8 {spot}: records above the high watermark {got.high_watermark}")
+        return spot, {at: record.value or b"" for at, record in records}
 
     async def _earliest(self, spot: Spot) -> int:
         """Where its log begins, if somebody has deleted records."""

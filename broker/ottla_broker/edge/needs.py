@@ -84,6 +84,7 @@ GRPC: dict[str, tuple[Need, ...]] = {
     "ottla.v1.Log/Produce": KAFKA["produce"],
     "ottla.v1.Log/Fetch": KAFKA["fetch"],
     "ottla.v1.Log/ListOffsets": KAFKA["list_offsets"],
+    "ottla.v1.Log/OffsetsForLeaderEpoch": KAFKA["offset_for_leader_epoch"],
     "ottla.v1.Log/DeleteRecords": KAFKA["delete_records"],
     "ottla.v1.Log/InitProducerId": KAFKA["init_producer_id"],
     "ottla.v1.Admin/Metadata": KAFKA["metadata"],

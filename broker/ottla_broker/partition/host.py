@@ -76,6 +76,7 @@ class PartitionHost:
         broker_defaults: Callable[[ClusterImage], Mapping[str, str]],
         *,
         lag_max_s: float = 30.0,
+        is_rack_aware: bool = False,
         moves_max: int = 10,
     ) -> None:
         self._broker_id = broker_id
@@ -88,6 +89,8 @@ class PartitionHost:
         self._by_key: dict[bytes, Partition] = {}
         #: Replication state that all partitions share.
         self.replication = Replication(broker_id, lag_max_s, propose=self._propose)
+        #: Whether leaders send consumers to followers in their rack (`replica.selector.class`).
+        self._is_rack_aware = is_rack_aware
         self._leaders: Leaders | None = None
         self._isr_writer: IsrWriter | None = None
         self._proposing: dict[asyncio.Task[None], None] = {}
@@ -284,6 +287,10 @@ class PartitionHost:
     def _on_members(self, image: ClusterImage) -> None:
         """The brokers that may be in an ISR changed, or addresses of leaders did."""
         admitted = {b.id: b.incarnation for b in image.admitted() if not b.stopping}
+        if self._is_rack_aware:
+            self.replication.racks = {
+                b.id: b.rack for b in image.admitted() if b.rack is not None and not b.stopping
+            }
         if admitted != self.replication.admitted:
             self.replication.admitted = admitted
             for partition in self:

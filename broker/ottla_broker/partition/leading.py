@@ -18,6 +18,7 @@ from ottla_broker.replication.effects import OF_PARTITION, AdvanceHighWatermark,
 from ottla_broker.replication.leader import Leader, OwnLog, Position
 from ottla_broker.replication.lineage import leading as leading_lineage
 from ottla_broker.replication.outlet import Outlet
+from ottla_broker.replication.selection import closest
 from ottla_core.errors import NotLeaderOrFollower, invariant
 from ottla_core.ports.clock import Clock
 
@@ -42,6 +43,8 @@ class Replication:
     lag_max_s: float = 30.0
     #: Incarnations of brokers that may be in an ISR: admitted, and not stopping (rule 8).
     admitted: Mapping[int, UUID] = field(default_factory=dict)
+    #: Racks of those brokers, as far as they have one; empty if consumers always read from leaders.
+    racks: Mapping[int, str] = field(default_factory=dict)
     #: Pass a proposal to the metadata store; its outcome comes back through `Leading.on_outcome`.
     propose: Callable[[Partition, ProposeIsr, PartitionImage], None] = _nothing
     #: Whether this broker's lease is confirmed (rule 14).
@@ -146,6 +149,13 @@ class Leading:
 
     def is_in_sync(self, broker_id: int) -> bool:
         return broker_id in self.machine.image.isr
+
+    def closest_replica(self, rack: str, offset: int) -> int:
+        """The follower that a consumer in `rack` should read from; NO_BROKER to stay with the leader."""
+        machine = self.machine
+        return closest(
+            rack, offset, machine.broker_id, machine.image.isr, machine.positions, self._shared.racks
+        )
 
     def lags(self, now: float) -> Mapping[int, tuple[int, float]]:
         """Per follower: records that it lacks, and seconds since it had all."""

@@ -4,7 +4,7 @@ Theory of operation. The log stores bytes; the partition knows which of them are
 
     start ≤ high watermark ≤ end          flushed ≤ end
 
-* I1: consumers read only below the high watermark.
+* I1: consumers read only below the high watermark, of the leader or of a follower (rule 23).
 * I2: the high watermark is the least position of the in-sync replicas, and stands still while fewer than
   `min.insync.replicas` are in sync (design rules 6 and 7). A position is the log end, or the flushed end where
   the topic has `flush.before.ack` (rule 10): such a topic serves and acknowledges nothing that a power
@@ -193,12 +193,22 @@ class Partition:
         if self.leading is not None:
             self.leading.on_config()
 
+    def check_replica(self, expected_epoch: int = NO_EPOCH) -> None:
+        """As `check_leader`, for consumers that may read from any replica (KIP-392): it leads, or follows a leader."""
+        if not self.is_leader and self.following is not None and self.log.broken is None:
+            self._check_epoch(expected_epoch)
+        else:
+            self.check_leader(expected_epoch)
+
     def check_leader(self, expected_epoch: int = NO_EPOCH) -> None:
         """Refuse a request if this broker does not lead, or if its leader epoch is stale or unknown (KIP-320)."""
         if self.log.broken is not None:
             raise KafkaStorageError(f"The log of {self.tp} is offline: {self.log.broken}")
         if not self.is_leader:
             raise NotLeaderOrFollower()
+        self._check_epoch(expected_epoch)
+
+    def _check_epoch(self, expected_epoch: int) -> None:
         if expected_epoch != NO_EPOCH and expected_epoch != self.image.leader_epoch:
             if expected_epoch < self.image.leader_epoch:
                 raise FencedLeaderEpoch()
@@ -326,8 +336,14 @@ class Partition:
         """Last stable offset: the first offset of the oldest open transaction; read_committed consumers stop there."""
         return self.log.producers.last_stable_offset(self.high_watermark)
 
+    def closest_replica(self, rack: str, offset: int) -> int:
+        """The follower that a consumer in `rack` should read from; NO_BROKER to read here."""
+        if not rack or self.leading is None or offset < self.log.start_offset:
+            return NO_BROKER
+        return self.leading.closest_replica(rack, offset)
+
     def when_readable(self, wake: Callable[[], None]) -> None:
-        """Call `wake` once, when more can be read or the leadership ends."""
+        """Call `wake` once, when more can be read, the log was truncated, or the leader epoch ends."""
         self._readers[wake] = None
 
     def forget_reader(self, wake: Callable[[], None]) -> None:
@@ -358,6 +374,7 @@ class Partition:
         log = self.log
         self.high_watermark = max(log.start_offset, min(self.high_watermark, log.end_offset))
         self._commit.cut(log.end_offset)
+        self._wake_readers()
 
     def wall_ms(self) -> int:
         return self._clock.wall_ms()
@@ -377,6 +394,7 @@ class Partition:
             self.commit_to(reached)
         if log_start > log.start_offset:
             log.advance_start(min(log_start, log.end_offset))
+            self._wake_readers()
 
     def _advance_alone(self) -> None:
         """As the only replica."""

@@ -1,8 +1,8 @@
 """One fetch: locate, perhaps wait, read. [S]
 
 Located first, read later: a fetch that has to wait for more data has not copied any. Waiting costs one callback per
-partition and one timer, and no task; a partition calls back when its high watermark moves. A read of a range that was
-not read recently may need indexes from disk: a thread reads them, or rebuilds them from the log.
+partition and one timer, and no task; a partition calls back when its high watermark moves, on followers too. A read of
+a range that was not read recently may need indexes from disk: a thread reads them, or rebuilds them from the log.
 
 A fetch of many partitions is made in slices (`steps`); partitions may change between them. An extent lies below the
 high watermark, so it stays valid whichever broker leads by the time it is read.
@@ -24,8 +24,8 @@ from ottla_broker.partition.partition import Partition
 from ottla_broker.requests import Fetched, FetchWant, Maybe
 from ottla_broker.service.reread_check import RereadCheck
 from ottla_broker.steps import PARTITIONS_PER_STEP, exhaust
-from ottla_core.errors import KafkaStorageError, RequestError
-from ottla_core.ids import TopicPartition
+from ottla_core.errors import KafkaStorageError, NotLeaderOrFollower, RequestError
+from ottla_core.ids import NO_BROKER, TopicPartition
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.offload import Offload
 
@@ -39,6 +39,8 @@ class FetchLimits(NamedTuple):
     read_committed: bool
     #: Called before anything is read, with all bytes and those of the first partition; returns how many may be read.
     ask: Ask | None = None
+    #: The consumer's rack (`client.rack`). With None it reads from leaders only.
+    rack: str | None = None
 
 
 FetchSteps: TypeAlias = Generator[None, None, "list[Fetched] | Callable[[], Awaitable[FetchSteps]]"]
@@ -52,6 +54,7 @@ class _Located(NamedTuple):
     error: RequestError | None
     read_limit: int
     leader_epoch: int = -1
+    preferred_replica: int = NO_BROKER
 
 
 class _Cold(Exception):
@@ -215,8 +218,18 @@ class DelayedFetch:
                     located.append(before[number - 1])
                     continue
                 partition = self._host.find(want.tp)
-                partition.check_leader(want.leader_epoch)
+                if self._limits.rack is None:
+                    partition.check_leader(want.leader_epoch)
+                else:
+                    partition.check_replica(want.leader_epoch)
                 limit = self._limit_of(partition)
+                if self._limits.rack:
+                    preferred = partition.closest_replica(self._limits.rack, want.offset)
+                    if preferred != NO_BROKER:
+                        failed = True  # It is returned at once, as an error would be.
+                        epoch = partition.image.leader_epoch
+                        located.append(_Located(want.tp, partition, None, None, limit, epoch, preferred))
+                        continue
                 extent = self._reader.locate(
                     partition.log, want.offset, offered, limit_offset=limit, min_one=total == 0, wait=wait
                 )
@@ -245,7 +258,8 @@ class DelayedFetch:
             partition is not None
             and found.error is None
             and found.extent is None
-            and partition.is_leader
+            and found.preferred_replica == NO_BROKER
+            and (partition.is_leader or partition.following is not None)
             and partition.image.leader_epoch == found.leader_epoch
             and want.offset >= found.read_limit == self._limit_of(partition)
             and partition.log.broken is None
@@ -297,6 +311,12 @@ class DelayedFetch:
     async def _on_thread(self, located: _Located, extent: Extent) -> Fetched:
         is_reread = self._is_reread(extent, located.tp)
         read, counts = await self._reader.on_thread(extent, check=is_reread), self._metrics.log
+        partition = located.partition
+        if partition is not None and partition.high_watermark < located.read_limit:
+            # Truncated below what was committed, after an unclean election: other records may be there by now.
+            return Fetched(
+                located.tp, NotLeaderOrFollower("The log was truncated while it was read; read again.")
+            )
         if not read.is_checked:
             return self._served(located, extent, read.data)
         if is_reread:
@@ -318,7 +338,11 @@ class DelayedFetch:
             self._rereads.found_whole(located.tp, extent.first_offset, self._clock.monotonic())
             return _fetched(located, read.data)
         partition = located.partition
-        if partition is not None and partition.is_leader:  # Else the log may have been truncated meanwhile.
+        if (
+            partition is not None
+            and partition.image.leader_epoch == located.leader_epoch
+            and (partition.is_leader or partition.following is not None)
+        ):  # Else the log may have been truncated meanwhile.
             offset = extent.first_offset
             partition.log.note_damage(offset, f"a damaged batch at or behind offset {offset}")
         return _fetched(located, read.data) if read.data else Fetched(located.tp, read.damage)
@@ -351,4 +375,5 @@ def _fetched(located: _Located, data: bytes) -> Fetched:
         partition.stable_offset(),
         partition.log.start_offset,
         data,
+        preferred_replica=located.preferred_replica,
     )

@@ -88,13 +88,15 @@ class RecordService:
         max_bytes: int,
         read_committed: bool = False,
         ask: Ask | None = None,
+        rack: str | None = None,
     ) -> Maybe[list[Fetched]]:
         """Batches from each wanted partition, waiting up to `max_wait_s` until `min_bytes` are there.
 
-        `ask` gets the bytes to read, in total and of the first partition; it may grant less.
+        `ask` gets the bytes to read, in total and of the first partition; it may grant less. With a `rack`, also an
+        empty one, followers serve the fetch too, and leaders may name a closer replica instead (KIP-392).
         """
         # A fetch never waits for more than one response can hold.
-        limits = FetchLimits(max_wait_s, min(min_bytes, max_bytes), max_bytes, read_committed, ask)
+        limits = FetchLimits(max_wait_s, min(min_bytes, max_bytes), max_bytes, read_committed, ask, rack)
         return self._delayed(wants, limits).start()
 
     def fetch_in_steps(
@@ -106,9 +108,10 @@ class RecordService:
         max_bytes: int,
         read_committed: bool = False,
         ask: Ask | None = None,
+        rack: str | None = None,
     ) -> FetchSteps:
         """The same in slices, for many partitions."""
-        limits = FetchLimits(max_wait_s, min(min_bytes, max_bytes), max_bytes, read_committed, ask)
+        limits = FetchLimits(max_wait_s, min(min_bytes, max_bytes), max_bytes, read_committed, ask, rack)
         return self._delayed(wants, limits).steps()
 
     def _delayed(self, wants: Sequence[FetchWant], limits: FetchLimits) -> DelayedFetch:

@@ -50,6 +50,11 @@ class LogStub:
                 request_serializer=ottla__core_dot_pb_dot_broker__pb2.ListOffsetsRequest.SerializeToString,
                 response_deserializer=ottla__core_dot_pb_dot_broker__pb2.ListOffsetsResponse.FromString,
                 _registered_method=True)
+        self.OffsetsForLeaderEpoch = channel.unary_unary(
+                '/ottla.v1.Log/OffsetsForLeaderEpoch',
+                request_serializer=ottla__core_dot_pb_dot_broker__pb2.OffsetsForLeaderEpochRequest.SerializeToString,
+                response_deserializer=ottla__core_dot_pb_dot_broker__pb2.OffsetsForLeaderEpochResponse.FromString,
+                _registered_method=True)
         self.DeleteRecords = channel.unary_unary(
                 '/ottla.v1.Log/DeleteRecords',
                 request_serializer=ottla__core_dot_pb_dot_broker__pb2.DeleteRecordsRequest.SerializeToString,
@@ -90,6 +95,13 @@ class LogServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def OffsetsForLeaderEpoch(self, request, context):
+        """Where a leader epoch ended: a reader that knows the epoch of its last record detects a truncated log (KIP-320).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteRecords(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -119,6 +131,11 @@ def add_LogServicer_to_server(servicer, server):
                     servicer.ListOffsets,
                     request_deserializer=ottla__core_dot_pb_dot_broker__pb2.ListOffsetsRequest.FromString,
                     response_serializer=ottla__core_dot_pb_dot_broker__pb2.ListOffsetsResponse.SerializeToString,
+            ),
+            'OffsetsForLeaderEpoch': grpc.unary_unary_rpc_method_handler(
+                    servicer.OffsetsForLeaderEpoch,
+                    request_deserializer=ottla__core_dot_pb_dot_broker__pb2.OffsetsForLeaderEpochRequest.FromString,
+                    response_serializer=ottla__core_dot_pb_dot_broker__pb2.OffsetsForLeaderEpochResponse.SerializeToString,
             ),
             'DeleteRecords': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteRecords,
@@ -213,6 +230,33 @@ class Log:
             '/ottla.v1.Log/ListOffsets',
             ottla__core_dot_pb_dot_broker__pb2.ListOffsetsRequest.SerializeToString,
             ottla__core_dot_pb_dot_broker__pb2.ListOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OffsetsForLeaderEpoch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ottla.v1.Log/OffsetsForLeaderEpoch',
+            ottla__core_dot_pb_dot_broker__pb2.OffsetsForLeaderEpochRequest.SerializeToString,
+            ottla__core_dot_pb_dot_broker__pb2.OffsetsForLeaderEpochResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -18,6 +18,7 @@ from ottla_broker.edge.grpc.bounds import bounded, check_fields
 from ottla_broker.edge.grpc.probe import SilentProbe
 from ottla_broker.edge.grpc.server import GrpcEdge
 from ottla_broker.metrics import GrpcEdgeProbe
+from ottla_broker.requests import Fetched
 from ottla_core.errors import InvalidRequest
 from ottla_core.ids import TopicPartition
 from ottla_core.pb import broker_pb2 as pb
@@ -257,6 +258,36 @@ async def test_an_unexpected_error_is_told_without_its_story(cluster: FakeCluste
     assert caught.value.code().name == "INTERNAL" and "KeyError" not in (caught.value.details() or "")
     trailer = dict(caught.value.trailing_metadata())["ottla-error-bin"]
     assert pb.Error.FromString(trailer).name == "UNKNOWN_SERVER_ERROR"
+
+
+async def test_a_rack_is_passed_on_and_the_preferred_replica_back(
+    cluster: FakeCluster, log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    racks: list[str | None] = []
+
+    def found(wants: Any, *, rack: str | None, **limits: Any) -> list[Fetched]:
+        racks.append(rack)
+        replica = -1 if rack is None else 0
+        return [Fetched(want.tp, None, 5, 5, 0, preferred_replica=replica) for want in wants]
+
+    monkeypatch.setattr(cluster.brokers[0].records, "fetch", found)
+    stream = log.Fetch()
+    for rack in ("b", ""):
+        request = fetch(1)
+        request.rack = rack
+        await stream.write(request)
+        got = (await stream.read()).partitions[0]
+        assert got.HasField("preferred_replica") == bool(rack)
+    stream.cancel()
+    assert racks == ["b", None]
+
+
+async def test_the_end_of_a_leader_epoch(log: Any) -> None:
+    queries = [pb.EpochQuery(topic="t", partition=p, current_leader_epoch=-1, leader_epoch=0) for p in (0, 9)]
+    answer = await log.OffsetsForLeaderEpoch(pb.OffsetsForLeaderEpochRequest(queries=queries))
+    known, unknown = answer.answers
+    assert (known.leader_epoch, known.end_offset, known.HasField("error")) == (0, 0, False)
+    assert (unknown.error.name, unknown.end_offset) == ("UNKNOWN_TOPIC_OR_PARTITION", -1)
 
 
 async def test_health_and_reflection_are_on(channel: Any) -> None:

@@ -15,6 +15,7 @@ from broker.edge.kafka_batches import batch
 from broker.edge.kafka_peer import Peer
 from ottla_broker.edge.kafka import admin
 from ottla_broker.edge.kafka.versions import APIS
+from ottla_broker.requests import Fetched
 from ottla_core.ids import TopicPartition
 
 NO_ID = UUID(int=0)
@@ -140,6 +141,25 @@ async def test_fetch_gives_the_bytes_back(broker: FakeBroker, peer: Peer, versio
     assert first.aborted_transactions is None
     if version >= 7:
         assert answer.session_id == 0
+
+
+@pytest.mark.parametrize("version", versions(1))
+async def test_fetch_passes_the_rack_on_and_the_preferred_replica_back(
+    broker: FakeBroker, peer: Peer, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    topic_id = broker.services.add_topic("t")
+    racks: list[str | None] = []
+
+    def fetch(wants: Any, *, rack: str | None, **limits: Any) -> list[Fetched]:
+        racks.append(rack)
+        return [Fetched(want.tp, None, 5, 5, 0, preferred_replica=7) for want in wants]
+
+    monkeypatch.setattr(broker.services.records, "fetch", fetch)
+    topic = topic_id if version >= 13 else "t"
+    answer = await peer.ask(1, version, **fetch_fields(version, topic, {0: 1}))
+    assert racks == ["rack" if version >= 11 else None]
+    if version >= 11:
+        assert answer.responses[0].partitions[0].preferred_read_replica.real == 7
 
 
 @pytest.mark.parametrize("version", versions(1))

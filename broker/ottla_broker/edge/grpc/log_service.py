@@ -22,6 +22,7 @@ from ottla_broker.edge.memory import Hold, Memory
 from ottla_broker.event_loop import give_way
 from ottla_broker.requests import (
     Appended,
+    EpochEnd,
     Fetched,
     FetchWant,
     FoundOffset,
@@ -63,7 +64,10 @@ class Records(Protocol):
         max_bytes: int,
         read_committed: bool = False,
         ask: Callable[[int, int], int] | None = None,
+        rack: str | None = None,
     ) -> Maybe[list[Fetched]]: ...
+
+    def epoch_end(self, tp: TopicPartition, epoch: int, current_leader_epoch: int) -> EpochEnd: ...
 
     def list_offset(
         self, tp: TopicPartition, timestamp_ms: int, *, leader_epoch: int = -1, read_committed: bool = False
@@ -263,6 +267,7 @@ class LogService:
                 max_bytes=max_bytes,
                 read_committed=request.read_committed,
                 ask=hold.ask,
+                rack=request.rack or None,
             )
 
         def made(found: list[Fetched]) -> pb.FetchResponse:
@@ -325,6 +330,29 @@ class LogService:
                 answer.offset = found.offset
                 answer.timestamp_ms = found.timestamp_ms
                 answer.leader_epoch = found.leader_epoch
+        return response
+
+    @guarded
+    async def offsets_for_leader_epoch(
+        self, request: pb.OffsetsForLeaderEpochRequest, context: Any
+    ) -> pb.OffsetsForLeaderEpochResponse:
+        records = self._enter(context).records
+        response = pb.OffsetsForLeaderEpochResponse()
+        for number, query in enumerate(request.queries, 1):
+            if number % _QUERIES_PER_TURN == 0:
+                await give_way()
+            answer = response.answers.add(topic=query.topic, partition=query.partition)
+            try:
+                end = records.epoch_end(
+                    TopicPartition(query.topic, query.partition),
+                    query.leader_epoch,
+                    query.current_leader_epoch,
+                )
+            except RequestError as error:
+                answer.error.CopyFrom(error_message(error))
+                answer.leader_epoch = answer.end_offset = -1
+            else:
+                answer.leader_epoch, answer.end_offset = end.leader_epoch, end.end_offset
         return response
 
     @guarded

@@ -54,6 +54,7 @@ _LOG_STREAMS: dict[str, tuple[str, Any]] = {
 }
 _LOG_CALLS: dict[str, tuple[str, Any]] = {
     "ListOffsets": ("list_offsets", pb.ListOffsetsRequest),
+    "OffsetsForLeaderEpoch": ("offsets_for_leader_epoch", pb.OffsetsForLeaderEpochRequest),
     "DeleteRecords": ("delete_records", pb.DeleteRecordsRequest),
     "InitProducerId": ("init_producer_id", pb.InitProducerIdRequest),
 }

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from ottla_broker.metadata.image import BrokerImage, ClusterImage, TopicImage
 from ottla_broker.requests import ConfigChange, ConfigValue, Fetched, NewTopic, TopicResult
 from ottla_core.errors import InvalidReplicaAssignment, InvalidRequest, RequestError, UnknownTopicOrPartition
+from ottla_core.ids import NO_BROKER
 from ottla_core.pb import broker_pb2 as pb
 
 _CHANGE_KINDS = {
@@ -33,6 +34,8 @@ def fetched_partition(fetched: Fetched) -> pb.FetchedPartition:
         log_start_offset=fetched.log_start_offset,
         records=fetched.records,
     )
+    if fetched.preferred_replica != NO_BROKER:
+        answer.preferred_replica = fetched.preferred_replica
     if fetched.error is not None:
         answer.error.CopyFrom(error_message(fetched.error))
     for aborted in fetched.aborted:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from ottla_broker.edge.kafka.fetch_wire import FetchPartition, FetchRequest, FetchTopic
 from ottla_broker.requests import Fetched
 from ottla_core.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
+from ottla_core.ids import NO_BROKER
 
 SESSIONLESS_EPOCH = -1
 FIRST_EPOCH = 0
@@ -100,6 +101,7 @@ class FetchSession:
             bool(fetched.records)
             or fetched.error is not None
             or known.failed
+            or fetched.preferred_replica != NO_BROKER
             or fetched.high_watermark != known.high_watermark
             or fetched.log_start_offset != known.log_start_offset
         )

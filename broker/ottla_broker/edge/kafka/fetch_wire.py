@@ -16,6 +16,7 @@ from ottla_core.ports.disk import Buffer
 FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13
 SESSIONS_FROM = 7
+RACKS_FROM = 11
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
@@ -48,6 +49,8 @@ class FetchRequest(NamedTuple):
     topics: list[FetchTopic]
     #: Topic and partition indexes that an incremental fetch no longer wants.
     forgotten: list[tuple[bytes, list[int]]]
+    #: The consumer's rack, perhaps empty; None before version 11, whose clients read from leaders only.
+    rack: str | None = None
 
 
 #: By first version: wait, min bytes, max bytes, isolation [, session id, session epoch].
@@ -88,8 +91,23 @@ def _parse(cursor: Cursor, version: int) -> FetchRequest:
             cursor.skip_tagged()
         topics.append(FetchTopic(key, partitions))
     forgotten = _forgotten(cursor, version) if version >= SESSIONS_FROM else []
-    # The rack and the tagged fields that follow are not used yet; nothing comes after them.
-    return FetchRequest(wait, low, high, isolation == 1, session_id, session_epoch, topics, forgotten)
+    rack = _rack(cursor, flexible) if version >= RACKS_FROM else None
+    # The tagged fields that follow are not used; nothing comes after them.
+    return FetchRequest(wait, low, high, isolation == 1, session_id, session_epoch, topics, forgotten, rack)
+
+
+def _rack(cursor: Cursor, flexible: bool) -> str:
+    if flexible:
+        length = cursor.uvarint() - 1
+    else:
+        (length,) = _INT16.unpack_from(cursor.view, cursor.at)
+        cursor.at += 2
+    if length <= 0:
+        return ""
+    try:
+        return bytes(cursor.take(length)).decode()
+    except UnicodeDecodeError as error:
+        raise Malformed("fetch: the rack is not UTF-8") from error
 
 
 def _count(cursor: Cursor, flexible: bool) -> int:
@@ -147,7 +165,6 @@ def _forgotten(cursor: Cursor, version: int) -> list[tuple[bytes, list[int]]]:
 _HEAD_V4 = Struct(">ihqq")
 _HEAD_V5 = Struct(">ihqqq")
 _ABORTED = Struct(">qq")
-_NO_REPLICA = _INT32.pack(-1)
 
 Answers = Sequence[tuple[bytes, Sequence[tuple[int, Fetched]]]]
 
@@ -215,8 +232,8 @@ def _encode_head(out: bytearray, version: int, index: int, f: Fetched, read_comm
         _encode_aborted(out, version, f.aborted)
     else:
         out += b"\x00" if version >= FLEXIBLE_FROM else b"\xff\xff\xff\xff"  # null
-    if version >= 11:
-        out += _NO_REPLICA
+    if version >= RACKS_FROM:
+        out += _INT32.pack(f.preferred_replica)
 
 
 def _encode_aborted(out: bytearray, version: int, aborted: Iterable[Aborted]) -> None:

@@ -9,9 +9,10 @@ Fetch sessions (KIP-227) belong to their connection; see `fetch_session`. Where 
 the answer carries session id 0 and the client goes on with full fetches.
 
 Versions: 5 adds the log start offset; 7 sessions; 9 fencing by leader epoch (KIP-320); 11 a preferred
-replica; 12 is flexible; 13 names topics by id; 15 moves the replica id into a tagged field. Left out:
-followers (a replica id is ignored: Ottla's brokers replicate over gRPC), reading from the nearest replica,
-the diverging epoch (only followers ask), the current leader in errors (KIP-951).
+replica (KIP-392: from then on followers serve it too, and a leader may name a follower in the client's rack); 12 is
+flexible; 13 names topics by id; 15 moves the replica id into a tagged field. Left out: followers (a replica id is
+ignored: Ottla's brokers replicate over gRPC), the diverging epoch (only followers ask), the current leader in
+errors (KIP-951).
 """
 
 from __future__ import annotations
@@ -128,6 +129,7 @@ class _Limits(TypedDict):
     max_bytes: int
     read_committed: bool
     ask: Ask
+    rack: str | None
 
 
 def _limits(context: Context, wanted: FetchRequest, hold: Hold, *, at_once: bool) -> _Limits:
@@ -138,6 +140,7 @@ def _limits(context: Context, wanted: FetchRequest, hold: Hold, *, at_once: bool
         "max_bytes": max(0, min(wanted.max_bytes, context.config.fetch_max_bytes, room)),
         "read_committed": wanted.read_committed,
         "ask": hold.ask,
+        "rack": wanted.rack,
     }
 
 
