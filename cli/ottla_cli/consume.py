@@ -87,6 +87,14 @@ def consume(
     read_committed: Annotated[
         bool, typer.Option("--read-committed", help="Skip records of open or aborted transactions.")
     ] = False,
+    rack: Annotated[
+        str,
+        typer.Option(
+            "--rack",
+            metavar="RACK",
+            help="Read from replicas in this rack (client.rack), where there are some.",
+        ),
+    ] = "",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on standard error.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -146,6 +154,7 @@ def consume(
         isolation_level="read_committed" if read_committed else "read_uncommitted",
         max_poll_records=5000,
         max_partition_fetch_bytes=4 * 1024 * 1024,
+        client_rack=rack,
         group_id=group,
         enable_auto_commit=False,
         client_id="ottla-cli",

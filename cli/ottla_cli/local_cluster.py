@@ -106,6 +106,7 @@ class LocalCluster:
         brokers: int = 1,
         ports: Ports | None = None,
         settings: Mapping[str, str] | None = None,
+        racks: Sequence[str] = (),
         config_file: str | None = None,
         temporary: bool | None = None,
         broker_command: Sequence[str] = (sys.executable, "-P", "-m", "ottla_broker"),
@@ -114,14 +115,15 @@ class LocalCluster:
     ) -> None:
         """Without `data_dir`: a temporary folder, removed with the cluster. Without `ports`: free ports.
 
-        `settings` are broker settings by name, for every broker. Every wait polls `give_up`, and ends when it
-        returns True.
+        `settings` are broker settings by name, for every broker; broker n gets the n-th of `racks`. Every wait polls
+        `give_up`, and ends when it returns True.
         """
         if not 1 <= brokers <= BROKERS_MAX:
             raise Failure(f"A local cluster has 1 to {BROKERS_MAX} brokers, not {brokers}.", exit_code=2)
         self._count = brokers
         self._ports = ports
         self._settings = dict(settings or {})
+        self._racks = tuple(racks)
         self._command = [*broker_command, *(("--config", config_file) if config_file else ())]
         self._temporary = data_dir is None if temporary is None else temporary
         self._say = say
@@ -149,7 +151,7 @@ class LocalCluster:
                 number: LocalBroker(number, ports[number], self.folder) for number in range(self._count)
             }
             for broker in self.brokers.values():
-                broker.spawn(self._command, self._broker_settings())
+                broker.spawn(self._command, self._broker_settings(broker.id))
             self._write_state(ready=False)
         except BaseException:
             self.stop()
@@ -217,7 +219,7 @@ class LocalCluster:
         broker = self.brokers[broker_id]
         if broker.child.running:
             broker.child.stop(STOP_TIMEOUT_S)
-        broker.spawn(self._command, self._broker_settings())
+        broker.spawn(self._command, self._broker_settings(broker.id))
         broker.wait_ready(time.monotonic() + timeout_s, self._give_up)
         self._write_state(ready=True)
 
@@ -291,8 +293,10 @@ class LocalCluster:
             if not process.wait(STOP_TIMEOUT_S):
                 process.send(signal.SIGKILL)
 
-    def _broker_settings(self) -> dict[str, str]:
+    def _broker_settings(self, broker_id: int) -> dict[str, str]:
+        rack = {"broker.rack": self._racks[broker_id]} if broker_id < len(self._racks) else {}
         return {
+            **rack,
             "etcd.endpoints": self.etcd_endpoint,
             "cluster.secret.file": keep_secret(self.folder.file("cluster.secret")),
             **self._settings,

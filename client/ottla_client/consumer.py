@@ -60,6 +60,8 @@ class Consumer(Connected):
     * `prefetch_max_bytes`: the most bytes that are fetched ahead and not polled yet.
     * `isolation_level`: "read_uncommitted", or "read_committed" to skip open and aborted transactions.
     * `check_crcs`: verify each batch as it is read.
+    * `client_rack`: read from an in-sync replica whose `broker.rack` is the same, if there is one and the brokers have
+      a `replica.selector.class`.
 
     As a member of a group:
 
@@ -89,6 +91,7 @@ class Consumer(Connected):
         prefetch_max_bytes: int = 64 * 1024 * 1024,
         isolation_level: str = "read_uncommitted",
         check_crcs: bool = True,
+        client_rack: str = "",
         interceptors: Sequence[ConsumerInterceptor] = (),
         request_timeout_ms: int = 30_000,
         retry_backoff_ms: float = 100,
@@ -137,7 +140,9 @@ class Consumer(Connected):
             auto_offset_reset,
             self._chance.fraction,
         )
-        limits = FetchLimits(fetch_min_bytes, fetch_max_bytes, fetch_max_wait_ms, self._read_committed)
+        limits = FetchLimits(
+            fetch_min_bytes, fetch_max_bytes, fetch_max_wait_ms, self._read_committed, client_rack
+        )
         self._interceptors = tuple(interceptors)
         self._max_poll_records = max_poll_records
         self._fetcher = Fetcher(self._cluster, self._clock, self._machine, limits, self._request_timeout_s)

@@ -12,6 +12,12 @@ C2. At most one fetch per partition is on the wire.
 C3. A partition is fetched only while less than `partition_bytes` of it, and less than `buffer_bytes` of
 all partitions, are buffered.
 C4. Paused partitions are neither fetched nor returned; data that was fetched before is kept.
+C5. After a change of the leader epoch, a partition is fetched only once the new leader has confirmed that its log
+contains what was fetched before (KIP-320). If it does not, the position moves back to where the logs diverge, or with
+`auto_offset_reset="none"` the next poll raises LogTruncated.
+
+Fetches go to the leader, or to the replica that the leader has named (KIP-392), until that replica fails, the leader
+epoch changes, or `replica_lease_s` has passed.
 
 A group membership uses this from above: it calls `assign` with the coordinator's assignment, and commits
 `positions`. New partitions of a group start with a lookup of the committed offset; if there is none, the
@@ -25,11 +31,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ottla_client.errors import NoOffset, NotAssigned
+from ottla_client.errors import LogTruncated, NoOffset, NotAssigned
 from ottla_client.fetched import Chunk, Decoding
 from ottla_client.record import ConsumerRecord
 from ottla_core.errors import OffsetOutOfRange, RequestError, UnknownTopicOrPartition
-from ottla_core.ids import NO_BROKER, TopicPartition
+from ottla_core.ids import NO_BROKER, NO_EPOCH, TopicPartition
 
 EARLIEST = -2
 LATEST = -1
@@ -45,6 +51,22 @@ class Want(NamedTuple):
     offset: int
     generation: int
     max_bytes: int
+    #: The leader epoch that the client knows: brokers refuse other ones.
+    leader_epoch: int = NO_EPOCH
+    #: Sent to a follower, not to the leader.
+    from_replica: bool = False
+
+
+class Validation(NamedTuple):
+    """A position to validate: does the log of the new leader contain everything before `offset`?"""
+
+    tp: TopicPartition
+    leader: int
+    leader_epoch: int
+    offset: int
+    #: Epoch of the record before `offset`.
+    epoch: int
+    generation: int
 
 
 class Lookup(NamedTuple):
@@ -63,6 +85,8 @@ class ConsumerPolicy:
     backoff_max_s: float = 1.0
     #: How long a topic may be unknown before the user gets an error: it may just have been created.
     unknown_topic_s: float = 3.0
+    #: How long to read from the replica that the leader has named before the leader is asked again.
+    replica_lease_s: float = 30.0
     #: Fetches on the wire per broker: the second makes the broker answer a waiting first one.
     fetches_per_broker: int = 2
 
@@ -75,18 +99,24 @@ class PartitionState:
         "buffered_bytes",
         "chunks",
         "error",
+        "fetch_epoch",
         "fetch_offset",
         "fetching",
         "generation",
         "high_watermark",
         "leader",
+        "leader_epoch",
         "looking_up",
         "not_before",
         "paused",
         "position",
+        "replica",
+        "replica_until",
         "reset",
         "tp",
         "unknown_since",
+        "unvalidated",
+        "validating",
     )
 
     def __init__(self, tp: TopicPartition, generation: int) -> None:
@@ -95,6 +125,8 @@ class PartitionState:
         self.position: int | None = None
         #: Next offset to fetch, after the buffered data.
         self.fetch_offset = 0
+        #: Leader epoch of the last batch before it.
+        self.fetch_epoch = NO_EPOCH
         #: EARLIEST, LATEST or COMMITTED if the position has to be looked up.
         self.reset: int | None = None
         self.looking_up = False
@@ -105,6 +137,13 @@ class PartitionState:
         self.buffered_bytes = 0
         self.high_watermark: int | None = None
         self.leader: int = NO_BROKER
+        self.leader_epoch = NO_EPOCH
+        #: The replica to read from instead of the leader, and until when.
+        self.replica: int = NO_BROKER
+        self.replica_until = 0.0
+        #: The leader epoch changed since the last fetch (C5), and whether the leader is being asked.
+        self.unvalidated = False
+        self.validating = False
         self.not_before = 0.0
         self.backoffs = 0
         #: The next poll raises it.
@@ -195,6 +234,9 @@ class ConsumerMachine:
         state.generation = self._generation
         state.fetching = False
         state.looking_up = False
+        state.unvalidated = False
+        state.validating = False
+        state.fetch_epoch = NO_EPOCH
         state.position = None
         state.reset = None
         state.error = None
@@ -238,6 +280,7 @@ class ConsumerMachine:
                 or state.fetching
                 or state.paused
                 or state.position is None
+                or state.unvalidated
                 or state.error is not None
                 or state.not_before > now
                 or state.buffered_bytes >= self._policy.partition_bytes
@@ -246,14 +289,43 @@ class ConsumerMachine:
             if state.leader == NO_BROKER:
                 self.stale_topics[tp.topic] = None
                 continue
-            wants = plan.get(state.leader)
+            if state.replica != NO_BROKER and state.replica_until <= now:
+                state.replica = NO_BROKER
+            from_replica = state.replica != NO_BROKER
+            source = state.replica if from_replica else state.leader
+            wants = plan.get(source)
             if wants is None:
-                if outstanding(state.leader) >= self._policy.fetches_per_broker:
+                if outstanding(source) >= self._policy.fetches_per_broker:
                     continue
-                wants = plan[state.leader] = []
+                wants = plan[source] = []
             state.fetching = True
-            wants.append(Want(tp, state.fetch_offset, state.generation, self._policy.partition_bytes))
+            size = self._policy.partition_bytes
+            wants.append(
+                Want(tp, state.fetch_offset, state.generation, size, state.leader_epoch, from_replica)
+            )
         return plan
+
+    def validations(self, now: float) -> list[Validation]:
+        """Positions to validate now (C5); they are marked as in progress."""
+        found: list[Validation] = []
+        for tp, state in self._states.items():
+            if not state.unvalidated or state.validating or state.fetching or state.not_before > now:
+                continue
+            if state.leader == NO_BROKER:
+                self.stale_topics[tp.topic] = None
+                continue
+            state.validating = True
+            found.append(
+                Validation(
+                    tp,
+                    state.leader,
+                    state.leader_epoch,
+                    state.fetch_offset,
+                    state.fetch_epoch,
+                    state.generation,
+                )
+            )
+        return found
 
     def wakes_at(self, now: float) -> float | None:
         """When the next backoff ends."""
@@ -261,10 +333,16 @@ class ConsumerMachine:
 
     # ------------------------------------------------------------------ events from the shell
 
-    def leaders_changed(self, topic: str, leaders: Sequence[int]) -> None:
+    def leaders_changed(self, topic: str, leaders: Sequence[int], epochs: Sequence[int] = ()) -> None:
         for tp, state in self._states.items():
             if tp.topic == topic:
                 state.unknown_since = None
+                if 0 <= tp.partition < len(epochs) and epochs[tp.partition] != state.leader_epoch:
+                    state.leader_epoch = epochs[tp.partition]
+                    state.replica = NO_BROKER
+                    state.unvalidated = state.position is not None and (
+                        NO_EPOCH < state.fetch_epoch < state.leader_epoch
+                    )
                 state.leader = leaders[tp.partition] if 0 <= tp.partition < len(leaders) else NO_BROKER
                 if not 0 <= tp.partition < len(leaders):
                     state.error = UnknownTopicOrPartition(
@@ -303,6 +381,47 @@ class ConsumerMachine:
             state.looking_up = False
             self._troubled(state, error, now)
 
+    def validated(self, asked: Validation, epoch: int, end_offset: int) -> str | None:
+        """The leader's log has `epoch`, the greatest one not above the asked, up to `end_offset`.
+
+        Returns a sentence if records that were returned to the user are no longer in the log.
+        """
+        state = self._current(asked.tp, asked.generation)
+        if state is None:
+            return None
+        state.validating = False
+        if state.leader_epoch != asked.leader_epoch:
+            return None  # The leader has changed again: ask the new one.
+        state.unvalidated = False
+        state.backoffs = 0
+        position = state.position
+        # The same epoch up to this offset is the same log. Another epoch means another log, however long it is.
+        if position is None or (end_offset >= asked.offset and epoch == asked.epoch):
+            return None
+        self._drop_chunks(state)
+        state.fetch_offset, state.fetch_epoch = position, epoch
+        if epoch == asked.epoch and position <= end_offset:
+            return None  # Only records that were fetched ahead are lost.
+        lost = (
+            f"The log of {state.tp} no longer contains all records that were read before offset {position}: they "
+            "expired, or were lost in an unclean leader election"
+        )
+        if self._reset is None:
+            state.error = LogTruncated(f"{lost}. Call seek() to say where to continue.")
+            return None
+        if end_offset < 0:
+            self._drop_position(state)
+            state.reset = self._reset
+            return f"{lost}. auto_offset_reset decides where to continue."
+        state.position = state.fetch_offset = min(position, end_offset)
+        return f"{lost}. Continuing at offset {state.position}."
+
+    def validation_failed(self, asked: Validation, error: Exception, now: float) -> None:
+        state = self._current(asked.tp, asked.generation)
+        if state is not None:
+            state.validating = False
+            self._troubled(state, error, now)
+
     def fetched(
         self,
         want: Want,
@@ -312,12 +431,23 @@ class ConsumerMachine:
         aborted: Sequence[tuple[int, int]],
         high_watermark: int,
         now: float,
+        preferred_replica: int = NO_BROKER,
     ) -> None:
         state = self._current(want.tp, want.generation)
         if state is None:
             return
         state.fetching = False
+        if error is None and preferred_replica != NO_BROKER:
+            state.replica = preferred_replica
+            state.replica_until = now + self._policy.replica_lease_s
+            return
         if error is not None:
+            if want.from_replica:
+                # Whatever it is, the leader knows better: a follower may lag, and then its log ends earlier.
+                state.replica = NO_BROKER
+                if isinstance(error, OffsetOutOfRange):
+                    self._back_off(state, now)
+                    return
             if isinstance(error, OffsetOutOfRange):
                 self._out_of_range(state, error, now)
             else:
@@ -342,12 +472,15 @@ class ConsumerMachine:
         state.buffered_bytes += chunk.size_bytes
         self._buffered_bytes += chunk.size_bytes
         state.fetch_offset = chunk.next_offset
+        state.fetch_epoch = chunk.leader_epoch
 
     def lost(self, want: Want, now: float) -> None:
         """The fetch got no response, and will not get one."""
         state = self._current(want.tp, want.generation)
         if state is not None:
             state.fetching = False
+            if want.from_replica:
+                state.replica = NO_BROKER
             self.stale_topics[want.tp.topic] = None
             self._back_off(state, now)
 

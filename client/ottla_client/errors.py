@@ -22,6 +22,7 @@ __all__ = [
     "CommitFailed",
     "DeliveryTimedOut",
     "GroupTrouble",
+    "LogTruncated",
     "NoOffset",
     "NotAssigned",
     "OffsetOutOfRange",
@@ -63,6 +64,10 @@ class NotAssigned(ClientError):
 
 class NoOffset(ClientError):
     """The consumer has no valid position, and `auto_offset_reset="none"` forbids a reset."""
+
+
+class LogTruncated(NoOffset):
+    """Records that were read are no longer in the log, and `auto_offset_reset="none"` forbids a reset."""
 
 
 class GroupTrouble(ClientError):

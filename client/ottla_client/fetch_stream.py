@@ -1,4 +1,4 @@
-"""The Fetch stream to one leader: sends lists of partitions, receives their batches. [S]"""
+"""The Fetch stream to one broker: sends lists of partitions, receives their batches. [S]"""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class FetchLimits(NamedTuple):
     max_bytes: int
     max_wait_ms: int
     read_committed: bool
+    rack: str = ""
 
 
 class FetchStream(RequestStream[list[Want]]):
@@ -50,13 +51,14 @@ class FetchStream(RequestStream[list[Want]]):
             min_bytes=self._limits.min_bytes,
             max_bytes=self._limits.max_bytes,
             read_committed=self._limits.read_committed,
+            rack=self._limits.rack,
             partitions=[
                 pb.FetchPartition(
                     topic=want.tp.topic,
                     partition=want.tp.partition,
                     offset=want.offset,
                     max_bytes=want.max_bytes,
-                    leader_epoch=-1,
+                    leader_epoch=want.leader_epoch,
                 )
                 for want in item
             ],

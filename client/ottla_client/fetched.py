@@ -17,7 +17,7 @@ from ottla_client.errors import SerializationFailed
 from ottla_client.record import ConsumerRecord
 from ottla_client.serializers import Deserializer
 from ottla_core.errors import CorruptMessage, RequestError
-from ottla_core.ids import TopicPartition
+from ottla_core.ids import NO_EPOCH, TopicPartition
 from ottla_core.records.batch import BatchHeader, complete_batches, verify
 from ottla_core.records.codec import records_of
 
@@ -79,6 +79,11 @@ class Chunk:
         self._aborted = [(first_offset, producer_id) for producer_id, first_offset in aborted]
         heapq.heapify(self._aborted)
         self._aborting: set[int] = set()
+
+    @property
+    def leader_epoch(self) -> int:
+        """Of the last complete batch."""
+        return self._batches[-1][1].leader_epoch if self._batches else NO_EPOCH
 
     @property
     def is_empty(self) -> bool:

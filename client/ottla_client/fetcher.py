@@ -11,8 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from ottla_client.cluster import Cluster, TopicLayout
-from ottla_client.connection import Broker
-from ottla_client.consumer_machine import COMMITTED, ConsumerMachine, Lookup, Want
+from ottla_client.connection import Broker, told
+from ottla_client.consumer_machine import COMMITTED, ConsumerMachine, Lookup, Validation, Want
 from ottla_client.errors import ClientError
 from ottla_client.fetch_stream import FetchLimits, FetchStream
 from ottla_client.fetched import aborted_pairs
@@ -20,8 +20,8 @@ from ottla_client.leaders import list_offsets
 from ottla_client.pump import Pump
 from ottla_client.record import OffsetAndMetadata, OffsetAndTimestamp
 from ottla_client.streams import Streams
-from ottla_core.errors import RequestError
-from ottla_core.ids import TopicPartition
+from ottla_core.errors import LeaderNotAvailable, RequestError
+from ottla_core.ids import NO_BROKER, TopicPartition
 from ottla_core.pb import broker_pb2 as pb
 from ottla_core.ports.clock import Clock
 
@@ -100,6 +100,8 @@ class Fetcher:
         self._streams.break_overdue(now)
         for lookups in self._by_broker(self._machine.lookups(now)):
             self._cluster.background.spawn(self._look_up(lookups), "offset lookup")
+        for leader, some in self._unvalidated(now):
+            self._cluster.background.spawn(self._validate(leader, some), "position validation")
         for leader, wants in self._machine.plan(now, self._streams.outstanding).items():
             stream = self._streams.to(leader)
             if stream is None:
@@ -132,6 +134,7 @@ class Fetcher:
             aborted=aborted_pairs(got.aborted),
             high_watermark=got.high_watermark,
             now=self._clock.monotonic(),
+            preferred_replica=got.preferred_replica if got.HasField("preferred_replica") else NO_BROKER,
         )
 
     def _fetch_done(self) -> None:
@@ -179,6 +182,44 @@ class Fetcher:
         for tp, each in found.items():
             self._machine.found(lookups[tp], each.offset)
 
+    def _unvalidated(self, now: float) -> Iterable[tuple[int, list[Validation]]]:
+        by_leader: dict[int, list[Validation]] = {}
+        for each in self._machine.validations(now):
+            by_leader.setdefault(each.leader, []).append(each)
+        return by_leader.items()
+
+    async def _validate(self, leader: int, asked: list[Validation]) -> None:
+        """Ask the leader where the epochs of the positions ended (KIP-320)."""
+        request = pb.OffsetsForLeaderEpochRequest()
+        for each in asked:
+            request.queries.add(
+                topic=each.tp.topic,
+                partition=each.tp.partition,
+                current_leader_epoch=each.leader_epoch,
+                leader_epoch=each.epoch,
+            )
+        try:
+            broker = self._cluster.broker(leader)
+            if broker is None:
+                raise LeaderNotAvailable(f"Broker {leader} is not in the metadata.")
+            answer = await self._cluster.call_at(
+                broker, "OffsetsForLeaderEpoch", request, self._request_timeout_s
+            )
+            if len(answer.answers) != len(asked):
+                raise LeaderNotAvailable(f"Broker {leader} answered for other partitions than requested.")
+        except (ClientError, RequestError) as error:
+            for each in asked:
+                self._machine.validation_failed(each, error, self._clock.monotonic())
+        else:
+            for each, got in zip(asked, answer.answers, strict=True):
+                if got.HasField("error"):
+                    self._machine.validation_failed(each, told(got.error), self._clock.monotonic())
+                elif (
+                    sentence := self._machine.validated(each, got.leader_epoch, got.end_offset)
+                ) is not None:
+                    log.warning("%s", sentence)
+        self._fetch_done()
+
     async def _refresh_stale(self) -> None:
         topics = list(self._machine.stale_topics)
         try:
@@ -196,5 +237,5 @@ class Fetcher:
         self._fetch_done()
 
     def _learnt(self, layout: TopicLayout) -> None:
-        self._machine.leaders_changed(layout.name, layout.leaders)
+        self._machine.leaders_changed(layout.name, layout.leaders, layout.epochs)
         self.schedule()

@@ -1,11 +1,13 @@
 """The batches of one partition between two offsets, for a Spark task. [S]
 
-One Fetch stream to the leader. While the task converts one response to columns, the next is already in flight: its
-request is sent as soon as the offset after the last batch is known, and gRPC's own thread receives the response. The
-event loop runs only while `chunks` waits for a response, so there is no additional thread beside Spark's.
+One Fetch stream to the leader, or to the replica in the reader's rack that the leader has named (KIP-392). While the
+task converts one response to columns, the next is already in flight: its request is sent as soon as the offset after
+the last batch is known, and gRPC's own thread receives the response. The event loop runs only while `chunks` waits for
+a response, so there is no additional thread beside Spark's.
 
-If the leader moves or restarts, the fetch continues with the new leader. An error is raised after `timeout_s` without
-a record of progress.
+If the leader moves or restarts, the fetch continues with the new leader, once that has confirmed that its log contains
+the records that were read (KIP-320); if it does not, `Lost` is raised. An error is raised after `timeout_s` without a
+record of progress.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from ottla_client.connection import told
 from ottla_client.errors import CannotConnect, ClientError
 from ottla_client.leaders import list_offsets
 from ottla_core.errors import OffsetOutOfRange, RequestError, RequestTimedOut, UnknownTopicOrPartition
-from ottla_core.ids import TopicPartition
+from ottla_core.ids import NO_BROKER, NO_EPOCH, TopicPartition
 from ottla_core.pb import broker_pb2 as pb
 from ottla_core.real.chance import RealChance
 from ottla_core.real.clock import RealClock
@@ -67,7 +69,7 @@ class Chunk:
 
 class PartitionFetch:
     def __init__(
-        self, bootstrap: str, wanted: OffsetRange, *, read_committed: bool, timeout_s: float
+        self, bootstrap: str, wanted: OffsetRange, *, read_committed: bool, timeout_s: float, rack: str = ""
     ) -> None:
         self._bootstrap = bootstrap
         self._tp = wanted.tp
@@ -76,6 +78,12 @@ class PartitionFetch:
         self._topic_id = wanted.topic_id
         self._read_committed = read_committed
         self._timeout_s = timeout_s
+        self._rack = rack
+        #: The replica to read from instead of the leader.
+        self._replica: int = NO_BROKER
+        #: Leader epoch of the last batch that was read, and the leader epoch in which it was validated.
+        self._last_epoch = NO_EPOCH
+        self._validated_in = NO_EPOCH
         self._clock = RealClock()
         self._cluster: Cluster
         self._call: Any = None
@@ -153,8 +161,13 @@ class PartitionFetch:
                 )
             try:
                 got = await self._answer()
-            except OffsetOutOfRange:
+            except OffsetOutOfRange as error:
                 self._hang_up()
+                if self._replica != NO_BROKER:
+                    # A follower may lag; the leader knows.
+                    self._replica, problem = NO_BROKER, error
+                    await self._clock.sleep(_PAUSE_S)
+                    continue
                 oldest = await self._oldest()
                 if oldest > self._position:
                     raise Expired(self._tp, self._position, oldest) from None
@@ -165,9 +178,14 @@ class PartitionFetch:
                 if isinstance(error, RequestError) and not error.retriable:
                     raise
                 problem = error
+                self._replica = NO_BROKER
                 self._hang_up()
                 await self._clock.sleep(_PAUSE_S)
                 await self._refresh()
+                continue
+            if got.HasField("preferred_replica"):
+                self._hang_up()
+                self._replica = got.preferred_replica
                 continue
             batches = list(complete_batches(got.records))
             if not batches:
@@ -179,6 +197,7 @@ class PartitionFetch:
                 return Chunk(b"", [])
             visible = self._visible(batches, got)
             self._position = max(self._position, batches[-1][1].next_offset)
+            self._last_epoch = batches[-1][1].leader_epoch
             if self._position < self._end:
                 await self._ask()
             return Chunk(got.records, visible)
@@ -217,8 +236,11 @@ class PartitionFetch:
 
     async def _ask(self) -> None:
         """Send the request for the current position and start to wait for its response."""
+        epoch = self._leader_epoch()
         if self._call is None:
-            broker = self._cluster.broker(self._cluster.leader(self._tp))
+            await self._validate(epoch)
+            source = self._cluster.leader(self._tp) if self._replica == NO_BROKER else self._replica
+            broker = self._cluster.broker(source)
             if broker is None:
                 return
             self._call = broker.log.Fetch()
@@ -229,13 +251,14 @@ class PartitionFetch:
             min_bytes=1,
             max_bytes=FETCH_BYTES,
             read_committed=self._read_committed,
+            rack=self._rack,
             partitions=[
                 pb.FetchPartition(
                     topic=self._tp.topic,
                     partition=self._tp.partition,
                     offset=self._position,
                     max_bytes=FETCH_BYTES,
-                    leader_epoch=-1,
+                    leader_epoch=epoch,
                 )
             ],
         )
@@ -247,6 +270,37 @@ class PartitionFetch:
         self._coming = asyncio.get_running_loop().create_task(call.read())
         # One iteration of the loop passes the read to gRPC, whose thread then receives while the loop does not run.
         await self._clock.sleep(0)
+
+    def _leader_epoch(self) -> int:
+        layout = self._cluster.topics.get(self._tp.topic)
+        if layout is None or self._tp.partition not in layout.partitions:
+            return NO_EPOCH
+        return layout.epochs[self._tp.partition]
+
+    async def _validate(self, epoch: int) -> None:
+        """After a change of the leader epoch: raise Lost if the new leader's log lacks records that were read."""
+        if not NO_EPOCH < self._last_epoch < epoch or epoch == self._validated_in:
+            return
+        leader = self._cluster.broker(self._cluster.leader(self._tp))
+        if leader is None:
+            raise RequestTimedOut(f"{self._tp} has no leader right now.")
+        request = pb.OffsetsForLeaderEpochRequest()
+        request.queries.add(
+            topic=self._tp.topic,
+            partition=self._tp.partition,
+            current_leader_epoch=epoch,
+            leader_epoch=self._last_epoch,
+        )
+        answer = await self._cluster.call_at(leader, "OffsetsForLeaderEpoch", request, self._timeout_s)
+        for found in answer.answers:
+            if found.HasField("error"):
+                raise told(found.error)
+            if found.leader_epoch != self._last_epoch or found.end_offset < self._position:
+                raise Lost(
+                    f"The log of {self._tp} no longer contains all records before offset {self._position}: they "
+                    "were lost in an unclean leader election, or have expired."
+                )
+        self._validated_in = epoch
 
     def _hang_up(self) -> None:
         if self._coming is not None:

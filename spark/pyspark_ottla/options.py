@@ -54,6 +54,8 @@ class ReadOptions:
     include_headers: bool
     read_committed: bool
     fetch_timeout_s: float
+    #: Read from in-sync replicas in this rack, where there are some.
+    client_rack: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,8 @@ _READ = (
     "isolationLevel",
     "kafka.isolation.level",
     "fetchTimeoutMs",
+    "client.rack",
+    "kafka.client.rack",
 )
 _WRITE = (
     *BOOTSTRAP,
@@ -139,6 +143,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         include_headers=given.flag("includeHeaders", False),
         read_committed=given.choice(isolation, _ISOLATION, "read_uncommitted") == "read_committed",
         fetch_timeout_s=(given.number("fetchTimeoutMs") or _FETCH_TIMEOUT_MS) / 1000,
+        client_rack=given.text("client.rack") or given.text("kafka.client.rack") or "",
     )
 
 

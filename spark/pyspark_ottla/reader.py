@@ -184,6 +184,7 @@ def _read(options: ReadOptions, partition: InputPartition) -> Iterator[Any]:
             OffsetRange(wanted.tp, start, wanted.end, wanted.topic_id),
             read_committed=options.read_committed,
             timeout_s=options.fetch_timeout_s,
+            rack=options.client_rack,
         )
         try:
             for chunk in fetch.chunks():

@@ -1,11 +1,18 @@
-"""Positions, plans, pauses and resets: C1 to C4 of the consumer machine."""
+"""Positions, plans, pauses, resets, replicas and leader epochs: C1 to C5 of the consumer machine."""
 
 from __future__ import annotations
 
 import pytest
 
-from ottla_client.consumer_machine import EARLIEST, LATEST, ConsumerMachine, ConsumerPolicy, Want
-from ottla_client.errors import NoOffset, NotAssigned
+from ottla_client.consumer_machine import (
+    EARLIEST,
+    LATEST,
+    ConsumerMachine,
+    ConsumerPolicy,
+    Validation,
+    Want,
+)
+from ottla_client.errors import LogTruncated, NoOffset, NotAssigned
 from ottla_client.fetched import Decoding
 from ottla_core.errors import (
     CorruptMessage,
@@ -21,8 +28,10 @@ from ottla_core.records.codec import Record, build_batch
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def data(base: int, count: int = 5) -> bytes:
-    return bytes(build_batch([Record(0, 1, None, b"x" * 50, [])] * count, base_offset=base))
+def data(base: int, count: int = 5, epoch: int = -1) -> bytes:
+    batch = bytearray(build_batch([Record(0, 1, None, b"x" * 50, [])] * count, base_offset=base))
+    batch[12:16] = epoch.to_bytes(4, "big", signed=True)  # outside the CRC: brokers write it
+    return bytes(batch)
 
 
 class Bench:
@@ -288,3 +297,137 @@ def test_records_before_a_damaged_batch_are_handed_out_first() -> None:
         bench.taken(5)
     bench.machine.seek(A, 10)
     assert [w.offset for w in bench.plan()] == [10]
+
+
+# ---------------------------------------------------------------------- replicas and leader epochs
+
+
+def named(bench: Bench, replica: int = 2) -> None:
+    """The leader names a replica."""
+    (want,) = bench.plan()
+    assert not want.from_replica
+    bench.machine.fetched(
+        want, error=None, data=b"", aborted=(), high_watermark=9, now=bench.now, preferred_replica=replica
+    )
+
+
+def sources(bench: Bench) -> dict[int, list[Want]]:
+    return bench.machine.plan(bench.now, lambda _leader: 0)
+
+
+def test_the_named_replica_is_read_until_the_lease_ends() -> None:
+    bench = Bench(A, replica_lease_s=30.0)
+    bench.found()
+    named(bench)
+    (want,) = sources(bench)[2]
+    bench.answer(want, data(0))
+    assert bench.taken() == [0, 1, 2, 3, 4]
+    assert list(sources(bench)) == [2]
+    bench.answer(want._replace(offset=5))
+    bench.now = 31.0
+    assert list(sources(bench)) == [0]
+
+
+@pytest.mark.parametrize("error", [OffsetOutOfRange(), NotLeaderOrFollower(), None])
+def test_after_any_failure_of_the_replica_the_leader_is_asked(error: RequestError | None) -> None:
+    bench = Bench(A, reset="none")
+    bench.machine.seek(A, 7)
+    named(bench)
+    (want,) = sources(bench)[2]
+    if error is None:
+        bench.machine.lost(want, bench.now)
+    else:
+        bench.answer(want, error=error)
+    bench.now += 2.0
+    ((leader, (again,)),) = sources(bench).items()
+    assert (leader, again.offset, again.from_replica) == (0, 7, False)
+    bench.answer(again, error=OffsetOutOfRange())
+    with pytest.raises(NoOffset, match="out of range"):
+        bench.taken()
+
+
+class Epochs(Bench):
+    """One partition, fetched up to offset 10 in epoch 3, of which the user has taken 5."""
+
+    def __init__(self, reset: str = "earliest") -> None:
+        super().__init__(A, reset=reset, partition_bytes=10_000)
+        self.machine.seek(A, 0)
+        self.machine.leaders_changed("t", [0, 0], [3, 3])
+        for base in (0, 5):
+            (want,) = self.plan()
+            assert want.leader_epoch == 3
+            self.answer(want, data(base, epoch=3))
+        assert self.taken(5) == [0, 1, 2, 3, 4]
+
+    def changed(self, epoch: int = 4) -> Validation:
+        self.machine.leaders_changed("t", [1, 0], [epoch, 3])
+        assert self.plan() == [], "an unvalidated position is not fetched"
+        (asked,) = self.machine.validations(self.now)
+        assert self.machine.validations(self.now) == []
+        assert (asked.leader, asked.leader_epoch, asked.offset, asked.epoch) == (1, epoch, 10, 3)
+        return asked
+
+
+def test_a_valid_position_continues_at_the_new_leader() -> None:
+    bench = Epochs()
+    assert bench.machine.validated(bench.changed(), 3, 10) is None
+    ((leader, (want,)),) = sources(bench).items()
+    assert (leader, want.offset, want.leader_epoch) == (1, 10, 4)
+    assert bench.taken() == [5, 6, 7, 8, 9]
+
+
+def test_lost_records_that_were_only_fetched_ahead_are_dropped_silently() -> None:
+    bench = Epochs("none")
+    assert bench.machine.validated(bench.changed(), 3, 7) is None
+    assert bench.taken() == []
+    assert [want.offset for want in bench.plan()] == [5]
+
+
+@pytest.mark.parametrize(("epoch", "end", "at"), [(3, 2, 2), (1, 2, 2), (1, 50, 5)])
+def test_lost_records_that_were_returned_are_reported(epoch: int, end: int, at: int) -> None:
+    bench = Epochs()
+    sentence = bench.machine.validated(bench.changed(), epoch, end)
+    assert sentence is not None and f"Continuing at offset {at}" in sentence
+    assert bench.taken() == []
+    assert [want.offset for want in bench.plan()] == [at]
+
+
+def test_a_leader_that_knows_no_such_epoch_leads_to_a_reset() -> None:
+    bench = Epochs()
+    sentence = bench.machine.validated(bench.changed(), -1, -1)
+    assert sentence is not None and "auto_offset_reset" in sentence
+    assert [lookup.timestamp_ms for lookup in bench.machine.lookups(bench.now)] == [EARLIEST]
+
+
+def test_without_a_reset_policy_truncation_is_an_error_until_a_seek() -> None:
+    bench = Epochs("none")
+    assert bench.machine.validated(bench.changed(), 3, 2) is None
+    for _ in range(2):
+        with pytest.raises(LogTruncated, match="before offset 5"):
+            bench.taken()
+    bench.machine.seek(A, 2)
+    assert [want.offset for want in bench.plan()] == [2]
+
+
+def test_a_failed_or_outdated_validation_is_repeated() -> None:
+    bench = Epochs()
+    bench.machine.validation_failed(bench.changed(), NotLeaderOrFollower(), bench.now)
+    assert bench.plan() == [] == bench.machine.validations(bench.now)
+    bench.now += 2.0
+    (asked,) = bench.machine.validations(bench.now)
+    bench.machine.leaders_changed("t", [1, 0], [5, 3])
+    assert bench.machine.validated(asked, 3, 0) is None, "it says nothing about the leader of epoch 5"
+    (asked,) = bench.machine.validations(bench.now)
+    assert asked.leader_epoch == 5
+    assert bench.machine.validated(asked, 3, 10) is None
+    assert [want.offset for want in bench.plan()] == [10]
+
+
+def test_positions_are_validated_when_no_fetch_is_on_the_wire() -> None:
+    bench = Epochs()
+    (want,) = bench.plan()
+    bench.machine.leaders_changed("t", [1, 0], [4, 3])
+    assert bench.machine.validations(bench.now) == []
+    bench.answer(want, data(10, epoch=3))
+    (asked,) = bench.machine.validations(bench.now)
+    assert (asked.offset, asked.epoch) == (15, 3)
