@@ -21,6 +21,7 @@ import structlog
 from ottla_broker.broker import Broker, NoLogDirectory
 from ottla_broker.cluster_secret import ClusterSecret
 from ottla_broker.config import BrokerConfig
+from ottla_broker.listeners import listeners_of
 from ottla_broker.membership.registration import BrokerIdTaken
 from ottla_broker.metadata.image import PartitionImage
 from ottla_broker.metadata.sections.members import MEMBERS
@@ -87,8 +88,11 @@ class SimBroker(Broker):
 
     def _make_edges(self, services: Services) -> None:
         self.services = services
-        self._kafka = self._grpc = _NoEdge()  # type: ignore[assignment]
-        self._internal = _NoEdge(self.on_bound, self.on_serving)  # type: ignore[assignment]
+        internal = _NoEdge(self.on_bound, self.on_serving)
+        self._edges = tuple(
+            (listener, internal if listener.protocol == "internal" else _NoEdge())  # type: ignore[misc]
+            for listener in listeners_of(self._config)
+        )
 
 
 class Process:
