@@ -35,6 +35,12 @@ def test_names_are_found_in_any_case() -> None:
     assert not options.fail_on_data_loss
 
 
+@pytest.mark.parametrize("name", ["client.rack", "kafka.client.rack"])
+def test_the_rack_has_both_names(name: str) -> None:
+    assert read_options({**BASE, name: "b"}, streaming=False).client_rack == "b"
+    assert read_options(BASE, streaming=False).client_rack == ""
+
+
 def test_times_go_before_offsets() -> None:
     given = {**BASE, "startingOffsets": "earliest", "startingTimestamp": "1700000000000"}
     assert read_options(given, streaming=True).start.timestamp_ms == 1_700_000_000_000
