@@ -1,4 +1,4 @@
-"""`ottla cluster`: list brokers and the controller; `status`, `rebalance` and `recover`. [A]"""
+"""`ottla cluster`: brokers, controller; `status`, `recover`, `rebalance`, and the commands of `cluster_moves`. [A]"""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from typing import Annotated
 
 import typer
 
+from ottla_cli.cluster_moves import cordon, drain, elect, moves, uncordon, unregister
 from ottla_cli.cluster_rebalance import rebalance as rebalance_cluster
 from ottla_cli.cluster_recover import recover as recover_metadata
 from ottla_cli.cluster_status import status as show_status
 from ottla_cli.connecting import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, admin, run
-from ottla_cli.quantities import plural
+from ottla_cli.quantities import plural, show_size
 from ottla_cli.screen import print_json, show, table
-from ottla_client.admin import ClusterDescription
+from ottla_client.cluster_admin import BrokerLoad, ClusterLoad
 from ottla_client.rebalance_pace import COPIES_PER_BROKER
 
 app = typer.Typer(invoke_without_command=True)
+for _command in (moves, drain, cordon, uncordon, unregister, elect):
+    app.command()(_command)
 
 
 @app.callback()
@@ -25,6 +28,7 @@ def _group(context: typer.Context, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_
     $ ottla cluster
     $ ottla cluster info --json
     $ ottla cluster status
+    $ ottla cluster drain 3
     """
     if context.invoked_subcommand is None:
         _info(bootstrap, as_json=as_json)
@@ -124,9 +128,9 @@ def recover(
 
 
 def _info(bootstrap: str, *, as_json: bool) -> None:
-    async def work() -> tuple[ClusterDescription, list[int]]:
+    async def work() -> tuple[ClusterLoad, list[int]]:
         async with admin(bootstrap) as client:
-            found = await client.describe_cluster()
+            found = await client.describe_brokers()
             topics = await client.describe_topics()
             return found, [len(topic.partitions) for topic in topics]
 
@@ -141,10 +145,16 @@ def _info(bootstrap: str, *, as_json: bool) -> None:
             "brokers": [
                 {
                     "id": broker.id,
-                    "grpc": f"{broker.host}:{broker.port}",
-                    "kafka": f"{broker.kafka_host}:{broker.kafka_port}",
+                    "grpc": f"{broker.host}:{broker.port}" if broker.online else None,
+                    "kafka": f"{broker.kafka_host}:{broker.kafka_port}" if broker.online else None,
                     "rack": broker.rack or None,
                     "controller": broker.id == found.controller_id,
+                    "online": broker.online,
+                    "cordoned": broker.cordoned,
+                    "replicas": broker.replicas,
+                    "leaders": broker.leaders,
+                    "bytes": broker.bytes if broker.bytes >= 0 else None,
+                    "usable_bytes": broker.usable_bytes if broker.usable_bytes >= 0 else None,
                 }
                 for broker in brokers
             ],
@@ -164,12 +174,36 @@ def _info(bootstrap: str, *, as_json: bool) -> None:
             (
                 (
                     broker.id,
-                    f"{broker.host}:{broker.port}",
-                    f"{broker.kafka_host}:{broker.kafka_port}",
+                    f"{broker.host}:{broker.port}" if broker.online else "-",
+                    f"{broker.kafka_host}:{broker.kafka_port}" if broker.online else "-",
                     broker.rack or "-",
-                    "controller" if broker.id == found.controller_id else "",
+                    _state(broker, found.controller_id),
                 )
                 for broker in brokers
             ),
         )
     )
+    typer.echo()
+    show(
+        table(
+            ("broker#", "replicas#", "leaders#", "size#", "free#"),
+            (
+                (broker.id, broker.replicas, broker.leaders, _size(broker.bytes), _size(broker.usable_bytes))
+                for broker in brokers
+            ),
+        )
+    )
+
+
+def _state(broker: BrokerLoad, controller_id: int) -> str:
+    words = {
+        "offline": not broker.online,
+        "controller": broker.id == controller_id,
+        "cordoned": broker.cordoned,
+        "stopping": broker.stopping,
+    }
+    return ", ".join(word for word, holds in words.items() if holds)
+
+
+def _size(size_bytes: int) -> str:
+    return "-" if size_bytes < 0 else show_size(size_bytes)

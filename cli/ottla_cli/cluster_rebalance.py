@@ -66,7 +66,7 @@ async def _work(
             # Otherwise a topic that is created meanwhile may get a replica there.
             await client.cordon_broker(broker)
         if moves or layout.moving:
-            await _carry_out(client, moves, concurrency)
+            await carry_out(client, moves, concurrency)
             copied = show_size(sum(move.copied for move in moves))
             note(f"Moved {plural(len(moves), 'partition')}, {copied} copied.")
         if drain:
@@ -82,7 +82,7 @@ def _with_leaving(layout: Layout, drain: Sequence[int]) -> list[Broker]:
     return layout.planned(drain)
 
 
-async def _carry_out(client: Admin, moves: Sequence[Move], concurrency: int) -> None:
+async def carry_out(client: Admin, moves: Sequence[Move], concurrency: int) -> None:
     from ottla_cli.bars import progress
 
     clock = RealClock()
@@ -90,7 +90,7 @@ async def _carry_out(client: Admin, moves: Sequence[Move], concurrency: int) -> 
     pending, done = list(moves), 0
     sizes = {TopicPartition(move.topic, move.partition): move.copied for move in moves}
     try:
-        with progress() as bars:
+        with progress(show=show_size) as bars:
             bar = bars.add_task("bytes copied", total=total)
             while True:
                 layout = await read_layout(client)

@@ -31,13 +31,13 @@ class Command(NamedTuple):
 
 
 COMMANDS: tuple[Command, ...] = (
-    Command("topics", "topics:app", "List, create, describe, alter, delete topics."),
+    Command("topics", "topics:app", "List, create, describe, alter, move, delete topics."),
     Command("produce", "produce:produce", "Write records from standard input."),
     Command("consume", "consume:consume", "Read records to standard output."),
     Command("offsets", "offsets:app", "List offsets, also by time; delete records."),
     Command("groups", "groups:app", "Consumer groups: list, describe, reset offsets, delete."),
     Command("configs", "configs:app", "Show and change settings of topics, groups, brokers."),
-    Command("cluster", "cluster:app", "Show brokers, controller and health; recover metadata."),
+    Command("cluster", "cluster:app", "Show brokers and health; drain brokers; recover metadata."),
     Command("log", "log_dump:app", "Inspect log files, without a broker."),
     Command("bench", "bench:app", "Measure produce and consume rates, and latency."),
     Command("up", "up:up", "Run a local cluster until Ctrl-C."),

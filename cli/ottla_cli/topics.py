@@ -1,4 +1,4 @@
-"""`ottla topics`: list, create, describe, alter, delete, grow. [A]"""
+"""`ottla topics`: list, create, describe, alter, delete, grow; `topics_move.py` has the moves. [A]"""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ottla_cli.assignments import Assignment, assignments_of
 from ottla_cli.connecting import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -20,11 +21,14 @@ from ottla_cli.connecting import (
 from ottla_cli.failure import Failure
 from ottla_cli.quantities import plural
 from ottla_cli.screen import confirm, note, print_json, say, show, table
+from ottla_cli.topics_move import move, replicas
 from ottla_client import Admin, ConfigEntry, NewTopic, TopicDescription
 from ottla_client.errors import TopicAlreadyExists
 from ottla_client.record import OffsetAndTimestamp, TopicPartition
 
 app = typer.Typer(no_args_is_help=True)
+for _command in (move, replicas):
+    app.command()(_command)
 
 _Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 _Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="One or more topics.")]
@@ -108,6 +112,7 @@ def create(
         ),
     ] = -1,
     config: _Configs = None,
+    assignment: Assignment = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Succeed without a change if the topic exists.")
     ] = False,
@@ -119,8 +124,9 @@ def create(
 
     $ ottla topics create orders --partitions 6
     $ ottla topics create prices -p 3 -c cleanup.policy=compact
+    $ ottla topics create placed -a 0=1,2 -a 1=2,3
     """
-    configs = pairs(config, "--config")
+    configs, placed = pairs(config, "--config"), assignments_of(assignment)
     if 0 in (partitions, replication_factor):
         raise Failure(
             "A topic needs at least one partition and one replica; leave the option out for the default.",
@@ -131,7 +137,7 @@ def create(
         rows = []
         async with admin(bootstrap) as client:
             for name in names:
-                wanted = NewTopic(name, partitions, replication_factor, configs)
+                wanted = NewTopic(name, partitions, replication_factor, configs, placed)
                 created = True
                 try:
                     await client.create_topics([wanted], validate_only=dry_run)
@@ -341,6 +347,7 @@ def grow(
         int | None, typer.Option("--partitions", "-p", help="The new number of partitions.")
     ] = None,
     by: Annotated[int | None, typer.Option("--by", help="Number of partitions to add.", min=1)] = None,
+    assignment: Assignment = None,
     dry_run: _DryRun = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -349,7 +356,9 @@ def grow(
 
     $ ottla topics grow orders --partitions 12
     $ ottla topics grow orders --by 2
+    $ ottla topics grow orders --by 2 -a 6=1,2 -a 7=2,3
     """
+    placed = assignments_of(assignment)
     if (partitions is None) == (by is None):
         raise Failure(
             "Give either the new number with --partitions, or how many to add with --by.", exit_code=2
@@ -359,7 +368,7 @@ def grow(
         async with admin(bootstrap) as client:
             before = len((await describe_topic(client, name)).partitions)
             total = partitions if partitions is not None else before + (by or 0)
-            await client.create_partitions(name, total, validate_only=dry_run)
+            await client.create_partitions(name, total, replica_assignments=placed, validate_only=dry_run)
             return before, total
 
     before, total = run(work())

@@ -1,14 +1,24 @@
-"""Four real brokers: one is drained under a steady acks=all writer, while others are killed."""
+"""Four real brokers: one is drained under a steady acks=all writer, while others are killed; the same with `ottla`
+and with Kafka's own tools."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from cli.ottla_command import Ottla
 from cluster.steady_writer import SteadyWriter, read_all
+from ottla_bench.kafka_jars import (
+    KAFKA_LEADER_ELECTION,
+    KAFKA_LOG_DIRS,
+    KAFKA_METADATA_QUORUM,
+    KAFKA_REASSIGN_PARTITIONS,
+    run_tool,
+)
 from ottla_cli.local_cluster import LocalCluster
 from ottla_client.admin import NewTopic
 from ottla_client.record import TopicPartition
@@ -105,3 +115,72 @@ def test_a_broker_is_drained_under_writes_while_others_die(cluster: LocalCluster
 
 def _is_online(admin: Admin, broker: int) -> bool:
     return any(load.id == broker and load.online for load in admin.describe_brokers(sizes=False).brokers)
+
+
+def test_the_command_line_moves_partitions(
+    cluster: LocalCluster, admin: Admin, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    ottla = Ottla(cluster.grpc_bootstrap, capsysbinary)
+    ottla("topics", "create", "by-hand", "-a", "0=0,1", "-a", "1=1,0")
+    ottla("topics", "grow", "by-hand", "--by", "1", "-a", "2=2,3")
+    assert replicas_of(admin, "by-hand") == [(0, 1), (1, 0), (2, 3)]
+    ottla("topics", "move", "by-hand", "-a", "0=3,2", "--yes")
+    assert replicas_of(admin, "by-hand")[0] == (3, 2)
+    moved = ottla("topics", "replicas", "by-hand", "3", "--yes", "--json").json
+    assert moved["complete"] and len(moved["moves"]) == 3
+    assert [len(replicas) for replicas in replicas_of(admin, "by-hand")] == [3] * 3
+    assert "--yes confirms" in ottla("topics", "move", "by-hand", "--to", "0", code=2).err
+    assert "no partition" in ottla("topics", "move", "by-hand", "-a", "9=1", code=1).err
+
+    planned = ottla("cluster", "drain", "2", "--dry-run", "--json").json
+    assert not planned["begun"] and all(2 not in each["after"] for each in planned["moves"])
+    assert "empty and cordoned" in ottla("cluster", "drain", "2", "--yes").out
+    info = {each["id"]: each for each in ottla("cluster", "info", "--json").json["brokers"]}
+    assert (info[2]["replicas"], info[2]["cordoned"]) == (0, True)
+    assert "cordoned" in ottla("cluster").out
+    assert "has no replicas" in ottla("cluster", "drain", "2", "--yes").out
+    assert "online" in ottla("cluster", "unregister", "2", "--yes", code=1).err
+    ottla("cluster", "uncordon", "2")
+    assert "elected" in ottla("cluster", "elect", "by-hand").out
+    assert all(p.leader == p.replicas[0] for p in admin.describe_topics(["by-hand"])[0].partitions)
+    assert ottla("cluster", "moves", "--json").json == []
+    assert "No partition" in ottla("cluster", "moves", "--cancel", "--yes").out
+
+
+@pytest.mark.java
+def test_kafkas_tools_move_partitions(cluster: LocalCluster, admin: Admin, tmp_path: Path) -> None:
+    def tool(main_class: str, *arguments: str) -> str:
+        done = run_tool(main_class, "--bootstrap-server", cluster.kafka_bootstrap, *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def reassign(*arguments: str) -> str:
+        return tool(KAFKA_REASSIGN_PARTITIONS, *arguments)
+
+    admin.create_topics([NewTopic("by-kafka", replica_assignments={0: [0, 1], 1: [1, 0]})])
+    (topics := tmp_path / "topics.json").write_text('{"topics":[{"topic":"by-kafka"}],"version":1}')
+    said = reassign("--generate", "--topics-to-move-json-file", str(topics), "--broker-list", "2,3")
+    proposed = json.loads(said.split("Proposed partition reassignment configuration")[1])
+    assert {r for each in proposed["partitions"] for r in each["replicas"]} == {2, 3}
+    (plan := tmp_path / "plan.json").write_text(json.dumps(proposed))
+    assert "Successfully started" in reassign("--execute", "--reassignment-json-file", str(plan))
+    until(lambda: not admin.list_partition_reassignments(), "the moves are complete")
+    assert "is completed" in reassign("--verify", "--reassignment-json-file", str(plan))
+    assert {frozenset(replicas) for replicas in replicas_of(admin, "by-kafka")} == {frozenset({2, 3})}
+    cancelled = reassign("--cancel", "--reassignment-json-file", str(plan))
+    assert "None of the specified partition reassignments are active" in cancelled
+
+    elected = tool(KAFKA_LEADER_ELECTION, "--election-type", "preferred", "--all-topic-partitions")
+    assert "Error completing" not in elected
+    described = tool(KAFKA_LOG_DIRS, "--describe", "--topic-list", "by-kafka").splitlines()[-1]
+    held = {
+        broker["broker"]: sum(len(each["partitions"]) for each in broker["logDirs"])
+        for broker in json.loads(described)["brokers"]
+    }
+    assert (held[2], held[3]) == (2, 2)
+    controller = admin.describe_cluster().controller_id
+    quorum = run_tool(
+        KAFKA_METADATA_QUORUM, "--bootstrap-server", cluster.kafka_bootstrap, "describe", "--status"
+    )
+    assert quorum.returncode == 0, quorum.stdout + quorum.stderr
+    assert f"LeaderId:               {controller}" in quorum.stdout

@@ -74,5 +74,6 @@ def _nodes(context: Context, image: ClusterImage) -> list[dict[str, Any]]:
     endpoint = None if broker is None else broker.endpoint("kafka", context.listener)
     if endpoint is None:
         return []
-    listener = {"name": endpoint.listener, "host": endpoint.host, "port": endpoint.port}
+    # Java clients refuse names with small letters here.
+    listener = {"name": endpoint.listener.upper(), "host": endpoint.host, "port": endpoint.port}
     return [{"node_id": image.controller, "listeners": [listener]}]
