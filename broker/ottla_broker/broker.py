@@ -66,6 +66,7 @@ from ottla_broker.service.services import Services
 from ottla_broker.service.topics import TopicService
 from ottla_broker.setting import Address, Listener
 from ottla_broker.topic_config import TopicConfig
+from ottla_core.assignors.plugins import load_assignors
 from ottla_core.errors import InvariantViolation
 from ottla_core.ids import NO_BROKER
 from ottla_core.ports.chance import Chance
@@ -381,6 +382,7 @@ class Broker:
             self._offload,
             self._chance,
             self._metrics.groups,
+            load_assignors(),
         )
 
     async def _bind(self) -> None:

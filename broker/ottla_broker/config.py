@@ -299,6 +299,22 @@ class GroupsConfig:
     )
     # Kafka has no limit. A member costs a few KiB and its part of every rebalance's record.
     size_max: int = setting("group.max.size", "10000", whole(1), "Maximum number of members of one group.")
+    consumer_session_timeout_ms: int = setting(
+        "group.consumer.session.timeout.ms",
+        "45000",
+        whole(1),
+        "Broker-side groups: a member without heartbeats for this time is removed.",
+    )
+    consumer_heartbeat_interval_ms: int = setting(
+        "group.consumer.heartbeat.interval.ms",
+        "5000",
+        whole(1),
+        "Broker-side groups: how often members send heartbeats; they learn of new assignments that way.",
+    )
+    # Kafka has no limit. As group.max.size.
+    consumer_size_max: int = setting(
+        "group.consumer.max.size", "10000", whole(1), "Broker-side groups: maximum number of members of one."
+    )
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,17 @@ a setting that is silently ignored is worse than an error.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ottla_broker.topic_config import Definition, no_such_setting
+from ottla_core.assignors.uniform import check_parameters
 from ottla_core.errors import InvalidConfig
 
 ASSIGNOR = "consumer.assignor"
+PINS = "consumer.assignor.pins"
+TOLERANCE = "consumer.assignor.tolerance"
+HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
 REBALANCE_TIMEOUT = "consumer.rebalance.timeout.ms"
 
@@ -26,9 +30,26 @@ _ASSIGNOR_CHARACTERS_MAX = 249
 _DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         ASSIGNOR, "string", "",
-        "Specific to Ottla: the assignor of the group if all members support it, whatever they vote for. If "
-        "one does not, their vote counts. Not set: the vote.",
+        "Specific to Ottla: the assignor of the group if all members support it (classic groups) or the brokers "
+        "have it (broker-side groups), whatever members vote for. Otherwise, and if not set, the vote counts.",
         (),
+    ),
+    Definition(
+        PINS, "string", "",
+        "Specific to Ottla: for the assignor pinned, the instance ids that get partitions: "
+        "orders:0=worker-a,orders:1=worker-b.",
+        (),
+    ),
+    Definition(
+        TOLERANCE, "string", "",
+        "Specific to Ottla: for the assignor sticky, the part by which a member may exceed its share, from 0 to 1.",
+        (),
+    ),
+    Definition(
+        HEARTBEAT_INTERVAL, "int", "",
+        "Broker-side groups: how often members send heartbeats. Not set: group.consumer.heartbeat.interval.ms "
+        "of the brokers.",
+        (), at_least=1,
     ),
     Definition(
         REBALANCE_TIMEOUT, "int", "",
@@ -49,8 +70,7 @@ _BY_NAME: Mapping[str, Definition] = MappingProxyType({d.name: d for d in _DEFIN
 #: Names that Kafka has, and why they are refused.
 _REFUSED: Mapping[str, str] = MappingProxyType(
     {
-        "consumer.heartbeat.interval.ms": "members of the classic protocol choose their own",
-        "consumer.assignment.interval.ms": "members of the classic protocol assign partitions themselves",
+        "consumer.assignment.interval.ms": "assignments are computed as soon as they are due",
     }
 )
 _REFUSED_KINDS: Mapping[str, str] = MappingProxyType(
@@ -83,17 +103,32 @@ class GroupSettings:
     assignor: str | None = None
     session_timeout_ms: int | None = None
     rebalance_timeout_ms: int | None = None
+    heartbeat_interval_ms: int | None = None
+    assignor_parameters: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, values: Mapping[str, str]) -> GroupSettings:
         """`InvalidConfig` for an unknown name or an invalid value."""
         parsed = {name: definition(name).parse(text) for name, text in values.items()}
-        made = cls(parsed.get(ASSIGNOR), parsed.get(SESSION_TIMEOUT), parsed.get(REBALANCE_TIMEOUT))
+        made = cls(
+            parsed.get(ASSIGNOR),
+            parsed.get(SESSION_TIMEOUT),
+            parsed.get(REBALANCE_TIMEOUT),
+            parsed.get(HEARTBEAT_INTERVAL),
+            {name.rpartition(".")[2]: parsed[name] for name in (PINS, TOLERANCE) if name in parsed},
+        )
+        made._check_parameters()
         if made.assignor is not None and not 0 < len(made.assignor) <= _ASSIGNOR_CHARACTERS_MAX:
             raise InvalidConfig(
                 f"{ASSIGNOR} must have 1 to {_ASSIGNOR_CHARACTERS_MAX} characters; delete it to let members vote."
             )
         return made
+
+    def _check_parameters(self) -> None:
+        try:
+            check_parameters(self.assignor_parameters)
+        except ValueError as error:
+            raise InvalidConfig(str(error)) from None
 
     @classmethod
     def understood(cls, values: Mapping[str, str]) -> GroupSettings:

@@ -282,6 +282,11 @@ class GroupsProbe:
     offsets: int = gauge("ottla_group_offsets", "Committed offsets in memory.")
     joins: int = counter("ottla_group_joins_total", "JoinGroup requests accepted.")
     rebalances: int = counter("ottla_group_rebalances_total", "Rebalances started.")
+    assignments: int = counter("ottla_group_assignments_total", "Target assignments of broker-side groups.")
+    assignor_failures: int = counter(
+        "ottla_group_assignor_failures_total",
+        "Assignments by uniform because the selected assignor failed, or its parameters are invalid.",
+    )
     sessions_expired: int = counter(
         "ottla_group_sessions_expired_total", "Members removed after their session timeout."
     )

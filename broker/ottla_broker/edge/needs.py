@@ -75,6 +75,8 @@ KAFKA: dict[str, tuple[Need, ...]] = {
     "describe_quorum": (_DESCRIBE_CLUSTER,),
     "offset_delete": (_DELETE_GROUP, _READ_TOPIC),
     "describe_cluster": (_DESCRIBE_CLUSTER,),
+    "consumer_group_heartbeat": (_READ_GROUP, _DESCRIBE_TOPIC),
+    "consumer_group_describe": (_DESCRIBE_GROUP, _DESCRIBE_TOPIC),
     "list_config_resources": (Need("DescribeConfigs", "Cluster"),),
     "describe_topic_partitions": (_DESCRIBE_TOPIC,),
 }

@@ -7,7 +7,9 @@ the bytes is `Undecodable`, never another exception and never an allocation larg
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
 
+_BYTE = struct.Struct(">b")
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
@@ -28,6 +30,9 @@ class FieldReader:
     @property
     def left(self) -> int:
         return len(self._data) - self._at
+
+    def int8(self) -> int:
+        return self._fixed(_BYTE)
 
     def int16(self) -> int:
         return self._fixed(_SHORT)
@@ -63,6 +68,12 @@ class FieldReader:
         if not 0 <= number <= self.left:
             raise Undecodable(f"{number} elements in {self.left} bytes")
         return number
+
+    def int32s(self, number: int) -> tuple[int, ...]:
+        return struct.unpack(f">{number}i", self._take(4 * number))
+
+    def raw(self, size: int) -> bytes:
+        return self._take(size)
 
     def tagged(self) -> dict[int, bytes]:
         found = {}
@@ -106,6 +117,9 @@ class FieldWriter:
     def raw(self, data: bytes) -> None:
         self._parts.append(data)
 
+    def int8(self, value: int) -> None:
+        self._parts.append(_BYTE.pack(value))
+
     def int16(self, value: int) -> None:
         self._parts.append(_SHORT.pack(value))
 
@@ -126,6 +140,19 @@ class FieldWriter:
     def blob(self, value: bytes) -> None:
         length = _uvarint(len(value) + 1) if self._flexible else _INT.pack(len(value))
         self._parts.append(length + value)
+
+    def int32s(self, values: Sequence[int]) -> None:
+        self._parts.append(struct.pack(f">{len(values)}i", *values))
+
+    def count(self, number: int) -> None:
+        """The length of an array."""
+        self._parts.append(_uvarint(number + 1) if self._flexible else _INT.pack(number))
+
+    def tagged(self, fields: Mapping[int, bytes]) -> None:
+        """The tagged fields that end a structure of a flexible version."""
+        self._parts.append(_uvarint(len(fields)))
+        for tag, data in fields.items():
+            self._parts.append(_uvarint(tag) + _uvarint(len(data)) + data)
 
     def made(self) -> bytes:
         return b"".join(self._parts)

@@ -26,7 +26,15 @@ class State(StrEnum):
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
     STABLE = "Stable"
+    #: Broker-side groups: a target assignment is due; members move towards it.
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
     DEAD = "Dead"
+
+
+class GroupType(StrEnum):
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
 
 
 class Protocol(NamedTuple):
@@ -178,6 +186,9 @@ class FetchOffsets:
     group: str
     #: None: all.
     partitions: tuple[TopicPartition, ...] | None
+    #: Set by members of broker-side groups.
+    member_id: str = ""
+    member_epoch: int = NO_GENERATION
 
 
 class FetchedOffset(NamedTuple):
@@ -224,6 +235,7 @@ class ListedGroup(NamedTuple):
     group: str
     protocol_type: str
     state: State
+    type: GroupType = GroupType.CLASSIC
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
+from ottla_broker.group.consumer.group import ConsumerGroup
 from ottla_broker.group.group import Group
 from ottla_broker.group.messages import FetchedOffset, State
 from ottla_broker.group.records import OffsetValue
@@ -61,7 +62,7 @@ class Offsets:
             if tp.topic not in existing or value.topic_id not in (NO_TOPIC_ID, existing[tp.topic])
         ]
 
-    def expired(self, group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+    def expired(self, group: Group | ConsumerGroup, now_ms: int, retention_ms: int) -> list[TopicPartition]:
         is_managed = bool(group.protocol_type)
         reading: frozenset[str] = frozenset()
         if group.state is State.STABLE:

@@ -1,13 +1,14 @@
 """The groups of one partition of `__consumer_offsets`: dispatches requests, records and timers to groups. [P]
 
-Run by `coordination.runtime`; see `coordination.shard` for the contract. The machine handles membership, offsets
-are kept in `Offsets`.
+Run by `coordination.runtime`; see `coordination.shard` for the contract. Membership is handled by `Machine` for classic
+groups and by `consumer.shard.ConsumerGroups` for broker-side ones, offsets of both are kept in `Offsets`. A group id
+belongs to one of the two kinds; a group without members changes its kind when a member of the other one joins.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla_broker.config import GroupsConfig
@@ -15,6 +16,10 @@ from ottla_broker.coordination.metadata_change import MetadataChange
 from ottla_broker.coordination.shard import Decision, Now, StateRecord, Ticket, TransactionMarker
 from ottla_broker.coordination.timers import Timers
 from ottla_broker.group import machine
+from ottla_broker.group.consumer.machine import REBALANCE, SESSION
+from ottla_broker.group.consumer.messages import ConsumerHeartbeat, DescribeConsumerGroup
+from ottla_broker.group.consumer.records import read_record
+from ottla_broker.group.consumer.shard import ConsumerGroups
 from ottla_broker.group.fields import Undecodable
 from ottla_broker.group.group import Group
 from ottla_broker.group.machine import Machine
@@ -29,6 +34,7 @@ from ottla_broker.group.messages import (
     DescribeGroup,
     FetchOffsets,
     FetchReply,
+    GroupType,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
@@ -53,8 +59,11 @@ from ottla_broker.group.records import (
     read_key,
     read_offset,
 )
+from ottla_broker.group.subscription import CONSUMER
 from ottla_broker.group_config import NO_SETTINGS, GroupSettings
 from ottla_broker.metrics import GroupsProbe
+from ottla_core.assignors.model import Assignor
+from ottla_core.assignors.registry import BUILT_IN
 from ottla_core.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
@@ -76,6 +85,7 @@ class GroupShard:
         *,
         record_bytes_max: int,
         settings_of: Callable[[str], GroupSettings] = lambda group: NO_SETTINGS,
+        assignors: Mapping[str, Assignor] = BUILT_IN,
     ) -> None:
         """`settings_of` returns the settings of one group, by its id."""
         self._settings = settings
@@ -86,6 +96,7 @@ class GroupShard:
         self.offsets = Offsets()
         self.pending_offsets = PendingOffsets()
         self._machine = Machine(settings, settings_of, self.timers, probe, record_bytes_max=record_bytes_max)
+        self.consumers = ConsumerGroups(settings, settings_of, self.timers, probe, assignors)
         self._handlers: dict[type, Callable[[Any, Ticket, Now, Decision], None]] = {
             JoinGroup: self._join,
             SyncGroup: self._sync,
@@ -97,6 +108,8 @@ class GroupShard:
             ListGroups: self._list,
             DescribeGroup: self._describe,
             DeleteGroup: self._delete_group,
+            ConsumerHeartbeat: self._consumer_heartbeat,
+            DescribeConsumerGroup: self._describe_consumers,
         }
 
     # ------------------------------------------------------------------ the contract
@@ -126,6 +139,12 @@ class GroupShard:
                     self.pending_offsets.put(record.producer.producer_id, key, value)
             elif isinstance(key, GroupKey):
                 self._replay_group(key, record.value)
+            elif (found := read_record(record)) is not None:
+                self.consumers.replay(found)
+                if found.group in self.consumers:
+                    self.groups.pop(found.group, None)
+                elif self.offsets.of(found.group):
+                    self._group(found.group)
         except Undecodable:
             # Ottla never writes such a record; one unreadable record must not block all the others.
             self._probe.records_skipped += 1
@@ -137,6 +156,7 @@ class GroupShard:
 
     def on_metadata(self, change: MetadataChange, now: Now) -> Decision:
         out = Decision()
+        self.consumers.image = change.image
         if change.removed_topics:
             # Delete offsets of deleted topics; also of topics deleted while this partition had no leader.
             gone = self.offsets.of_missing_topics(change.topic_ids)
@@ -151,12 +171,13 @@ class GroupShard:
         out = Decision()
         for group in self.groups.values():
             self._machine.resume(group, now, out)
+        self.consumers.resume(now)
         self.timers.set(_EXPIRE_OFFSETS, now.monotonic_ms + self._settings.offsets_check_interval_ms)
         return out
 
     def states(self) -> Counter[State]:
         """Number of groups by state."""
-        return Counter(group.state for group in self.groups.values())
+        return Counter(group.state for group in (*self.groups.values(), *self.consumers))
 
     # ------------------------------------------------------------------ replay
 
@@ -164,7 +185,8 @@ class GroupShard:
         if value is None:
             self.offsets.remove(key.group, key.tp)
             return
-        self._group(key.group)
+        if key.group not in self.consumers:
+            self._group(key.group)
         self.offsets.put(key.group, key.tp, value)
 
     def _replay_group(self, key: GroupKey, value: bytes | None) -> None:
@@ -187,11 +209,13 @@ class GroupShard:
 
     def _join(self, request: JoinGroup, ticket: Ticket, now: Now, out: Decision) -> None:
         group = self.groups.get(request.group)
+        self.consumers.check_classic(request.group)
         if group is None:
             if request.member_id:
                 raise UnknownMemberId()
             group = Group(request.group)
         self._machine.join(group, request, ticket, now, out)
+        self.consumers.convert_to_classic(request.group, out)
         self.groups[request.group] = group  # Only now: a refused join leaves no group behind.
         self._probe.joins += 1
 
@@ -209,7 +233,19 @@ class GroupShard:
         self._machine.leave(group, request, ticket, now, out)
         self._drop_if_unused(group)
 
+    def _consumer_heartbeat(
+        self, request: ConsumerHeartbeat, ticket: Ticket, now: Now, out: Decision
+    ) -> None:
+        classic = self.groups.get(request.group)
+        if classic is not None and (classic.members or classic.pending):
+            raise GroupIdNotFound(
+                "The group has members of the classic protocol; stop them first, or set group.protocol=classic."
+            )
+        self.consumers.heartbeat(request, ticket, now, out)
+        self.groups.pop(request.group, None)
+
     def _known(self, group_id: str) -> Group:
+        self.consumers.check_classic(group_id)
         group = self.groups.get(group_id)
         if group is None:
             raise UnknownMemberId()
@@ -225,7 +261,9 @@ class GroupShard:
 
     def _commit(self, request: CommitOffsets, ticket: Ticket, now: Now, out: Decision) -> None:
         group = self.groups.get(request.group)
-        if group is not None:
+        if request.group in self.consumers:
+            self.consumers.check_offsets(request)
+        elif group is not None:
             self._machine.check_commit(group, request, now)
         elif request.generation >= 0:
             raise IllegalGeneration()
@@ -244,17 +282,12 @@ class GroupShard:
         out.reply(ticket, CommitReply(tuple(errors)))
 
     def _fetch(self, request: FetchOffsets, ticket: Ticket, now: Now, out: Decision) -> None:
+        if request.group in self.consumers:
+            self.consumers.check_offsets(request)
         out.reply(ticket, FetchReply(self.offsets.fetch(request.group, request.partitions)))
 
     def _delete_offsets(self, request: DeleteOffsets, ticket: Ticket, now: Now, out: Decision) -> None:
-        group = self.groups.get(request.group)
-        if group is None:
-            raise GroupIdNotFound()
-        reading: frozenset[str] | None = frozenset()
-        if group.members:
-            if not group.is_consumers:
-                raise NonEmptyGroup()
-            reading = group.subscribed_topics()
+        reading = self._protected_topics(request.group)
         found = self.offsets.of(request.group)
         errors: list[RequestError | None] = []
         for tp in request.partitions:
@@ -265,6 +298,17 @@ class GroupShard:
                 out.records.append(offset_tombstone(request.group, tp))
             errors.append(None)
         out.reply(ticket, DeleteOffsetsReply(tuple(errors)))
+
+    def _protected_topics(self, group_id: str) -> frozenset[str] | None:
+        """Topics whose offsets must not be deleted, because members read them; None: all."""
+        group = self.consumers.get(group_id) or self.groups.get(group_id)
+        if group is None:
+            raise GroupIdNotFound()
+        if not group.members:
+            return frozenset()
+        if group.protocol_type != CONSUMER:
+            raise NonEmptyGroup()
+        return group.subscribed_topics()
 
     def _expire_offsets(self, now: Now, out: Decision) -> None:
         self.timers.set(_EXPIRE_OFFSETS, now.monotonic_ms + self._settings.offsets_check_interval_ms)
@@ -277,12 +321,25 @@ class GroupShard:
             if has_none and group.state is State.EMPTY and not group.pending:
                 # An empty group is deleted with its last offset.
                 out.records.append(group_tombstone(group.id))
+        for consumers in self.consumers:
+            expired = self.offsets.expired(consumers, now.wall_ms, retention_ms)
+            out.records += [offset_tombstone(consumers.id, tp) for tp in expired]
+            self._probe.offsets_expired += len(expired)
+            if consumers.state is State.EMPTY and len(expired) == len(self.offsets.of(consumers.id)):
+                out.records += self.consumers.tombstones(consumers.id)
+                out.records.append(group_tombstone(consumers.id))
 
     # ------------------------------------------------------------------ looking and deleting
 
     def _list(self, request: ListGroups, ticket: Ticket, now: Now, out: Decision) -> None:
-        listed = (ListedGroup(g.id, g.protocol_type, g.state) for g in self.groups.values())
+        listed = [ListedGroup(g.id, g.protocol_type, g.state) for g in self.groups.values()]
+        listed += [ListedGroup(g.id, g.protocol_type, g.state, GroupType.CONSUMER) for g in self.consumers]
         out.reply(ticket, ListReply(tuple(listed)))
+
+    def _describe_consumers(
+        self, request: DescribeConsumerGroup, ticket: Ticket, now: Now, out: Decision
+    ) -> None:
+        out.reply(ticket, self.consumers.described(request.group))
 
     def _describe(self, request: DescribeGroup, ticket: Ticket, now: Now, out: Decision) -> None:
         group = self.groups.get(request.group)
@@ -292,11 +349,12 @@ class GroupShard:
             out.reply(ticket, group.described(self._settings_of(group.id)))
 
     def _delete_group(self, request: DeleteGroup, ticket: Ticket, now: Now, out: Decision) -> None:
-        group = self.groups.get(request.group)
+        group = self.consumers.get(request.group) or self.groups.get(request.group)
         if group is None:
             raise GroupIdNotFound()
         if group.state is not State.EMPTY:
             raise NonEmptyGroup()
+        out.records += self.consumers.tombstones(group.id)
         out.records += [offset_tombstone(group.id, tp) for tp in self.offsets.of(group.id)]
         out.records.append(group_tombstone(group.id))
         out.reply(ticket, DeleteReply())
@@ -305,6 +363,9 @@ class GroupShard:
 
     def _time_is_up(self, key: tuple[Any, ...], now: Now, out: Decision) -> None:
         kind, group_id, *rest = key
+        if kind in (SESSION, REBALANCE):
+            self.consumers.time_is_up(kind, group_id, rest[0], out)
+            return
         group = self.groups.get(group_id)
         if group is None:
             return

@@ -16,7 +16,15 @@ from uuid import UUID
 
 from ottla_broker.config import GroupsConfig
 from ottla_broker.coordination.runtime import Runtime
+from ottla_broker.group.consumer.messages import (
+    JOIN_EPOCH,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatReply,
+    DescribeConsumerGroup,
+    DescribedConsumerGroup,
+)
 from ottla_broker.group.messages import (
+    NO_GENERATION,
     CommitOffsets,
     CommitReply,
     DeleteGroup,
@@ -51,6 +59,8 @@ from ottla_broker.partition.host import PartitionHost
 from ottla_broker.requests import Maybe
 from ottla_broker.service.internal_topic import InternalTopic
 from ottla_broker.service.topics import TopicService
+from ottla_core.assignors.model import Assignor
+from ottla_core.assignors.registry import BUILT_IN
 from ottla_core.errors import (
     CoordinatorLoadInProgress,
     InvalidGroupId,
@@ -94,6 +104,7 @@ class GroupService:
         offload: Offload,
         chance: Chance,
         probe: GroupsProbe,
+        assignors: Mapping[str, Assignor] = BUILT_IN,
     ) -> None:
         self._config = config
         self._metadata = metadata
@@ -121,7 +132,11 @@ class GroupService:
             offload,
             probe,
             lambda: GroupShard(
-                config, probe, record_bytes_max=_RECORD_BYTES_MAX, settings_of=self._settings_of
+                config,
+                probe,
+                record_bytes_max=_RECORD_BYTES_MAX,
+                settings_of=self._settings_of,
+                assignors=assignors,
             ),
             commit_timeout_s=config.commit_timeout_ms / 1000,
         )
@@ -170,6 +185,9 @@ class GroupService:
                 for name, group in shard.groups.items():
                     offsets = {tp: value.offset for tp, value in shard.offsets.of(name).items()}
                     yield CommittedGroup(name, len(group.members), offsets)
+                for consumers in shard.consumers:
+                    offsets = {tp: value.offset for tp, value in shard.offsets.of(consumers.id).items()}
+                    yield CommittedGroup(consumers.id, len(consumers.members), offsets)
 
     # ------------------------------------------------------------------ finding
 
@@ -254,6 +272,28 @@ class GroupService:
         self._check_group(request.group)
         return self._ask(request.group, request)
 
+    def consumer_heartbeat(self, request: ConsumerHeartbeat) -> Maybe[ConsumerHeartbeatReply]:
+        """The one request of members of broker-side groups: join, stay, leave."""
+        self._check_group(request.group)
+        texts = (
+            request.member_id,
+            request.instance_id or "",
+            request.rack_id or "",
+            request.client_id,
+            request.client_host,
+            request.assignor or "",
+            *(request.topics or ()),
+        )
+        if any(len(text) > _TEXT_MAX for text in texts):
+            raise InvalidRequest(f"Names have at most {_TEXT_MAX} characters.")
+        if sum(map(len, texts)) > _RECORD_BYTES_MAX // 4:
+            raise InvalidRequest("The subscription is too large; use a regular expression.")
+        if not request.member_id:
+            if request.member_epoch != JOIN_EPOCH:
+                raise InvalidRequest("The member id must not be empty.")
+            request = replace(request, member_id=str(self._chance.uuid()))
+        return self._ask(request.group, request)
+
     # ------------------------------------------------------------------ offsets
 
     def commit(
@@ -287,11 +327,18 @@ class GroupService:
             return _merged_later(errors, reply)
         return _merged(errors, reply)
 
-    def fetch(self, group: str, partitions: Sequence[TopicPartition] | None) -> Maybe[FetchReply]:
+    def fetch(
+        self,
+        group: str,
+        partitions: Sequence[TopicPartition] | None,
+        *,
+        member_id: str = "",
+        member_epoch: int = NO_GENERATION,
+    ) -> Maybe[FetchReply]:
         """Committed offsets of these partitions, or of all; NO_OFFSET where there is none."""
         self._check_name(group)
         wanted = None if partitions is None else tuple(partitions)
-        reply = self._ask(group, FetchOffsets(group, wanted))
+        reply = self._ask(group, FetchOffsets(group, wanted, member_id, member_epoch))
         if isinstance(reply, Awaitable):
             return self._shown_later(reply)
         return self._shown(reply)
@@ -321,11 +368,11 @@ class GroupService:
 
     # ------------------------------------------------------------------ administration
 
-    async def list_groups(self, states: Sequence[str] = ()) -> list[ListedGroup]:
+    async def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
         """The groups that this broker coordinates, by name."""
         if self._runtime.is_loading:
             raise CoordinatorLoadInProgress()
-        wanted = {state.casefold() for state in states}
+        wanted, kinds = {state.casefold() for state in states}, {kind.casefold() for kind in types}
         found: list[ListedGroup] = []
         for index, _ in list(self._runtime.ready()):
             try:
@@ -333,12 +380,21 @@ class GroupService:
                 found += (await reply if isinstance(reply, Awaitable) else reply).groups
             except NotCoordinator:
                 continue  # The partition has moved: the new coordinator lists its groups.
-        return sorted(each for each in found if not wanted or each.state.casefold() in wanted)
+        return sorted(
+            each
+            for each in found
+            if (not wanted or each.state.casefold() in wanted) and (not kinds or each.type in kinds)
+        )
 
     def describe(self, group: str) -> Maybe[DescribedGroup]:
         """A group that does not exist is DEAD."""
         self._check_name(group)
         return self._ask(group, DescribeGroup(group))
+
+    def describe_consumers(self, group: str) -> Maybe[DescribedConsumerGroup]:
+        """A broker-side group; GROUP_ID_NOT_FOUND if it is none."""
+        self._check_name(group)
+        return self._ask(group, DescribeConsumerGroup(group))
 
     def delete(self, group: str) -> Maybe[DeleteReply]:
         self._check_name(group)

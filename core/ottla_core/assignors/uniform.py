@@ -44,12 +44,7 @@ class StickyAssignor:
     shares_partitions = False
 
     def assign(self, topology: Topology, members: Members, parameters: Parameters) -> Assignment:
-        try:
-            tolerance = float(parameters.get(TOLERANCE, _TOLERANCE_DEFAULT))
-        except ValueError:
-            tolerance = -1.0
-        if not 0 <= tolerance <= 1:
-            raise ValueError(f"{TOLERANCE} must be a number from 0 to 1.")
+        tolerance = parse_tolerance(parameters)
         wanted = {topic for member in members.values() for topic in member.topics}
         total = sum(topology.counts.get(topic, 0) for topic in wanted)
         limit = ceil(total / max(len(members), 1) * (1 + tolerance))
@@ -77,6 +72,22 @@ class PinnedAssignor:
         for tp, member_id in fixed.items():
             made[member_id].append(tp)
         return {member_id: sorted(partitions) for member_id, partitions in made.items()}
+
+
+def check_parameters(parameters: Parameters) -> None:
+    """ValueError with a sentence if a parameter is invalid."""
+    parse_pins(parameters.get(PINS, ""))
+    parse_tolerance(parameters)
+
+
+def parse_tolerance(parameters: Parameters) -> float:
+    try:
+        tolerance = float(parameters.get(TOLERANCE, _TOLERANCE_DEFAULT))
+    except ValueError:
+        tolerance = -1.0
+    if not 0 <= tolerance <= 1:
+        raise ValueError(f"{TOLERANCE} must be a number from 0 to 1.")
+    return tolerance
 
 
 def parse_pins(text: str) -> dict[TopicPartition, str]:

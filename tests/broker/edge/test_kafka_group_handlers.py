@@ -299,7 +299,7 @@ class LateGroups:
     def __init__(self) -> None:
         self.go_on = asyncio.Event()
 
-    async def fetch(self, group: str, partitions: list[TopicPartition]) -> FetchReply:
+    async def fetch(self, group: str, partitions: list[TopicPartition], **more: Any) -> FetchReply:
         await self.go_on.wait()
         return FetchReply(tuple(FetchedOffset(tp, offset=len(tp.topic)) for tp in partitions))
 

@@ -38,9 +38,13 @@ class ShardGroups(GroupService):
         self._check_group(group)
         return next(iter(self._metadata.image.brokers.values()))
 
-    async def list_groups(self, states: Sequence[str] = ()) -> list[ListedGroup]:
+    async def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
         reply = await self._ask("", ListGroups())
-        return [each for each in reply.groups if not states or each.state in states]
+        return [
+            each
+            for each in reply.groups
+            if (not states or each.state in states) and (not types or each.type in types)
+        ]
 
     def _ask(self, group: str, request: Any) -> Maybe[Any]:
         self._tickets += 1

@@ -39,7 +39,6 @@ GROUPS_CALLS: dict[str, tuple[str, Any]] = {
 }
 
 _CONSUMER = "consumer"
-_CLASSIC = "classic"
 
 T = TypeVar("T")
 
@@ -264,7 +263,7 @@ class GroupsService:
                     group=each.group,
                     protocol_type=each.protocol_type,
                     state=each.state.value,
-                    group_type=_CLASSIC,
+                    group_type=each.type.value,
                 )
                 for each in found
             ]

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
+from uuid import UUID
 
 from ottla_broker.edge.kafka.request import Context, Reply
 from ottla_broker.requests import Maybe
@@ -69,6 +70,10 @@ def with_names(context: Context, topics: list[dict[str, Any]]) -> list[NamedTopi
 def same_topic(topic: dict[str, Any], partitions: list[dict[str, Any]]) -> dict[str, Any]:
     """The topic of an answer, called as the request called it."""
     return {key: topic[key] for key in ("name", "topic_id") if key in topic} | {"partitions": partitions}
+
+
+def by_topic_id(partitions: Mapping[UUID, frozenset[int]]) -> list[dict[str, Any]]:
+    return [{"topic_id": topic, "partitions": sorted(found)} for topic, found in partitions.items()]
 
 
 def client_host(context: Context) -> str:

@@ -58,6 +58,8 @@ _APIS = (
     Api(55, "describe_quorum", 0, 2, flexible_from=0),
     Api(60, "describe_cluster", 0, 2, flexible_from=0),
     Api(64, "unregister_broker", 0, 0, flexible_from=0),
+    Api(68, "consumer_group_heartbeat", 0, 1, flexible_from=0),
+    Api(69, "consumer_group_describe", 0, 1, flexible_from=0),
     Api(74, "list_config_resources", 0, 1, flexible_from=0),
     Api(75, "describe_topic_partitions", 0, 0, flexible_from=0),
 )

@@ -3,8 +3,8 @@
 Answered when the offsets are committed on all in-sync replicas; further commits of the connection need not wait for
 that. A refusal of the whole group goes to each partition: there is no other place.
 
-Versions: 2-4 carry a retention time; 6 adds the leader epoch, 7 the group instance id (KIP-345), 10 names topics by id.
-Left out: member epochs of broker-side groups (KIP-848), which are not served.
+Versions: 2-4 carry a retention time; 6 adds the leader epoch, 7 the group instance id (KIP-345); from 9 on the
+generation may be the epoch of a member of a broker-side group (KIP-848); 10 names topics by id.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ without an error.
 
 Versions: 2 adds an error for the group; 5 the leader epoch; 7 `require_stable` (KIP-447: nothing is ever unstable here
 until there are transactions); 8 asks for several groups at once (KIP-709); 9 carries a member's epoch, which classic
-groups ignore, as in Kafka; 10 names topics by id.
+groups ignore, as in Kafka, and broker-side groups check (KIP-848); 10 names topics by id.
 """
 
 from __future__ import annotations
@@ -56,7 +56,17 @@ def _group(context: Context, asked: dict[str, Any], version: int) -> Maybe[Reply
         nothing = FetchReply(tuple(FetchedOffset(tp, error=error) for tp in wanted or ()))
         return {"topics": _asked(context, topics or [], nothing)}
 
-    return groups.answered(context, lambda: context.services.groups.fetch(group_id, wanted), shape, refuse)
+    return groups.answered(
+        context,
+        lambda: context.services.groups.fetch(
+            group_id,
+            wanted,
+            member_id=asked.get("member_id") or "",
+            member_epoch=asked.get("member_epoch", -1),
+        ),
+        shape,
+        refuse,
+    )
 
 
 def _wanted(topics: list[groups.NamedTopic]) -> list[TopicPartition]:

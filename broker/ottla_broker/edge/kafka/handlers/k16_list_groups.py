@@ -1,6 +1,6 @@
 """ListGroups (16), versions 0-5: the groups that this broker coordinates; a client asks all brokers. [S]
 
-Versions: 4 filters by state (KIP-518), 5 by type (KIP-848): all groups are classic.
+Versions: 4 filters by state (KIP-518), 5 by type (KIP-848): classic or consumer.
 """
 
 from __future__ import annotations
@@ -11,18 +11,13 @@ from ottla_broker.requests import Maybe
 OVERLAPS = True
 READ_ONLY = True
 
-_CLASSIC = "classic"
-
 
 def handle(context: Context, request: Request) -> Maybe[Reply]:
     fields = request.fields()
-    types = {each.casefold() for each in fields.get("types_filter", ())}
-    if types and _CLASSIC not in types:
-        return {"error_code": 0, "groups": []}
-    return _list(context, list(fields.get("states_filter", ())))
+    return _list(context, list(fields.get("states_filter", ())), list(fields.get("types_filter", ())))
 
 
-async def _list(context: Context, states: list[str]) -> Reply:
+async def _list(context: Context, states: list[str], types: list[str]) -> Reply:
     return {
         "error_code": 0,
         "groups": [
@@ -30,8 +25,8 @@ async def _list(context: Context, states: list[str]) -> Reply:
                 "group_id": each.group,
                 "protocol_type": each.protocol_type,
                 "group_state": each.state.value,
-                "group_type": _CLASSIC,
+                "group_type": each.type.value,
             }
-            for each in await context.services.groups.list_groups(states)
+            for each in await context.services.groups.list_groups(states, types)
         ],
     }

@@ -1,0 +1,196 @@
+"""The state of one broker-side group, made by its records only. [P]
+
+Invariants, checked by `validate` in tests:
+
+* B1: no partition has two owners, whether assigned or still to be revoked, unless the assignor shares partitions.
+* B2: the epoch of the group is at least that of its target assignment, and that at least those of its members.
+* B3: every instance id belongs to exactly one member.
+* B4: the number of holders of each partition is what its members' assignments add up to.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from ottla_broker.group.consumer.partitions import NONE, Partitions, each
+from ottla_broker.group.consumer.records import (
+    ConsumerRecord,
+    CurrentAssignment,
+    GroupEpoch,
+    MemberMetadata,
+    MemberState,
+    ResolvedRegex,
+    TargetAssignment,
+    TargetEpoch,
+)
+from ottla_broker.group.messages import State
+from ottla_broker.group.subscription import CONSUMER
+from ottla_core.errors import invariant
+
+_NEW = CurrentAssignment(0)
+#: Until the member's own record has been replayed.
+_UNKNOWN = MemberMetadata(None, None, "", "", (), None, -1, None)
+
+
+@dataclass(slots=True)
+class ConsumerMember:
+    id: str
+    metadata: MemberMetadata
+    target: Partitions = field(default_factory=dict)
+    current: CurrentAssignment = _NEW
+
+
+class ConsumerGroup:
+    __slots__ = (
+        "_holders",
+        "epoch",
+        "exists",
+        "id",
+        "members",
+        "metadata_hash",
+        "regexes",
+        "seen",
+        "static",
+        "target_epoch",
+    )
+
+    protocol_type = CONSUMER
+    #: Kafka has no such time for these groups: their offsets expire relative to the commit.
+    state_since_ms = -1
+
+    def __init__(self, group_id: str) -> None:
+        self.id = group_id
+        #: Whether there is a record of the group.
+        self.exists = False
+        self.epoch = 0
+        self.target_epoch = 0
+        self.metadata_hash = 0
+        self.members: dict[str, ConsumerMember] = {}
+        #: Member id by group instance id.
+        self.static: dict[str, str] = {}
+        self.regexes: dict[str, ResolvedRegex] = {}
+        #: Number of members that own a partition, or have not revoked it yet.
+        self._holders: dict[UUID, Counter[int]] = {}
+        #: Soft: the metadata that `metadata_hash` was last compared with.
+        self.seen: tuple[Any, ...] = ()
+
+    # ------------------------------------------------------------------ looking
+
+    @property
+    def state(self) -> State:
+        if not self.members:
+            return State.EMPTY
+        if self.epoch > self.target_epoch:
+            return State.ASSIGNING
+        settled = all(
+            m.current.state is MemberState.STABLE and m.current.epoch == self.target_epoch
+            for m in self.members.values()
+        )
+        return State.STABLE if settled else State.RECONCILING
+
+    def subscription(self, member: ConsumerMember) -> frozenset[str]:
+        resolved = self.regexes.get(member.metadata.regex or "")
+        return frozenset(member.metadata.topics + (resolved.topics if resolved else ()))
+
+    def subscribed_topics(self) -> frozenset[str]:
+        return frozenset().union(*map(self.subscription, self.members.values()))
+
+    def free(self, partitions: Partitions) -> Partitions:
+        """Those that no member owns or still has to revoke."""
+        found: dict[UUID, frozenset[int]] = {}
+        for topic, indexes in partitions.items():
+            held = self._holders.get(topic)
+            left = frozenset(index for index in indexes if not held[index]) if held else indexes
+            if left:
+                found[topic] = left
+        return found
+
+    # ------------------------------------------------------------------ records
+
+    def apply(self, record: ConsumerRecord) -> None:
+        """The records of a member may come in any order: compaction keeps the last one of each kind."""
+        value, name = record.value, record.name
+        member = self.members.get(name)
+        if member is None and isinstance(value, (TargetAssignment, CurrentAssignment)):
+            member = self.members[name] = ConsumerMember(name, _UNKNOWN)
+        if isinstance(value, GroupEpoch):
+            self.exists, self.epoch, self.metadata_hash = True, value.epoch, value.metadata_hash
+        elif isinstance(value, TargetEpoch):
+            self.target_epoch = value.epoch
+        elif isinstance(value, ResolvedRegex):
+            self.regexes[name] = value
+        elif isinstance(value, MemberMetadata):
+            self._set_metadata(name, value)
+        elif isinstance(value, TargetAssignment) and member is not None:
+            member.target = value.partitions
+        elif isinstance(value, CurrentAssignment) and member is not None:
+            self._set_current(member, value)
+        elif record.kind == MemberMetadata.kind:
+            self._remove(name)
+        elif record.kind == TargetAssignment.kind and member is not None:
+            member.target = NONE
+        elif record.kind == CurrentAssignment.kind and member is not None:
+            self._set_current(member, _NEW)
+        elif record.kind == ResolvedRegex.kind:
+            self.regexes.pop(name, None)
+
+    def _set_metadata(self, member_id: str, metadata: MemberMetadata) -> None:
+        member = self.members.get(member_id)
+        if member is None:
+            self.members[member_id] = ConsumerMember(member_id, metadata)
+        else:
+            member.metadata = metadata
+        if metadata.instance_id is not None:
+            self.static[metadata.instance_id] = member_id
+
+    def _set_current(self, member: ConsumerMember, current: CurrentAssignment) -> None:
+        for held in (member.current.assigned, member.current.revoking):
+            for topic, index in each(held):
+                self._holders[topic][index] -= 1
+        member.current = current
+        for held in (current.assigned, current.revoking):
+            for topic, indexes in held.items():
+                self._holders.setdefault(topic, Counter()).update(indexes)
+
+    def _remove(self, member_id: str) -> None:
+        member = self.members.get(member_id)
+        if member is None:
+            return
+        self._set_current(member, _NEW)
+        del self.members[member_id]
+        instance_id = member.metadata.instance_id
+        if instance_id is not None and self.static.get(instance_id) == member_id:
+            del self.static[instance_id]
+
+    def member_tombstones(self, member_id: str) -> Iterator[ConsumerRecord]:
+        for kind in (CurrentAssignment.kind, TargetAssignment.kind, MemberMetadata.kind):
+            yield ConsumerRecord(self.id, kind, member_id, None)
+
+    def tombstones(self) -> Iterator[ConsumerRecord]:
+        for member_id in list(self.members):
+            yield from self.member_tombstones(member_id)
+        for regex in list(self.regexes):
+            yield ConsumerRecord(self.id, ResolvedRegex.kind, regex, None)
+        yield ConsumerRecord(self.id, TargetEpoch.kind, "", None)
+        yield ConsumerRecord(self.id, GroupEpoch.kind, "", None)
+
+    def validate(self, *, shares_partitions: bool = False) -> None:
+        """B1 to B4, for tests: it walks over all members."""
+        held = Counter(
+            place
+            for member in self.members.values()
+            for partitions in (member.current.assigned, member.current.revoking)
+            for place in each(partitions)
+        )
+        twice = [place for place, owners in held.items() if owners > 1]
+        invariant(shares_partitions or not twice, "B1: a partition has two owners")
+        newest = max((m.current.epoch for m in self.members.values()), default=0)
+        invariant(self.epoch >= self.target_epoch >= newest, "B2: epochs are out of order")
+        claimed = {m.metadata.instance_id: m.id for m in self.members.values() if m.metadata.instance_id}
+        invariant(claimed == self.static, "B3: instance ids and members do not match")
+        counted = {(t, i): n for t, found in self._holders.items() for i, n in found.items() if n}
+        invariant(counted == dict(held), "B4: the holders of partitions are miscounted")

@@ -1,0 +1,239 @@
+"""Records of broker-side groups in `__consumer_offsets`, byte for byte as Apache Kafka 4.3 writes and reads them. [P]
+
+Kinds: 3 the group's epoch, 5 a member's metadata, 6 the epoch of the target assignment, 7 the target of a member, 8 its
+current assignment, 16 the topics of a regular expression. Kind 4 (partition metadata) is obsolete since Kafka 4.1: the
+hash in kind 3 replaces it. Each class is one record; `value` None is its tombstone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import ClassVar, TypeAlias
+from uuid import UUID
+
+from ottla_broker.coordination.shard import StateRecord
+from ottla_broker.group.consumer.partitions import Partitions
+from ottla_broker.group.fields import FieldReader, FieldWriter, Undecodable
+
+_VERSION = 0
+
+
+class MemberState(IntEnum):
+    """With Kafka's numbers."""
+
+    STABLE = 1
+    #: It has to revoke partitions before it gets its next assignment.
+    UNREVOKED = 2
+    #: Some of its target partitions are still owned by other members.
+    UNRELEASED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEpoch:
+    kind: ClassVar[int] = 3
+    epoch: int
+    #: Of everything outside the group that an assignment depends on.
+    metadata_hash: int = 0
+
+    def write(self, writer: FieldWriter) -> None:
+        writer.int32(self.epoch)
+        if self.metadata_hash:
+            writer.tagged({0: self.metadata_hash.to_bytes(8, signed=True)})
+        else:
+            writer.tagged({})
+
+    @classmethod
+    def read(cls, reader: FieldReader) -> GroupEpoch:
+        epoch = reader.int32()
+        raw = reader.tagged().get(0, b"")
+        return cls(epoch, int.from_bytes(raw, signed=True))
+
+
+@dataclass(frozen=True, slots=True)
+class MemberMetadata:
+    kind: ClassVar[int] = 5
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    topics: tuple[str, ...]
+    regex: str | None
+    rebalance_timeout_ms: int
+    assignor: str | None
+
+    def write(self, writer: FieldWriter) -> None:
+        writer.text(self.instance_id)
+        writer.text(self.rack_id)
+        writer.text(self.client_id)
+        writer.text(self.client_host)
+        writer.count(len(self.topics))
+        for topic in self.topics:
+            writer.text(topic)
+        writer.text(self.regex)
+        writer.int32(self.rebalance_timeout_ms)
+        writer.text(self.assignor)
+        writer.tagged({})
+
+    @classmethod
+    def read(cls, reader: FieldReader) -> MemberMetadata:
+        instance_id, rack_id = reader.text_or_none(), reader.text_or_none()
+        client_id, client_host = reader.text(), reader.text()
+        topics = tuple(reader.text() for _ in range(reader.count()))
+        regex, timeout_ms, assignor = reader.text_or_none(), reader.int32(), reader.text_or_none()
+        reader.tagged()
+        return cls(instance_id, rack_id, client_id, client_host, topics, regex, timeout_ms, assignor)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetEpoch:
+    kind: ClassVar[int] = 6
+    epoch: int
+
+    def write(self, writer: FieldWriter) -> None:
+        writer.int32(self.epoch)
+        writer.tagged({})
+
+    @classmethod
+    def read(cls, reader: FieldReader) -> TargetEpoch:
+        epoch = reader.int32()
+        reader.tagged()
+        return cls(epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetAssignment:
+    kind: ClassVar[int] = 7
+    partitions: Partitions
+
+    def write(self, writer: FieldWriter) -> None:
+        _write_partitions(writer, self.partitions)
+        writer.tagged({})
+
+    @classmethod
+    def read(cls, reader: FieldReader) -> TargetAssignment:
+        partitions = _read_partitions(reader)
+        reader.tagged()
+        return cls(partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentAssignment:
+    kind: ClassVar[int] = 8
+    epoch: int
+    previous_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: Partitions = field(default_factory=dict)
+    revoking: Partitions = field(default_factory=dict)
+
+    def write(self, writer: FieldWriter) -> None:
+        writer.int32(self.epoch)
+        writer.int32(self.previous_epoch)
+        writer.int8(self.state)
+        _write_partitions(writer, self.assigned)
+        _write_partitions(writer, self.revoking)
+        writer.tagged({})
+
+    @classmethod
+    def read(cls, reader: FieldReader) -> CurrentAssignment:
+        epoch, previous_epoch, state = reader.int32(), reader.int32(), reader.int8()
+        if state not in set(MemberState):
+            raise Undecodable(f"there is no member state {state}")
+        assigned, revoking = _read_partitions(reader), _read_partitions(reader)
+        reader.tagged()
+        return cls(epoch, previous_epoch, MemberState(state), assigned, revoking)
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRegex:
+    kind: ClassVar[int] = 16
+    topics: tuple[str, ...]
+    #: Revision of the image that it was resolved against.
+    revision: int
+    timestamp_ms: int
+
+    def write(self, writer: FieldWriter) -> None:
+        writer.count(len(self.topics))
+        for topic in self.topics:
+            writer.text(topic)
+        writer.int64(self.revision)
+        writer.int64(self.timestamp_ms)
+        writer.tagged({})
+
+    @classmethod
+    def read(cls, reader: FieldReader) -> ResolvedRegex:
+        topics = tuple(reader.text() for _ in range(reader.count()))
+        revision, timestamp_ms = reader.int64(), reader.int64()
+        reader.tagged()
+        return cls(topics, revision, timestamp_ms)
+
+
+Value: TypeAlias = (
+    GroupEpoch | MemberMetadata | TargetEpoch | TargetAssignment | CurrentAssignment | ResolvedRegex
+)
+
+KINDS: dict[int, type[Value]] = {
+    kind.kind: kind
+    for kind in (GroupEpoch, MemberMetadata, TargetEpoch, TargetAssignment, CurrentAssignment, ResolvedRegex)
+}
+#: Their keys name a member, or a regular expression, after the group.
+_NAMED = (MemberMetadata.kind, TargetAssignment.kind, CurrentAssignment.kind, ResolvedRegex.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRecord:
+    group: str
+    kind: int
+    #: Member id or regular expression; empty for records of the group itself.
+    name: str
+    value: Value | None
+
+    def encoded(self) -> StateRecord:
+        key = FieldWriter(flexible=False)
+        key.int16(self.kind)
+        key.text(self.group)
+        if self.kind in _NAMED:
+            key.text(self.name)
+        if self.value is None:
+            return StateRecord(key.made(), None)
+        writer = FieldWriter(flexible=True)
+        writer.int16(_VERSION)
+        self.value.write(writer)
+        return StateRecord(key.made(), writer.made())
+
+
+def read_record(record: StateRecord) -> ConsumerRecord | None:
+    """None for an unknown kind. Undecodable if the bytes are invalid."""
+    reader = FieldReader(record.key)
+    kind = reader.int16()
+    if kind not in KINDS:
+        return None
+    group = reader.text()
+    name = reader.text() if kind in _NAMED else ""
+    if record.value is None:
+        return ConsumerRecord(group, kind, name, None)
+    reader = FieldReader(record.value, flexible=True)
+    version = reader.int16()
+    if version != _VERSION:
+        raise Undecodable(f"kind {kind} has version {_VERSION}, this one has {version}")
+    return ConsumerRecord(group, kind, name, KINDS[kind].read(reader))
+
+
+def _write_partitions(writer: FieldWriter, partitions: Partitions) -> None:
+    writer.count(len(partitions))
+    for topic, found in partitions.items():
+        writer.raw(topic.bytes)
+        writer.count(len(found))
+        writer.int32s(sorted(found))
+        writer.tagged({})
+
+
+def _read_partitions(reader: FieldReader) -> Partitions:
+    found: dict[UUID, frozenset[int]] = {}
+    for _ in range(reader.count()):
+        topic = UUID(bytes=reader.raw(16))
+        indexes = reader.int32s(reader.count())
+        reader.tagged()
+        if indexes:
+            found[topic] = frozenset(indexes)
+    return found

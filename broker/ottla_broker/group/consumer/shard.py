@@ -1,0 +1,123 @@
+"""The broker-side groups of one partition of `__consumer_offsets`: passes requests, records and timers to them. [P]
+
+A part of `group.shard.GroupShard`, which also has the classic groups and the offsets of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from ottla_broker.config import GroupsConfig
+from ottla_broker.coordination.shard import Decision, Now, StateRecord, Ticket
+from ottla_broker.coordination.timers import Timers
+from ottla_broker.group.consumer.group import ConsumerGroup
+from ottla_broker.group.consumer.machine import SESSION, ConsumerMachine
+from ottla_broker.group.consumer.messages import (
+    JOIN_EPOCH,
+    ConsumerHeartbeat,
+    DescribedConsumerGroup,
+)
+from ottla_broker.group.consumer.records import ConsumerRecord, GroupEpoch
+from ottla_broker.group.messages import CommitOffsets, FetchOffsets
+from ottla_broker.group_config import GroupSettings
+from ottla_broker.metadata.image import ClusterImage
+from ottla_broker.metrics import GroupsProbe
+from ottla_core.assignors.model import Assignor
+from ottla_core.errors import (
+    CoordinatorLoadInProgress,
+    GroupIdNotFound,
+    InconsistentGroupProtocol,
+    UnknownMemberId,
+)
+
+
+class ConsumerGroups:
+    def __init__(
+        self,
+        config: GroupsConfig,
+        settings_of: Callable[[str], GroupSettings],
+        timers: Timers,
+        probe: GroupsProbe,
+        assignors: Mapping[str, Assignor],
+    ) -> None:
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._machine = ConsumerMachine(config, settings_of, timers, probe, assignors)
+        #: The newest cluster image that the shard has seen.
+        self.image: ClusterImage | None = None
+
+    def __iter__(self) -> Iterator[ConsumerGroup]:
+        return iter(list(self._groups.values()))
+
+    def __contains__(self, group_id: str) -> bool:
+        return group_id in self._groups
+
+    def get(self, group_id: str) -> ConsumerGroup | None:
+        return self._groups.get(group_id)
+
+    # ------------------------------------------------------------------ requests
+
+    def heartbeat(self, request: ConsumerHeartbeat, ticket: Ticket, now: Now, out: Decision) -> None:
+        if self.image is None:
+            raise CoordinatorLoadInProgress()
+        group = self._groups.get(request.group)
+        if group is None:
+            if request.member_epoch != JOIN_EPOCH:
+                raise UnknownMemberId()
+            group = ConsumerGroup(request.group)
+        self._machine.heartbeat(group, request, self.image, ticket, now, out)
+        self._groups[request.group] = group  # Only now: a refused join leaves no group behind.
+
+    def check_offsets(self, request: CommitOffsets | FetchOffsets) -> None:
+        self._machine.check_offsets(self._groups[request.group], request)
+
+    def described(self, group_id: str) -> DescribedConsumerGroup:
+        group = self._groups.get(group_id)
+        if group is None:
+            raise GroupIdNotFound(f"Group {group_id!r} is not a consumer group.")
+        return self._machine.described(group)
+
+    # ------------------------------------------------------------------ the other kind
+
+    def check_classic(self, group_id: str) -> None:
+        """Refuse a member of the classic protocol while the group has members of this one."""
+        group = self._groups.get(group_id)
+        if group is not None and group.members:
+            raise InconsistentGroupProtocol(
+                "The group has members of the consumer protocol; set group.protocol=consumer, or stop them first."
+            )
+
+    def convert_to_classic(self, group_id: str, out: Decision) -> None:
+        out.records += self.tombstones(group_id)
+        self._groups.pop(group_id, None)  # At once: the classic group takes its place in this decision.
+
+    def tombstones(self, group_id: str) -> list[StateRecord]:
+        group = self._groups.get(group_id)
+        return [] if group is None else [record.encoded() for record in group.tombstones()]
+
+    # ------------------------------------------------------------------ records and time
+
+    def replay(self, record: ConsumerRecord) -> None:
+        if record.kind == GroupEpoch.kind and record.value is None:
+            group = self._groups.pop(record.group, None)
+            if group is not None:
+                self._machine.forget_timers(group)
+            return
+        group = self._groups.get(record.group)
+        if group is None:
+            if record.value is None:
+                return
+            group = self._groups[record.group] = ConsumerGroup(record.group)
+        group.apply(record)
+
+    def resume(self, now: Now) -> None:
+        for group in self._groups.values():
+            self._machine.resume(group, now)
+
+    def time_is_up(self, kind: str, group_id: str, member_id: str, out: Decision) -> None:
+        group = self._groups.get(group_id)
+        if group is None:
+            return
+        if kind == SESSION:
+            self._machine.session_over(group, member_id, out)
+        else:
+            self._machine.rebalance_over(group, member_id, out)

@@ -1,0 +1,290 @@
+"""Broker-side groups: joins, fencing, static members, timeouts, regular expressions, and classic groups beside."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from broker.group.consumer_driver import TIMEOUT_MS, ConsumerDriver, ModelMember, topic_id
+from ottla_broker.group.consumer.messages import ConsumerHeartbeat, DescribeConsumerGroup
+from ottla_broker.group.messages import (
+    DeleteGroup,
+    DeleteOffsets,
+    FetchOffsets,
+    GroupType,
+    ListGroups,
+    State,
+)
+from ottla_broker.group_config import GroupSettings
+from ottla_core.errors import (
+    FencedInstanceId,
+    FencedMemberEpoch,
+    GroupIdNotFound,
+    GroupMaxSizeReached,
+    GroupSubscribedToTopic,
+    InconsistentGroupProtocol,
+    InvalidRegularExpression,
+    InvalidRequest,
+    NonEmptyGroup,
+    StaleMemberEpoch,
+    UnknownMemberId,
+    UnreleasedInstanceId,
+    UnsupportedAssignor,
+)
+from ottla_core.ids import TopicPartition
+
+T = topic_id("t")
+
+
+def sizes(*members: ModelMember) -> list[int]:
+    return [sum(map(len, member.owned.values())) for member in members]
+
+
+def test_a_second_member_gets_half_and_the_first_keeps_the_rest() -> None:
+    driver = ConsumerDriver({"t": 4})
+    one, two = ModelMember("one"), ModelMember("two")
+    assert driver.beat(one) is None
+    assert (sizes(one), one.epoch) == ([4], 1)
+    driver.beat(two)
+    assert sizes(two) == [0]  # All partitions still have an owner.
+    assert driver.group_of().state is State.RECONCILING
+    driver.settle([one, two], 3)
+    assert sizes(one, two) == [2, 2]
+    assert driver.group_of().state is State.STABLE
+    assert one.revocations == 1
+
+
+def test_a_partition_moves_only_after_its_owner_has_reported_its_revocation() -> None:
+    driver = ConsumerDriver({"t": 2})
+    one, two = ModelMember("one"), ModelMember("two")
+    driver.beat(one)
+    before = dict(one.owned)
+    driver.beat(two)
+    assert driver.beat(one) is None  # It learns what it loses,
+    driver.beat(two)
+    assert sizes(two) == [0]  # and has not said yet that it did.
+    reply = driver.ask(ConsumerHeartbeat("g", "one", one.epoch, owned=before))
+    assert reply.member_epoch == one.epoch
+    driver.beat(one)
+    driver.beat(two)
+    assert sizes(one, two) == [1, 1]
+
+
+def test_a_member_that_does_not_revoke_in_time_is_removed() -> None:
+    driver = ConsumerDriver({"t": 2})
+    one, two = ModelMember("one"), ModelMember("two")
+    driver.beat(one)
+    driver.beat(two)
+    driver.beat(one)
+    for _ in range(TIMEOUT_MS // 5000 + 1):
+        driver.pass_time(5000)
+        driver.beat(two)
+        driver.send(ConsumerHeartbeat("g", "one", one.epoch))
+    assert sizes(two) == [2]
+    assert isinstance(driver.beat(one), UnknownMemberId)
+
+
+def test_a_silent_member_is_removed_and_its_partitions_move() -> None:
+    driver = ConsumerDriver({"t": 4})
+    one, two = ModelMember("one"), ModelMember("two")
+    driver.settle([one, two], 4)
+    for _ in range(10):
+        driver.pass_time(5000)
+        driver.beat(two)
+    assert sizes(two) == [4]
+
+
+def test_wrong_epochs_are_fenced() -> None:
+    driver = ConsumerDriver({"t": 2})
+    one = ModelMember("one")
+    driver.beat(one)
+    for epoch in (one.epoch + 1, 77):
+        with pytest.raises(FencedMemberEpoch):
+            driver.ask(ConsumerHeartbeat("g", "one", epoch))
+    with pytest.raises(UnknownMemberId):
+        driver.ask(ConsumerHeartbeat("g", "none", 1))
+    with pytest.raises(UnknownMemberId):
+        driver.ask(ConsumerHeartbeat("none", "one", 1))
+
+
+def test_a_lost_reply_is_repeated() -> None:
+    driver = ConsumerDriver({"t": 2})
+    one, two = ModelMember("one"), ModelMember("two")
+    driver.settle([one, two], 4)
+    driver.leave(two)
+    assert driver.beat(one, lose_reply=True) is None
+    assert driver.beat(one) is None
+    assert sizes(one) == [2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"topics": None}, InvalidRequest),
+        ({"rebalance_timeout_ms": -1}, InvalidRequest),
+        ({"owned": {T: frozenset([1])}}, InvalidRequest),
+        ({"assignor": "none"}, UnsupportedAssignor),
+        ({"regex": "("}, InvalidRegularExpression),
+    ],
+)
+def test_bad_joins_are_refused_and_leave_nothing_behind(
+    changes: dict[str, Any], error: type[Exception]
+) -> None:
+    driver = ConsumerDriver({"t": 2})
+    full = {"rebalance_timeout_ms": 1000, "topics": ("t",), "owned": {}} | changes
+    with pytest.raises(error):
+        driver.ask(ConsumerHeartbeat("g", "m", 0, **full))  # type: ignore[arg-type]
+    assert not driver.log
+    assert "g" not in driver.shard.consumers
+
+
+def test_the_size_of_a_group_is_limited() -> None:
+    driver = ConsumerDriver({"t": 2}, group_consumer_max_size="1")
+    driver.beat(ModelMember("one"))
+    assert isinstance(driver.beat(ModelMember("two")), GroupMaxSizeReached)
+
+
+def test_a_static_member_returns_to_its_partitions() -> None:
+    driver = ConsumerDriver({"t": 4})
+    one, two = ModelMember("one", instance_id="i"), ModelMember("two")
+    driver.settle([one, two], 4)
+    before, epoch = dict(one.owned), driver.group_of().epoch
+    again = ModelMember("again", instance_id="i")
+    assert isinstance(driver.beat(again), UnreleasedInstanceId)
+    driver.leave(one, -2)
+    driver.beat(two)
+    assert driver.beat(again) is None
+    assert again.owned == before
+    assert driver.group_of().epoch == epoch
+    assert two.revocations == 0
+    one.epoch = epoch
+    assert isinstance(driver.beat(one), FencedInstanceId)
+    driver.leave(again, -2)
+    for _ in range(10):
+        driver.pass_time(5000)
+        driver.beat(two)
+    assert sizes(two) == [4]
+
+
+def test_topics_that_appear_and_grow_are_assigned() -> None:
+    driver = ConsumerDriver({"t": 1})
+    one = ModelMember("one", ("t", "later"))
+    driver.beat(one)
+    driver.show({"t": 3, "later": 2})
+    driver.settle([one], 2)
+    assert sizes(one) == [5]
+    driver.show({"t": 3})
+    driver.settle([one], 2)
+    assert sizes(one) == [3]
+
+
+def test_regular_expressions_are_resolved_by_the_broker() -> None:
+    driver = ConsumerDriver({"t-1": 1, "x": 1, "__consumer_offsets": 50})
+    one = ModelMember("one", topics=None, regex="t-.*|__.*")
+    assert driver.beat(one) is None
+    assert one.owned == {topic_id("t-1"): frozenset([0])}
+    driver.show({"t-1": 1, "t-2": 2, "x": 1})
+    driver.settle([one], 2)
+    assert sizes(one) == [3]
+    one.regex, one.topics = "", ("x",)
+    driver.settle([one], 3)
+    assert one.owned == {topic_id("x"): frozenset([0])}
+    assert not driver.group_of().regexes
+
+
+def test_the_assignor_is_set_or_voted_for() -> None:
+    driver = ConsumerDriver({"t": 2, "u": 2})
+    one, two = ModelMember("one", ("t", "u")), ModelMember("two", ("t", "u"))
+    driver.settle([one, two], 4)
+    assert driver.ask(DescribeConsumerGroup("g")).assignor == "uniform"
+    driver.group_settings["g"] = GroupSettings.of({"consumer.assignor": "broadcast"})
+    for _ in range(3):
+        for member in (one, two):
+            request = ConsumerHeartbeat("g", member.id, member.epoch, owned=member.owned)
+            decision = driver.shard.handle(request, 10_000, driver.now)
+            driver.log += decision.records
+            driver._take_over(member, decision.replies[0][1])
+    assert sizes(one, two) == [4, 4]
+
+
+def test_pins_are_honoured() -> None:
+    driver = ConsumerDriver({"t": 4})
+    driver.group_settings["g"] = GroupSettings.of(
+        {"consumer.assignor": "pinned", "consumer.assignor.pins": "t:0=i,t:1=i,t:2=i"}
+    )
+    one, two = ModelMember("one", instance_id="i"), ModelMember("two", instance_id="j")
+    driver.settle([one, two], 5)
+    assert one.owned[T] >= frozenset([0, 1, 2])
+
+
+def test_offsets_need_the_current_epoch() -> None:
+    driver = ConsumerDriver({"t": 2})
+    one = ModelMember("one")
+    driver.beat(one)
+    fetch = FetchOffsets("g", (TopicPartition("t", 0),), "one", one.epoch)
+    assert driver.ask(fetch).offsets[0].offset == -1
+    assert driver.ask(FetchOffsets("g", None)).offsets == ()
+    with pytest.raises(StaleMemberEpoch):
+        driver.ask(FetchOffsets("g", None, "one", one.epoch + 1))
+    with pytest.raises(UnknownMemberId):
+        driver.ask(FetchOffsets("g", None, "two", one.epoch))
+    errors = driver.ask(DeleteOffsets("g", (TopicPartition("t", 0), TopicPartition("u", 0)))).errors
+    assert isinstance(errors[0], GroupSubscribedToTopic)
+    assert errors[1] is None
+
+
+def test_a_group_is_listed_described_and_deleted_with_its_type() -> None:
+    driver = ConsumerDriver({"t": 2})
+    one = ModelMember("one")
+    driver.beat(one)
+    (listed,) = driver.ask(ListGroups()).groups
+    assert (listed.group, listed.type, listed.state) == ("g", GroupType.CONSUMER, State.STABLE)
+    described = driver.ask(DescribeConsumerGroup("g"))
+    assert described.members[0].assignment == described.members[0].target == one.owned
+    with pytest.raises(NonEmptyGroup):
+        driver.ask(DeleteGroup("g"))
+    driver.leave(one)
+    driver.ask(DeleteGroup("g"))
+    assert "g" not in driver.shard.consumers
+    driver.reload()
+    assert not driver.ask(ListGroups()).groups
+
+
+def test_the_kinds_do_not_mix_but_an_empty_group_changes_its_kind() -> None:
+    driver = ConsumerDriver({"t": 2})
+    (classic,) = driver.stable(1)
+    one = ModelMember("one")
+    assert isinstance(driver.beat(one), GroupIdNotFound)
+    super(ConsumerDriver, driver).leave(classic)
+    assert driver.beat(one) is None
+    assert "g" not in driver.shard.groups
+    assert isinstance(driver.replies[driver.join()], InconsistentGroupProtocol)
+    driver.reload()
+    driver.show({"t": 2})
+    assert driver.beat(one) is None
+    driver.leave(one)
+    driver.stable(1)
+    assert "g" not in driver.shard.consumers
+    driver.reload()
+    assert driver.shard.groups["g"].members
+    with pytest.raises(GroupIdNotFound):
+        driver.ask(DescribeConsumerGroup("g"))
+
+
+def test_a_join_into_a_large_group_does_not_hold_the_event_loop() -> None:
+    driver = ConsumerDriver({"t": 900})
+    members = [ModelMember(f"m{number:02}") for number in range(10)]
+    driver.settle(members, 5)
+    assert sizes(*members) == [90] * 10
+    newcomer = ModelMember("new")
+    request = ConsumerHeartbeat("g", "new", 0, "c", "h", None, None, 1000, ("t",), owned={})
+    start = time.process_time()
+    decision = driver.shard.handle(request, 10_000, driver.now)
+    spent = time.process_time() - start
+    assert decision.records
+    driver.beat(newcomer)
+    driver.settle([*members, newcomer], 4)
+    assert min(sizes(*members, newcomer)) >= 81
+    assert spent < 0.05  # About 4 ms on a quiet machine.

@@ -1,0 +1,69 @@
+"""Regular expressions over topic names: as Python's, and in linear time."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from budget import examples
+from ottla_broker.group.consumer.regex import TopicRegex
+
+_ATOMS = st.sampled_from(
+    ("a", "b", "1", "-", r"\.", ".", "[ab]", "[^a]", "[a-c1]", r"\d", r"\w", r"\W", "^", "$")
+)
+_PATTERNS = st.recursive(
+    _ATOMS,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=3).map("".join),
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: "(" + "|".join(parts) + ")"),
+        st.tuples(inner, st.sampled_from(("*", "+", "?", "{2}", "{1,3}", "{2,}", "*?"))).map(
+            lambda pair: f"(?:{pair[0]}){pair[1]}"
+        ),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=examples(400), deadline=None)
+@given(_PATTERNS, st.lists(st.text("ab1.-cA_", max_size=6), max_size=8))
+def test_matches_what_python_matches(pattern: str, names: list[str]) -> None:
+    compiled, expected = TopicRegex(pattern), re.compile(pattern)
+    for name in names:
+        assert compiled.matches(name) == bool(expected.fullmatch(name))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "matches"),
+    [
+        ("^orders-.*$", "orders-eu", True),
+        ("orders", "orders-eu", False),
+        ("(?i)ORDERS-[A-Z]+", "orders-eu", True),
+        ("(^orders-e.)|(^other$)", "orders-eu", True),
+        ("a^b", "ab", False),
+        ("", "", True),
+        ("a|", "", True),
+        ("[]a]", "a", True),
+    ],
+)
+def test_whole_names_match(pattern: str, name: str, matches: bool) -> None:
+    assert TopicRegex(pattern).matches(name) is matches
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(", ")", "a**", "[a", "*", r"\1", "(?=a)", "a{3,1}", "a{2000}", "((a{900}){900}){900}", "a" * 2000, "\\",
+     "(" * 60 + ")" * 60, "(){1000}" * 100],
+)  # fmt: skip
+def test_invalid_and_large_expressions_are_refused(pattern: str) -> None:
+    with pytest.raises(ValueError):
+        TopicRegex(pattern)
+
+
+def test_a_hostile_expression_takes_no_time() -> None:
+    start = time.process_time()
+    assert not TopicRegex("(a+)+(a*)*b").matches("a" * 249)
+    assert time.process_time() - start < 0.2
