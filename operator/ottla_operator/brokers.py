@@ -26,6 +26,7 @@ from ottla_core.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
+from ottla_operator import rebalance_plan
 from ottla_operator.group_plan import Partition, SeenGroup, SeenMember
 from ottla_operator.metrics import ACTIONS
 from ottla_operator.plan import (
@@ -104,6 +105,8 @@ class ClusterAdmin(Protocol):
 
     async def scale(self, step: Step) -> None:
         """Everything in the step but the pods."""
+
+    async def rebalance(self, step: rebalance_plan.Step) -> None: ...
 
 
 class Brokers(TopicAdmin, GroupAdmin, ClusterAdmin):
@@ -255,6 +258,14 @@ class Brokers(TopicAdmin, GroupAdmin, ClusterAdmin):
         await start_moves(self._admin, step.moves)
         for broker in step.unregister:
             await self._admin.unregister_broker(broker)
+
+    async def rebalance(self, step: rebalance_plan.Step) -> None:
+        for broker in step.cordon:
+            await self._admin.cordon_broker(broker)
+        await start_moves(self._admin, step.moves)
+        if step.cancel:
+            # A move that ended meanwhile is an error of its partition only.
+            await self._admin.alter_partition_reassignments({TopicPartition(*tp): None for tp in step.cancel})
 
     async def hosted(self) -> list[Hosted]:
         """Every partition, also internal ones, with its min.insync.replicas. Read only while pods are replaced."""

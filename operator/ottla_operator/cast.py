@@ -15,7 +15,7 @@ from ottla_operator.specs import GroupSpec, InvalidSpec, Meta, TopicSpec
 from ottla_operator.status import READY, Condition, with_conditions
 from ottla_operator.times import rfc3339
 
-CLUSTER, TOPIC, GROUP = "Cluster", "Topic", "ConsumerGroup"
+CLUSTER, TOPIC, GROUP, REBALANCE = "Cluster", "Topic", "ConsumerGroup", "Rebalance"
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class Cast:
     """All resources of the operator's kinds, by kind and (namespace, name)."""
 
     bodies: dict[str, dict[tuple[str, str], Mapping[str, Any]]] = field(
-        default_factory=lambda: {CLUSTER: {}, TOPIC: {}, GROUP: {}}
+        default_factory=lambda: {CLUSTER: {}, TOPIC: {}, GROUP: {}, REBALANCE: {}}
     )
 
     #: (kind, namespace, cluster, topic or group) -> the resources that name it, by uid.
@@ -53,7 +53,7 @@ class Cast:
         return owner_of(claims)
 
     def of_cluster(self, kind: str, namespace: str, cluster: str) -> list[tuple[str, str]]:
-        """Keys of the Topics or ConsumerGroups that name this Cluster."""
+        """Keys of the Topics, ConsumerGroups or Rebalances that name this Cluster."""
         return [
             key
             for key, body in self.bodies[kind].items()
@@ -68,7 +68,7 @@ class Cast:
 
 
 def _claimed(kind: str, body: Mapping[str, Any]) -> tuple[str, str, str, str] | None:
-    if kind == CLUSTER:
+    if kind not in (TOPIC, GROUP):
         return None
     try:
         spec = TopicSpec.of(body) if kind == TOPIC else GroupSpec.of(body)

@@ -14,7 +14,7 @@ import structlog
 from ottla_core.ports.clock import Clock
 from ottla_operator.apply import Applier
 from ottla_operator.brokers import Links
-from ottla_operator.cast import CLUSTER, GROUP, TOPIC, Cast, Tools
+from ottla_operator.cast import CLUSTER, GROUP, REBALANCE, TOPIC, Cast, Tools
 from ottla_operator.clusters import ClusterLook
 from ottla_operator.groups import GroupLook
 from ottla_operator.kube import Kube, KubeError
@@ -22,6 +22,7 @@ from ottla_operator.metrics import RECONCILE_SECONDS, RECONCILES, RESOURCES, for
 from ottla_operator.observe import Observer
 from ottla_operator.pod_parts import CLUSTER_LABEL
 from ottla_operator.pulse import Pulse
+from ottla_operator.rebalances import RebalanceLook
 from ottla_operator.removals import Removals
 from ottla_operator.resources import GRPC_PORT, Names
 from ottla_operator.schedule import Key, Schedule
@@ -58,6 +59,7 @@ class Control:
             CLUSTER: clusters.look,
             TOPIC: self.topics.look,
             GROUP: self.groups.look,
+            REBALANCE: RebalanceLook(tools, settled_s=settings.resync_s).look,
             REMOVAL: self._removals.look,
             PULSE: Pulse(tools, self._soon).look,
         }
@@ -66,7 +68,7 @@ class Control:
 
     async def start(self) -> None:
         """Read all resources, so that the first decision knows which resource is oldest; then start the schedule."""
-        for kind in (CLUSTER, TOPIC, GROUP):
+        for kind in (CLUSTER, TOPIC, GROUP, REBALANCE):
             for body in await self._tools.observer.resources(kind, self._settings.namespaces):
                 self.seen(kind, body)
                 await self._drop_finalizer(body)
@@ -106,8 +108,8 @@ class Control:
         self._schedule.soon(key)
 
     def _look_at_all_of(self, cluster: tuple[str, str]) -> None:
-        """The Cluster was created, changed or deleted: reconcile its Topics and ConsumerGroups at once."""
-        for kind in (TOPIC, GROUP):
+        """The Cluster was created, changed or deleted: reconcile the resources that name it at once."""
+        for kind in (TOPIC, GROUP, REBALANCE):
             for key in self._cast.of_cluster(kind, *cluster):
                 self._schedule.soon((kind, *key))
 

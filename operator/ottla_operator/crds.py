@@ -1,4 +1,4 @@
-"""The three CustomResourceDefinitions, and their only source. [P]
+"""The four CustomResourceDefinitions, and their only source. [P]
 
 `make gen` writes them into charts/ottla/crds and manifests/; a test compares. The schemas refuse as much as they can
 (types, bounds, CEL), because an error at `kubectl apply` is better than a condition later. Rules with `oldSelf`
@@ -12,6 +12,7 @@ from typing import Any
 
 from ottla_operator.cluster_schema import cluster_spec, cluster_status
 from ottla_operator.group_schema import group_spec, group_status
+from ottla_operator.rebalance_schema import rebalance_spec, rebalance_status
 from ottla_operator.schemas import (
     AGE,
     READY,
@@ -25,7 +26,7 @@ from ottla_operator.topic_schema import topic_spec, topic_status
 
 
 def all_crds() -> list[dict[str, Any]]:
-    return [cluster_crd(), topic_crd(), consumer_group_crd()]
+    return [cluster_crd(), topic_crd(), consumer_group_crd(), rebalance_crd()]
 
 
 def cluster_crd() -> dict[str, Any]:
@@ -77,6 +78,21 @@ def consumer_group_crd() -> dict[str, Any]:
             column("Lag", "integer", ".status.totalLag"),
             column("Assignor", "string", ".status.assignor", wide=True),
             column("Reset", "string", ".status.offsetReset.state", wide=True),
+            READY,
+            REASON,
+            AGE,
+        ],
+    )  # fmt: skip
+
+
+def rebalance_crd() -> dict[str, Any]:
+    return _crd(
+        "Rebalance", "rebalances", ("otr",), rebalance_spec(), rebalance_status(), [
+            column("Cluster", "string", ".spec.cluster.name"),
+            column("State", "string", ".status.state"),
+            column("Moves", "integer", ".status.moveCount"),
+            column("Done", "integer", ".status.movesDone"),
+            column("Bytes", "integer", ".status.bytesToCopy"),
             READY,
             REASON,
             AGE,

@@ -33,6 +33,7 @@ PLURALS = {
     (API_VERSION, "Cluster"): "clusters",
     (API_VERSION, "Topic"): "topics",
     (API_VERSION, "ConsumerGroup"): "consumergroups",
+    (API_VERSION, "Rebalance"): "rebalances",
 }
 _TIMEOUT_S = 15.0
 _PAGE = 250

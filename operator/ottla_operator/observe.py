@@ -72,7 +72,7 @@ class Observer:
         """Whether the API server serves the operator's kinds yet."""
         found = await self._kube.get(f"/apis/{API_VERSION}")
         names = {each["name"] for each in (found or {}).get("resources") or ()}
-        return {"clusters", "topics", "consumergroups"} <= names
+        return {"clusters", "topics", "consumergroups", "rebalances"} <= names
 
 
 def _is_broker(pod: Mapping[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from ottla_client.rebalance_pace import Layout
 from ottla_core.errors import RequestError
 from ottla_operator.brokers import BrokersAway
-from ottla_operator.cast import TOPIC, Tools
+from ottla_operator.cast import TOPIC, Cast, Tools
 from ottla_operator.cluster_spec import ClusterSpec
 from ottla_operator.scaling import EMPTY, SCALED, Step, next_step
 from ottla_operator.specs import InvalidSpec, Meta, TopicSpec
@@ -39,21 +39,7 @@ class Scaler:
             found: Layout = await self._tools.links.ask(*meta.key, lambda brokers: brokers.layout())
         except (BrokersAway, RequestError):
             return None
-        pinned = self._pinned(meta)
-        partitions = tuple(replace(each, pinned=each.topic in pinned) for each in found.partitions)
-        return replace(found, partitions=partitions)
-
-    def _pinned(self, meta: Meta) -> set[str]:
-        """Topics whose resources declare a placement."""
-        found = set()
-        for key in self._tools.cast.of_cluster(TOPIC, *meta.key):
-            try:
-                spec = TopicSpec.of(self._tools.cast.get(TOPIC, key) or {})
-            except (InvalidSpec, KeyError):
-                continue
-            if spec.assignment:
-                found.add(spec.topic)
-        return found
+        return with_pinned(found, pinned_topics(self._tools.cast, meta.key))
 
     async def execute(self, meta: Meta, body: Mapping[str, Any], step: Step) -> None:
         """Everything but the number of pods. A refusal or a missing answer waits for the next reconciliation."""
@@ -68,6 +54,24 @@ class Scaler:
             await self._tools.applier.event(meta, now.reason, now.message, warning=now.reason == "Refused")
         for broker in step.unregister:
             await self._tools.applier.event(meta, "BrokerRemoved", f"Broker {broker} left the cluster.")
+
+
+def pinned_topics(cast: Cast, cluster: tuple[str, str]) -> set[str]:
+    """Topics whose resources declare a placement."""
+    found = set()
+    for key in cast.of_cluster(TOPIC, *cluster):
+        try:
+            spec = TopicSpec.of(cast.get(TOPIC, key) or {})
+        except (InvalidSpec, KeyError):
+            continue
+        if spec.assignment:
+            found.add(spec.topic)
+    return found
+
+
+def with_pinned(layout: Layout, topics: set[str]) -> Layout:
+    partitions = tuple(replace(each, pinned=each.topic in topics) for each in layout.partitions)
+    return replace(layout, partitions=partitions)
 
 
 def _condition(status: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Typed specs of Topic and ConsumerGroup, with their defaults (Cluster: cluster_spec.py). [P]
+"""Typed specs of Topic, ConsumerGroup and Rebalance, with their defaults (Cluster: cluster_spec.py). [P]
 
 `of(body)` reads a resource as the API server stores it. The API server has validated it against the schemas of
 `crds.py`. `of` checks what a schema cannot express, and what an older schema accepted.
@@ -173,6 +173,25 @@ class GroupSpec:
             spec.get("sessionTimeoutMs"),
             spec.get("rebalanceTimeoutMs"),
             None if reset is None else OffsetReset.of(reset),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceSpec:
+    cluster: str
+    #: Brokers to empty.
+    drain: tuple[int, ...] = ()
+    approved: bool = False
+    stopped: bool = False
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> RebalanceSpec:
+        spec = body.get("spec") or {}
+        return cls(
+            _cluster(spec),
+            tuple(spec.get("drain") or ()),
+            bool(spec.get("approved")),
+            bool(spec.get("stopped")),
         )
 
 

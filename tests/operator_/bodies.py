@@ -39,6 +39,10 @@ def group(name: str = "billing", /, **spec: Any) -> dict[str, Any]:
     return body("ConsumerGroup", name, {"cluster": {"name": "main"}, **spec})
 
 
+def rebalance(name: str = "even", /, **spec: Any) -> dict[str, Any]:
+    return body("Rebalance", name, {"cluster": {"name": "main"}, **spec})
+
+
 def cluster(name: str = "main", /, **spec: Any) -> dict[str, Any]:
     return body("Cluster", name, spec)
 

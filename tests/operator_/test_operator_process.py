@@ -251,7 +251,7 @@ def test_an_etcd_may_be_described_later(api: ApiServer) -> None:
 
 
 def test_samples_and_defaults(api: ApiServer) -> None:
-    for name in ("cluster", "topic", "consumergroup"):
+    for name in ("cluster", "topic", "consumergroup", "rebalance"):
         body = sample(name)
         body["metadata"]["name"] = "sample"
         made = apply(api, body)

@@ -10,6 +10,7 @@ from typing import Any
 from ottla_client.rebalance import Broker, Placed
 from ottla_client.rebalance_pace import Layout
 from ottla_core.errors import InvalidConfig, InvalidReplicationFactor, UnknownMemberId
+from ottla_operator import rebalance_plan
 from ottla_operator.apply import Applier
 from ottla_operator.brokers import Beat, BrokersAway, SeenCluster
 from ottla_operator.cast import Cast, Tools
@@ -139,6 +140,7 @@ class MemoryBrokers:
         self.min_isr = 2
         self.directories = {number: (f"dir-{number}",) for number in range(3)}
         self.cordoned: set[int] = set()
+        self.cancelled: list[tuple[str, int]] = []
         #: Brokers in the cluster's record; those in `directories` are online.
         self.members = set(self.directories)
 
@@ -192,6 +194,12 @@ class MemoryBrokers:
         self.cordoned |= set(step.cordon)
         self.cordoned -= {*step.uncordon, *step.unregister}
         self.members -= set(step.unregister)
+        for move in step.moves:
+            self._place(move.topic, {move.partition: move.after})
+
+    async def rebalance(self, step: rebalance_plan.Step) -> None:
+        self.cordoned |= set(step.cordon)
+        self.cancelled += step.cancel
         for move in step.moves:
             self._place(move.topic, {move.partition: move.after})
 
