@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ottla_broker.cluster_secret import ClusterSecret, SecretMissing
@@ -27,12 +27,13 @@ from ottla_broker.edge.grpc.internal_server import InternalEdge
 from ottla_broker.edge.grpc.server import GrpcEdge
 from ottla_broker.edge.grpc.turns import turns_within
 from ottla_broker.edge.kafka.server import KafkaEdge
+from ottla_broker.edge.kafka.tls_accept import Security
 from ottla_broker.edge.memory import Memory
 from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.edge.seats import Seats
 from ottla_broker.event_loop import LagProbe, next_turn
 from ottla_broker.exporter import Exporter
-from ottla_broker.listeners import listeners_of
+from ottla_broker.listeners import SSL, listeners_of
 from ottla_broker.log.dirs import LogDirs
 from ottla_broker.membership.broker_rpc import BrokerRpc
 from ottla_broker.membership.failure_detector import FailureDetector
@@ -76,6 +77,9 @@ from ottla_core.ports.offload import Offload
 from ottla_core.ports.peers import Peers
 from ottla_core.ports.store import MetadataStore, StoreError
 
+if TYPE_CHECKING:
+    from ottla_broker.tls_files import TlsFiles
+
 #: How long a starting broker waits to be admitted; a controller that has to move ten thousand leaderships
 #: needs about a second.
 _ADMISSION_TIMEOUT_S = 30.0
@@ -105,11 +109,13 @@ class Broker:
         store: MetadataStore,
         log: Any,
         secret: ClusterSecret,
+        tls: TlsFiles | None = None,
         make_peers: Callable[[Locate, PeerAuth], Peers] = GrpcPeers,
     ) -> None:
-        """`secret` is the shared secret of the cluster."""
+        """`secret` is the shared secret of the cluster; `tls` is needed if a listener has security protocol SSL."""
         self._config = config
         self._secret = secret
+        self._tls = tls
         self._make_peers = make_peers
         self._clock = clock
         self._disk = disk
@@ -323,6 +329,7 @@ class Broker:
         turns = turns_within(memory, config.grpc.message_max_bytes)
         self._scheduler = Scheduler(self._clock.monotonic, next_turn, metrics.loop.turn_seconds.observe)
         served = listeners_of(config)
+        rules, files = config.tls.principal_rules, self._tls
         grpc_listeners = sum(listener.protocol == "grpc" for listener in served)
         edges: list[KafkaEdge | GrpcEdge | InternalEdge] = []
         for listener in served:
@@ -336,6 +343,7 @@ class Broker:
                     memory=memory,
                     scheduler=self._scheduler,
                     seats=seats,
+                    security=Security(files.context, rules) if files and listener.security == SSL else None,
                     on_violation=self.on_violation,
                 )
                 edges.append(kafka)
@@ -343,8 +351,16 @@ class Broker:
                 # gRPC counts the connections of each listener for itself.
                 most = max(1, config.grpc.connections_max // grpc_listeners)
                 own = replace(config.grpc, listener=bind, connections_max=most)
+                secured = files is not None and listener.security == SSL
                 grpc = GrpcEdge(
-                    services, own, metrics.grpc, memory=memory, turns=turns, on_violation=self.on_violation
+                    services,
+                    own,
+                    metrics.grpc,
+                    memory=memory,
+                    turns=turns,
+                    credentials=files.grpc_credentials() if files and secured else None,
+                    rules=rules if secured else None,
+                    on_violation=self.on_violation,
                 )
                 edges.append(grpc)
             else:

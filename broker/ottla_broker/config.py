@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ottla_broker.config_sources import read_environ, read_file
-from ottla_broker.listeners import SECURITY_PROTOCOLS, listeners_of
+from ottla_broker.listeners import REPLACED_BY_LISTS, SECURITY_PROTOCOLS, SSL, listeners_of
 from ottla_broker.setting import (
     ADDRESS,
     ADDRESSES,
@@ -44,6 +44,7 @@ from ottla_broker.setting import (
     settings_in,
     whole,
 )
+from ottla_broker.tls_config import TlsConfig, check_tls
 from ottla_broker.topic_config import TopicConfig, definitions
 from ottla_core.errors import InvalidConfig
 
@@ -640,6 +641,7 @@ class BrokerConfig:
     replication: ReplicationConfig = field(default_factory=ReplicationConfig)
     kafka: KafkaEdgeConfig = field(default_factory=KafkaEdgeConfig)
     grpc: GrpcEdgeConfig = field(default_factory=GrpcEdgeConfig)
+    tls: TlsConfig = field(default_factory=TlsConfig)
     internal: InternalEdgeConfig = field(default_factory=InternalEdgeConfig)
     etcd: EtcdConfig = field(default_factory=EtcdConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
@@ -679,6 +681,7 @@ _COMPONENTS: dict[str, type] = {
     "replication": ReplicationConfig,
     "kafka": KafkaEdgeConfig,
     "grpc": GrpcEdgeConfig,
+    "tls": TlsConfig,
     "internal": InternalEdgeConfig,
     "etcd": EtcdConfig,
     "http": HttpConfig,
@@ -687,15 +690,6 @@ _COMPONENTS: dict[str, type] = {
 #: Every setting with a name, a kind, a default and a reason, in the order of this file.
 SETTINGS: Mapping[str, Setting] = MappingProxyType(
     {found.name: found for component in _COMPONENTS.values() for _, found in settings_in(component)}
-)
-
-
-#: A list of listeners, and the settings of a single one that it replaces.
-_REPLACED_BY_LISTS = (
-    ("listeners", "kafka.listener"),
-    ("listeners", "kafka.advertised"),
-    ("grpc.listeners", "grpc.listener"),
-    ("grpc.listeners", "grpc.advertised"),
 )
 
 
@@ -720,7 +714,7 @@ def resolve(
         _check_known(name, known, "given as a flag")
         merged[name] = Origin(value, "flag")
     config = _build(merged)
-    for new, old in _REPLACED_BY_LISTS:
+    for new, old in REPLACED_BY_LISTS:
         if new in merged and merged[new].value and old in merged:
             warnings = (*warnings, f"{old} is ignored, because {new} is set.")
     sources = {name: merged.get(name) or Origin(made.default, "default") for name, made in SETTINGS.items()}
@@ -784,6 +778,7 @@ def _check_together(config: BrokerConfig) -> None:
             f"socket.request.max.bytes ({config.kafka.request_max_bytes}), or it could never be read."
         )
     _check_etcd(config.etcd)
+    check_tls(config.tls, [each.name for each in listeners_of(config) if each.security == SSL])
     if config.etcd.heartbeat_interval_ms * 2 > config.etcd.session_timeout_ms:
         raise ConfigError(
             f"broker.heartbeat.interval.ms ({config.etcd.heartbeat_interval_ms}) must be at most half of "

@@ -17,9 +17,17 @@ if TYPE_CHECKING:
     from ottla_broker.config import BrokerConfig
 
 PLAINTEXT = "PLAINTEXT"
+SSL = "SSL"
 #: Kafka's names of security protocols that are served; a listener of that name needs no row in the map.
-SECURITY_PROTOCOLS = (PLAINTEXT,)
+SECURITY_PROTOCOLS = (PLAINTEXT, SSL)
 _EVERY_ADDRESS = ("0.0.0.0", "::")
+#: A list of listeners, and the settings of a single one that it replaces.
+REPLACED_BY_LISTS = (
+    ("listeners", "kafka.listener"),
+    ("listeners", "kafka.advertised"),
+    ("grpc.listeners", "grpc.listener"),
+    ("grpc.listeners", "grpc.advertised"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +128,10 @@ def _check(made: tuple[ServedListener, ...], security: Mapping[str, str]) -> Non
                 f"{missing} must be set to an address {users} can reach, because {told} means "
                 f"every address of this machine ({each.setting} = {each.bind})."
             )
+    if security.get(made[-1].name, PLAINTEXT) != PLAINTEXT:
+        raise ConfigError(
+            "internal.listener does not speak TLS yet: remove it from listener.security.protocol.map."
+        )
     if unknown := sorted(set(security) - set(names)):
         raise ConfigError(
             f"listener.security.protocol.map names {', '.join(unknown)}, but no listener has that name."

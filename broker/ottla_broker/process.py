@@ -18,7 +18,7 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import uvloop
@@ -30,6 +30,7 @@ from ottla_broker.config import BrokerConfig, Resolved, bind_addresses
 from ottla_broker.descriptors import share_out, with_shares
 from ottla_broker.etcd_access import etcd_store
 from ottla_broker.exit_codes import ExitCode
+from ottla_broker.listeners import SSL, listeners_of
 from ottla_broker.log.dir_files import ForeignDirectory
 from ottla_broker.membership.registration import BrokerIdTaken
 from ottla_broker.metadata.watcher import LostHistory
@@ -41,6 +42,9 @@ from ottla_core.real.chance import RealChance
 from ottla_core.real.clock import RealClock
 from ottla_core.real.disk import RealDisk
 from ottla_core.real.offload import ThreadOffload
+
+if TYPE_CHECKING:
+    from ottla_broker.tls_files import TlsFiles
 
 _log = structlog.get_logger("ottla.process")
 
@@ -106,6 +110,15 @@ def check_ports(config: BrokerConfig) -> None:
                 raise _Refused(ExitCode.PORT_TAKEN, sentence) from None
 
 
+def _tls_files(config: BrokerConfig, clock: Clock) -> TlsFiles | None:
+    """ConfigError if a listener speaks TLS and its files cannot be used."""
+    if all(listener.security != SSL for listener in listeners_of(config)):
+        return None
+    from ottla_broker.tls_files import TlsFiles  # only where it is used: a start is measured in milliseconds
+
+    return TlsFiles(config.tls, clock)
+
+
 async def _live(
     config: BrokerConfig, clock: Clock, ready_file: str | None, exit_with_parent: bool
 ) -> ExitCode:
@@ -116,6 +129,7 @@ async def _live(
     try:
         secret = cluster_secret(config.internal.secret_file)
         store = etcd_store(config)
+        tls = _tls_files(config, clock)
     except ConfigError as refused:
         raise _Refused(ExitCode.BAD_CONFIG, str(refused)) from None
     offload = ThreadOffload(config.process.background_threads)
@@ -134,6 +148,7 @@ async def _live(
         store=store,
         log=structlog.get_logger("ottla.broker"),
         secret=secret,
+        tls=tls,
     )
     _watch_callbacks(broker)
     try:

@@ -36,6 +36,11 @@ RESERVED_SETTINGS = (
     "listener.security.protocol.map",
     "listeners",
     "log.dirs",
+    "ssl.client.auth",
+    "ssl.key.location",
+    "ssl.keystore.location",
+    "ssl.principal.mapping.rules",
+    "ssl.truststore.location",
 )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 from urllib.parse import unquote
 
 from ottla_broker.caller import ANONYMOUS, Caller
+from ottla_core.errors import ClusterAuthorizationFailed
 
 S = TypeVar("S")
 
@@ -15,12 +16,33 @@ Enter: TypeAlias = Callable[[Any], S]
 
 #: Metadata key with which a client gives its client id.
 CLIENT_ID_KEY = "ottla-client-id"
+#: The subject of a verified client certificate, in the form of RFC 2253.
+_SUBJECT_KEY = "x509_subject"
 #: Longer client ids are cut: this one goes into quotas, metrics and logs.
 _CLIENT_ID_CHARS_MAX = 256
 
 
-def caller_of(context: Any, listener: str) -> Caller:
-    return Caller(ANONYMOUS, _client_id(context), address_of(context.peer()), listener)
+class Principals(Protocol):
+    """Rules for client certificates; see `principal_rules`."""
+
+    def principal(self, name: str) -> str | None: ...
+
+
+def caller_of(context: Any, listener: str, rules: Principals | None = None) -> Caller:
+    """`rules` are those of a TLS listener. Raises if they have no principal for the client's certificate."""
+    principal = ANONYMOUS if rules is None else _principal(context, rules)
+    return Caller(principal, _client_id(context), address_of(context.peer()), listener)
+
+
+def _principal(context: Any, rules: Principals) -> str:
+    names = context.auth_context().get(_SUBJECT_KEY)
+    if not names:
+        return ANONYMOUS
+    name = names[0].decode("utf-8", "replace")
+    principal = rules.principal(name)
+    if principal is None:
+        raise ClusterAuthorizationFailed(f"No rule of ssl.principal.mapping.rules matches {name!r}.")
+    return principal
 
 
 def _client_id(context: Any) -> str:

@@ -14,10 +14,12 @@ _PING_INTERVAL_MIN_MS = 5_000
 _IDENTITY_ONLY = 1
 
 
-def bind_port(server: Any, host: str, port: int, purpose: str) -> int:
+def bind_port(server: Any, host: str, port: int, purpose: str, credentials: Any = None) -> int:
     """Bind the port without serving; return the port, a free one for 0. OSError if it is taken."""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
+        if credentials is not None:
+            return int(server.add_secure_port(address, credentials))
         return int(server.add_insecure_port(address))
     except RuntimeError as error:
         raise OSError(

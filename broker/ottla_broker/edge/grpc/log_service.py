@@ -119,7 +119,10 @@ class LogService:
     # ------------------------------------------------------------------ streams
 
     async def produce(self, _requests: Any, context: Any) -> None:
-        producing = self._enter(context).producing
+        try:
+            producing = self._enter(context).producing
+        except RequestError as error:
+            await abort(context, error)
         stream = AnsweredStream[pb.ProduceRequest, pb.ProduceResponse](
             context,
             lambda request: self._produce(producing, request),
@@ -131,7 +134,10 @@ class LogService:
         await self._serve("produce", stream, context)
 
     async def fetch(self, _requests: Any, context: Any) -> None:
-        records = self._enter(context).records
+        try:
+            records = self._enter(context).records
+        except RequestError as error:
+            await abort(context, error)
         waiting: list[_LongPoll] = []
         #: Answers that are made and not being written yet, by identity, with the memory they are counted in.
         held: dict[int, Hold] = {}

@@ -22,7 +22,7 @@ from ottla_broker.config import GrpcEdgeConfig
 from ottla_broker.edge import needs
 from ottla_broker.edge.grpc.admin_service import AdminService, Cluster
 from ottla_broker.edge.grpc.bounds import bounded
-from ottla_broker.edge.grpc.callers import caller_of
+from ottla_broker.edge.grpc.callers import Principals, caller_of
 from ottla_broker.edge.grpc.cluster_service import CLUSTER_CALLS, ClusterAdminService, ClusterServices
 from ottla_broker.edge.grpc.groups_service import GROUPS_CALLS, GROUPS_SERVICE, GroupServices, GroupsService
 from ottla_broker.edge.grpc.listening import bind_port, options
@@ -84,15 +84,19 @@ class GrpcEdge:
         *,
         memory: Memory | None = None,
         turns: Turns | None = None,
+        credentials: Any = None,
+        rules: Principals | None = None,
         on_violation: Callable[[InvariantViolation], None] | None = None,
     ) -> None:
         """`memory` is the budget that streams share with each other and with the other protocol; `turns` bounds the
-        Produce messages that are read at once, over all gRPC listeners."""
+        Produce messages that are read at once, over all gRPC listeners. With `credentials` it speaks TLS, and `rules`
+        make principals of client certificates."""
         self._config = config
+        self._credentials = credentials
         refusals = Refusals(on_violation)
 
         def enter(context: Any) -> Services:
-            return services.of(caller_of(context, config.listener.name))
+            return services.of(caller_of(context, config.listener.name, rules))
 
         memory = memory or Memory(_MEMORY_BYTES)
         self._log = LogService(
@@ -123,7 +127,7 @@ class GrpcEdge:
         reflection.enable_server_reflection(
             (LOG_SERVICE, ADMIN_SERVICE, GROUPS_SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME), server
         )
-        bound = bind_port(server, host, port, "gRPC")
+        bound = bind_port(server, host, port, "gRPC", self._credentials)
         self._server = server
         return bound
 

@@ -84,6 +84,7 @@ class _Slot:
 class Connection(asyncio.BufferedProtocol):
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
+        self._principal = ANONYMOUS
         self._framer = Framer(shared.receive_view, shared.memory, shared.config.request_max_bytes)
         self._transport: asyncio.Transport | None = None
         self._context = Context(
@@ -396,7 +397,7 @@ class Connection(asyncio.BufferedProtocol):
     def _enter(self) -> None:
         """Make the caller, and use the services through it from now on."""
         shared = self._shared
-        caller = Caller(ANONYMOUS, self._client_id or "", self._address, shared.config.listener.name)
+        caller = Caller(self._principal, self._client_id or "", self._address, shared.config.listener.name)
         self._context.services = shared.services.of(caller)
 
     def _run(self, route: Route, request: Request, started: float) -> None:

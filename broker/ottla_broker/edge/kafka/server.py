@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from ottla_broker.config import KafkaEdgeConfig
 from ottla_broker.edge.kafka.connection import Connection
 from ottla_broker.edge.kafka.shared import Shared
+from ottla_broker.edge.kafka.tls_accept import Security, TlsServer
 from ottla_broker.edge.memory import Memory
 from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.edge.seats import Seats
@@ -46,15 +47,18 @@ class KafkaEdge:
         memory: Memory | None = None,
         scheduler: Scheduler | None = None,
         seats: Seats | None = None,
+        security: Security | None = None,
         on_violation: Callable[[InvariantViolation], None] | None = None,
     ) -> None:
-        """`memory`, `scheduler` and `seats` are shared with others; without them this listener has its own."""
+        """`memory`, `scheduler` and `seats` are shared with others; without them this listener has its own.
+        With `security` it speaks TLS."""
         clock = clock or RealClock()
         memory = memory or Memory(config.queued_max_bytes)
         scheduler = scheduler or Scheduler(clock.monotonic, next_turn, Histogram().observe)
         seats = seats or Seats(config.connections_max)
         self._shared = Shared(services, config, probe, clock, memory, scheduler, seats, on_violation)
         self._config = config
+        self._tls = None if security is None else TlsServer(self._shared, security)
         self._server: asyncio.Server | None = None
         idle_s = config.idle_max_ms / 1000
         self._tick_s = min(_TICK_S_MAX, idle_s / _TICKS_PER_LIMIT, stall_s / _TICKS_PER_LIMIT)
@@ -65,16 +69,21 @@ class KafkaEdge:
 
     async def bind(self, host: str, port: int) -> int:
         """Bind the port without accepting; return the port, a free one for 0. OSError if it is taken."""
+        if self._tls is not None:
+            return self._tls.bind(host, port, self._config.backlog)
         self._server = await asyncio.get_running_loop().create_server(
             lambda: Connection(self._shared), host, port, backlog=self._config.backlog, start_serving=False
         )
         return int(self._server.sockets[0].getsockname()[1])
 
     async def serve(self) -> None:
-        invariant(self._server is not None, "the Kafka edge serves only after bind")
+        invariant(self._server is not None or self._tls is not None, "the Kafka edge serves only after bind")
         shared = self._shared
         self._unsubscribe = shared.services.metadata.subscribe(shared.metadata_cache.on_image)
-        await cast(asyncio.Server, self._server).start_serving()
+        if self._tls is not None:
+            self._tls.serve()
+        else:
+            await cast(asyncio.Server, self._server).start_serving()
         self._sweeper = asyncio.get_running_loop().call_later(self._tick_s, self._sweep)
 
     async def start(self, host: str, port: int) -> int:
@@ -92,6 +101,8 @@ class KafkaEdge:
             self._unsubscribe = None
         if self._server is not None:
             self._server.close()
+        if self._tls is not None:
+            await self._tls.close()
         for connection in list(self._shared.connections):
             connection.drain()
         await self._until_gone(grace_s)

@@ -56,7 +56,7 @@ class Shared:
         self.now = clock.monotonic
         self.memory = memory
         self.scheduler = scheduler
-        self._seats = seats
+        self.seats = seats
         self.metadata_cache = MetadataCache(config.listener.name, clock.monotonic)
         self.fetch_sessions = FetchSessions(config.fetch_sessions_max)
         self.receive_view = memoryview(bytearray(SHARED_BYTES))
@@ -93,7 +93,7 @@ class Shared:
             self._on_violation(error)
 
     def admit(self, connection: Connection) -> bool:
-        if not self._seats.take():
+        if not self.seats.take():
             self.probe.connections_refused += 1
             return False
         self.connections[connection] = None
@@ -102,7 +102,7 @@ class Shared:
 
     def gone(self, connection: Connection) -> None:
         if self.connections.pop(connection, self) is None:
-            self._seats.leave()
+            self.seats.leave()
             self.probe.connections_closed += 1
 
     def give_up_answers(self) -> None:

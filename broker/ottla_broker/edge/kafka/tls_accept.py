@@ -1,0 +1,124 @@
+"""Accepts connections of a TLS listener: a bounded number of handshakes, then a `Connection` for each. [S]
+
+A connection counts in `max.connections` from the moment it is accepted, so that half-open handshakes cannot use up the
+process's descriptors, and each handshake has a time limit. Plaintext listeners do not pass through here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from ottla_broker.caller import ANONYMOUS
+from ottla_broker.edge.kafka.connection import Connection
+from ottla_broker.principal_rules import PrincipalRules, distinguished_name
+
+if TYPE_CHECKING:
+    from ottla_broker.edge.kafka.shared import Shared
+
+_log = structlog.get_logger("ottla.kafka")
+
+#: A handshake takes two round trips and some milliseconds.
+HANDSHAKE_S = 10.0
+#: After an accept that failed, for example because the process has no descriptor left.
+_PAUSE_S = 0.5
+
+
+class Security:
+    """What a TLS listener needs: the context for each handshake, and rules for client certificates."""
+
+    def __init__(self, context: Callable[[], ssl.SSLContext], rules: PrincipalRules) -> None:
+        self.context = context
+        self.rules = rules
+
+
+class TlsServer:
+    def __init__(self, shared: Shared, security: Security) -> None:
+        self._shared = shared
+        self._security = security
+        self._socket: socket.socket | None = None
+        #: The accept loop and all handshakes.
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def bind(self, host: str, port: int, backlog: int) -> int:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, port), family=family, backlog=backlog)
+        self._socket.setblocking(False)
+        return int(self._socket.getsockname()[1])
+
+    def serve(self) -> None:
+        if self._socket is not None:
+            self._begin(self._accept(self._socket))
+
+    async def close(self) -> None:
+        """Accept no more connections, and end those that are not beyond their handshake."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop, shared = asyncio.get_running_loop(), self._shared
+        while True:
+            try:
+                accepted, peer = await loop.sock_accept(listening)
+            except OSError as failed:
+                _log.warning("cannot accept connections", reason=failed.strerror or str(failed))
+                await shared.clock.sleep(_PAUSE_S)
+                continue
+            if not shared.seats.take():
+                shared.probe.connections_refused += 1
+                accepted.close()
+                continue
+            self._begin(self._handshake(accepted, peer))
+
+    async def _handshake(self, accepted: socket.socket, peer: Any) -> None:
+        connection = _Secured(self._shared, self._security.rules)
+        try:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: connection,
+                accepted,
+                ssl=self._security.context(),
+                ssl_handshake_timeout=HANDSHAKE_S,
+            )
+        except (OSError, ssl.SSLError) as failed:
+            self._shared.probe.connections_dropped.add("failed handshake")
+            _log.info("TLS handshake failed", peer=f"{peer[0]}:{peer[1]}", reason=str(failed) or "timeout")
+            if not connection.is_made:
+                accepted.close()
+        finally:
+            if not connection.is_made:
+                self._shared.seats.leave()
+
+
+class _Secured(Connection):
+    """A connection whose handshake is done when it is made."""
+
+    def __init__(self, shared: Shared, rules: PrincipalRules) -> None:
+        super().__init__(shared)
+        self._rules = rules
+        self.is_made = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.is_made = True
+        self._shared.seats.leave()  # The place of its handshake; it takes one of its own now.
+        certificate: Any = transport.get_extra_info("peercert")
+        name = distinguished_name(certificate["subject"]) if certificate else None
+        principal = ANONYMOUS if name is None else self._rules.principal(name)
+        self._principal = principal or ANONYMOUS
+        super().connection_made(transport)
+        if principal is None:
+            self.drop("no principal", f"no rule of ssl.principal.mapping.rules matches {name!r}")
