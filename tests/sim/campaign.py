@@ -51,6 +51,8 @@ class Campaign:
         self.faults = Faults(self.workload, nemesis)
         self._faults_s = faults_s
         self._script = script
+        # A story counts on the replicas that it begins with.
+        self.workload.is_settling = script is not None
 
     def run(self) -> Verdict:
         world, failure = self.world, None

@@ -88,7 +88,7 @@ class Workload:
         self._replicas = chance_for(world.seed, "replicas to read from")
         self._serial = 0
         self._epochs: dict[Spot, int] = {}
-        #: The faults are over: no more moves, so that those under way can complete.
+        #: No more moves, so that those under way can complete when the faults are over.
         self.is_settling = False
         self.is_over = False
 
