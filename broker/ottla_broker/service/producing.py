@@ -131,7 +131,7 @@ class Producing:
             if acks:
                 wait = self._writer.acknowledged(tp, appended, acks, timeout_s)
         except Exception as error:
-            outcomes.append(error)
+            outcomes.append(_detached(error))
             return
         if wait is not None:
             waits.append((len(outcomes), wait))
@@ -152,13 +152,19 @@ class Producing:
 _PENDING = RequestError()
 
 
+def _detached(error: Exception) -> Exception:
+    """The error as an outcome. The traceback of a refusal leads to frames that hold the outcomes and the records: kept,
+    it would make a cycle, and the memory of refused records would wait for the garbage collector."""
+    return error.with_traceback(None) if isinstance(error, RequestError) else error
+
+
 async def _collected(outcomes: list[Outcome], waits: list[_Wait]) -> list[Outcome]:
     if len(waits) == 1:
         index, wait = waits[0]
         try:
             written = await wait
         except Exception as error:
-            outcomes[index] = error
+            outcomes[index] = _detached(error)
         else:
             outcomes[index] = written or outcomes[index]
         return outcomes
