@@ -34,6 +34,7 @@ KAFKA_REASSIGN_PARTITIONS = "org.apache.kafka.tools.reassign.ReassignPartitionsC
 KAFKA_LEADER_ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
 KAFKA_METADATA_QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 KAFKA_CLUSTER = "org.apache.kafka.tools.ClusterTool"
+KAFKA_TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 KAFKA_BROKER_API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
 KAFKA_METADATA_QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 KAFKA_STORAGE = "kafka.tools.StorageTool"

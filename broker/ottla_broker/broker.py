@@ -65,6 +65,8 @@ from ottla_broker.service.records import RecordService
 from ottla_broker.service.replica_sizes import ReplicaSizes
 from ottla_broker.service.services import Services
 from ottla_broker.service.topics import TopicService
+from ottla_broker.service.transactions import TRANSACTIONS_TOPIC, TransactionService
+from ottla_broker.service.txn_verifying import TransactionVerifying
 from ottla_broker.setting import Address, Listener
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.assignors.plugins import load_assignors
@@ -264,9 +266,11 @@ class Broker:
     def _wire_services(self, dirs: LogDirs) -> None:
         """What serves clients, on top of what `_wire_cluster` has made."""
         config, metrics = self._config, self._metrics
+        blocks = ProducerIdBlocks(self._store, self._clock, self._chance, self._metadata)
+        producer_ids = ProducerIds(blocks.allocate)
         records = RecordService(
             self._host,
-            ProducerIds(ProducerIdBlocks(self._store, self._clock, self._chance, self._metadata).allocate),
+            producer_ids,
             self._clock,
             self._offload,
             metrics,
@@ -275,20 +279,28 @@ class Broker:
         self._groups = self._make_groups(topics)
         log_dirs = LogDirService(dirs, self._host, self._disk, self._offload)
         sizes = ReplicaSizes(config.process.broker_id, log_dirs, self._rpc)
+        self._transactions = self._make_transactions(topics, producer_ids)
         services = Services(
             config,
             self._metadata,
             records,
-            Producing(records),
+            Producing(records, TransactionVerifying(self._host, self._transactions).verify),
             topics,
             ConfigService(config, self._metadata, self._calls),
             self._groups,
             log_dirs,
             ClusterService(self._metadata, self._calls, sizes),
+            self._transactions,
         )
         self._make_edges(services)
         self._housekeeping = Housekeeping(
-            self._host, dirs, config.log_dirs, self._clock, self._offload, metrics.log
+            self._host,
+            dirs,
+            config.log_dirs,
+            self._clock,
+            self._offload,
+            metrics.log,
+            lambda: TRANSACTIONS_TOPIC in self._metadata.image.topics,
         )
         metrics.before_scrape(self._refresh_metrics)
         self._add_sources(services)
@@ -401,6 +413,20 @@ class Broker:
             load_assignors(),
         )
 
+    def _make_transactions(self, topics: TopicService, producer_ids: ProducerIds) -> TransactionService:
+        return TransactionService(
+            self._config,
+            self._metadata,
+            topics,
+            self._groups,
+            self._host,
+            self._rpc,
+            producer_ids,
+            self._clock,
+            self._offload,
+            self._metrics.transactions,
+        )
+
     async def _bind(self) -> None:
         """Bind the ports before they are announced; port 0 becomes the bound one."""
         endpoints = []
@@ -425,7 +451,9 @@ class Broker:
         self._waiting_for = "the broker is not registered"
         await self._registration.register(self._config.etcd.session_timeout_ms / 1000 * 2)
         self._metadata.subscribe(self._host.on_image)
-        self._metadata.subscribe(self._groups.on_image)  # After the partitions: it follows their roles.
+        # After the partitions: coordinators follow their roles.
+        self._metadata.subscribe(self._groups.on_image)
+        self._metadata.subscribe(self._transactions.on_image)
         for name, work in (
             ("metadata", self._metadata.run()),
             ("registration", self._registration.run()),
@@ -437,7 +465,8 @@ class Broker:
         await self._metadata.wait_until(self._is_admitted, _ADMISSION_TIMEOUT_S)
         self._check_alone(self._metadata.image)
         self._host.admit(self._metadata.image)
-        self._groups.on_image(ClusterImage(cluster_id=""), self._metadata.image)
+        for coordinator in (self._groups, self._transactions):
+            coordinator.on_image(ClusterImage(cluster_id=""), self._metadata.image)
         self._log.info("admitted", broker=own, partitions=len(self._host))
         self._begin("log directories", self._watch_dirs())
         self._begin("housekeeping", self._housekeeping.run())
@@ -576,6 +605,7 @@ class Broker:
     async def _stop_parts(self, *, grace_s: float) -> None:
         self._detector.end()
         self._groups.close()
+        self._transactions.close()
         self._host.close()
         await self._neighbours.stop()
         await asyncio.gather(*(edge.stop(grace_s) for _, edge in self._edges))
@@ -592,6 +622,7 @@ class Broker:
     def _refresh_metrics(self) -> None:
         self._host.refresh_metrics()
         self._groups.refresh_metrics()
+        self._transactions.refresh_metrics()
         self._metrics.loop.queued = self._scheduler.waiting
         probe = self._metrics.metadata
         probe.revision = self._metadata.image.revision

@@ -46,6 +46,7 @@ from ottla_broker.setting import (
 )
 from ottla_broker.tls_config import TlsConfig, check_tls
 from ottla_broker.topic_config import TopicConfig, definitions
+from ottla_broker.transactions_config import TransactionsConfig
 from ottla_core.errors import InvalidConfig
 
 KIB = 1024
@@ -638,6 +639,7 @@ class BrokerConfig:
     log_dirs: LogDirsConfig = field(default_factory=LogDirsConfig)
     topics: TopicsConfig = field(default_factory=TopicsConfig)
     groups: GroupsConfig = field(default_factory=GroupsConfig)
+    transactions: TransactionsConfig = field(default_factory=TransactionsConfig)
     replication: ReplicationConfig = field(default_factory=ReplicationConfig)
     kafka: KafkaEdgeConfig = field(default_factory=KafkaEdgeConfig)
     grpc: GrpcEdgeConfig = field(default_factory=GrpcEdgeConfig)
@@ -678,6 +680,7 @@ _COMPONENTS: dict[str, type] = {
     "log_dirs": LogDirsConfig,
     "topics": TopicsConfig,
     "groups": GroupsConfig,
+    "transactions": TransactionsConfig,
     "replication": ReplicationConfig,
     "kafka": KafkaEdgeConfig,
     "grpc": GrpcEdgeConfig,

@@ -301,6 +301,35 @@ class GroupsProbe:
 
 
 @dataclass
+class TransactionsProbe:
+    """Transactions that this broker coordinates."""
+
+    shards: int = gauge(
+        "ottla_transaction_shards", "Partitions of __transaction_state that this broker coordinates."
+    )
+    transactions: Labelled = labelled(
+        "ottla_transactions", "Transactional ids by state of their last transaction.", "state", type="gauge"
+    )
+    committed: int = counter(
+        "ottla_transactions_committed_total", "Transactions committed in all partitions."
+    )
+    aborted: int = counter("ottla_transactions_aborted_total", "Transactions aborted in all partitions.")
+    timed_out: int = counter(
+        "ottla_transactions_timed_out_total", "Transactions aborted after their timeout."
+    )
+    fenced: int = counter(
+        "ottla_transactions_fenced_total", "Transactions aborted because another producer took their id."
+    )
+    records_skipped: int = counter(
+        "ottla_transaction_records_skipped_total",
+        "Records of __transaction_state that could not be decoded.",
+    )
+    load_seconds: Histogram = seconds(
+        "ottla_transaction_load_seconds", "Time from the election of a coordinator until it can answer."
+    )
+
+
+@dataclass
 class MetadataProbe:
     """The image of the cluster and the calls to etcd."""
 
@@ -386,6 +415,7 @@ class Metrics:
         self.partitions = PartitionsProbe()
         self.replication = ReplicationProbe()
         self.groups = GroupsProbe()
+        self.transactions = TransactionsProbe()
         self.metadata = MetadataProbe()
         self.topics = Topics(topics_max)
         self._refreshers: list[Callable[[], None]] = []
@@ -429,6 +459,7 @@ class Metrics:
             self.partitions,
             self.replication,
             self.groups,
+            self.transactions,
             self.metadata,
         ):
             yield from _families_of(probe)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
-from ottla_core.errors import RequestError, TransactionalIdAuthorizationFailed
+from ottla_core.errors import RequestError
 from ottla_core.ids import NO_BROKER, TopicPartition
 from ottla_core.ports.disk import Buffer
 
@@ -39,6 +39,9 @@ class Write(NamedTuple):
     records: Buffer | None
     #: Why they must not be written, if that is known before.
     refusal: RequestError | None = None
+    #: Set if the batch belongs to a transaction that the coordinator has confirmed: raises `RequestError` if that is no
+    #: longer certain. Called right before the append.
+    check_transaction: Callable[[], None] | None = None
 
 
 #: What became of a write. Exceptions other than `RequestError` are bugs.
@@ -136,11 +139,3 @@ class ConfigValue:
     sensitive: bool = False
     #: (name, value, source) of every level that has a value, the effective one first.
     synonyms: tuple[tuple[str, str | None, str], ...] = ()
-
-
-def no_transactions() -> TransactionalIdAuthorizationFailed:
-    """The refusal of a transactional id. Of the codes that FindCoordinator may return, this is the only one that makes
-    every client fail at once: librdkafka retries all others until its timeout."""
-    return TransactionalIdAuthorizationFailed(
-        "This version does not support transactions: produce without a transactional id."
-    )

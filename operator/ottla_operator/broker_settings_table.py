@@ -137,6 +137,11 @@ TABLE: dict[str, tuple[str, float | None, float | None, tuple[str, ...], str, bo
     'ssl.truststore.location': ('string', None, None, (), '', True),
     'transaction.abort.timed.out.transaction.cleanup.interval.ms': ('int', 1, 2147483647, (), '10000', False),
     'transaction.max.timeout.ms': ('int', 1, 2147483647, (), '900000', False),
+    'transaction.remove.expired.transaction.cleanup.interval.ms': ('long', 1, 9223372036854775807, (), '3600000', False),
+    'transaction.state.log.num.partitions': ('int', 1, 100000, (), '50', False),
+    'transaction.state.log.replication.factor': ('int', -1, 32767, (), '-1', False),
+    'transaction.state.log.segment.bytes': ('int', 1048576, 2147483647, (), '104857600', False),
+    'transactional.id.expiration.ms': ('long', 1, 9223372036854775807, (), '604800000', False),
     'unclean.leader.election.enable': ('boolean', None, None, (), 'false', False),
 }
 # fmt: on

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
 from ottla_broker.event_loop import in_turns
 from ottla_broker.requests import WAIT_S_MAX, Appended, Maybe, Outcome, Write
-from ottla_broker.service.producing import WRITES_PER_STEP, Producing, Verdicts
+from ottla_broker.service.producing import WRITES_PER_STEP, Producing, Verified
 from ottla_broker.steps import exhaust
 from ottla_core.errors import (
     InvalidRecord,
@@ -38,7 +38,13 @@ class Writer:
         self.long: dict[int, asyncio.Future[Appended]] = {}
         self.commits: dict[int, asyncio.Future[None]] = {}
 
-    def append(self, tp: TopicPartition, records: Buffer, acks: int) -> Maybe[Appended]:
+    def append(
+        self,
+        tp: TopicPartition,
+        records: Buffer,
+        acks: int,
+        check_transaction: Callable[[], None] | None = None,
+    ) -> Maybe[Appended]:
         if tp.partition in self.errors:
             raise self.errors[tp.partition]
         self.written.append(tp.partition)
@@ -136,15 +142,15 @@ async def test_nothing_is_appended_before_the_transaction_is_verified() -> None:
     writer, verdicts = Writer(), asyncio.get_running_loop().create_future()
     refusal = InvalidTxnState()
 
-    async def verify(transactional_id: str, wanted: Sequence[Write]) -> Verdicts:
-        assert transactional_id == "me" and len(wanted) == 3
-        found: Verdicts = await verdicts
-        return found
+    async def verify(transactional_id: str, wanted: Sequence[Write], adds_partitions: bool) -> Verified:
+        assert transactional_id == "me" and len(wanted) == 3 and adds_partitions
+        verdict = await verdicts
+        return [each._replace(refusal=error) for each, error in zip(wanted, verdict, strict=True)]
 
     producing = asyncio.ensure_future(
         in_turns(
             Producing(writer, verify).produce_in_steps(
-                writes(0, 1, 2), acks=1, timeout_s=1.0, transactional_id="me"
+                writes(0, 1, 2), acks=1, timeout_s=1.0, transactional_id="me", adds_partitions=True
             )
         )
     )
@@ -159,7 +165,7 @@ async def test_nothing_is_appended_before_the_transaction_is_verified() -> None:
 async def test_a_verification_that_fails_fails_the_request() -> None:
     writer = Writer()
 
-    async def verify(transactional_id: str, wanted: Sequence[Write]) -> Verdicts:
+    async def verify(transactional_id: str, wanted: Sequence[Write], adds_partitions: bool) -> Verified:
         raise RequestTimedOut("The coordinator did not answer.")
 
     steps = Producing(writer, verify).produce_in_steps(

@@ -196,7 +196,9 @@ class FakeRecords:
             raise NotLeaderOrFollower()
         return self._cluster.partitions[tp]
 
-    def append(self, tp: TopicPartition, records: Buffer, acks: int) -> Appended:
+    def append(
+        self, tp: TopicPartition, records: Buffer, acks: int, check_transaction: object = None
+    ) -> Appended:
         partition = self._find(tp)
         if self._cluster.refusals and (refusal := self._cluster.refusals.popleft()) is not None:
             raise refusal
@@ -316,7 +318,7 @@ class FakeRecords:
         partition.start = partition.end if offset == -1 else offset
         return partition.start
 
-    async def init_producer_id(self, transactional_id: str | None, timeout_ms: int) -> ProducerIdentity:
+    async def init_producer_id(self) -> ProducerIdentity:
         self._cluster.next_producer_id += 1
         return ProducerIdentity(self._cluster.next_producer_id, 0)
 

@@ -66,8 +66,10 @@ class Producer:
         process = serving[self._chance.below(len(serving))] if serving else None
         try:
             identity = await self._world.call(
-                process, lambda: process.broker.services.records.init_producer_id(None, 60_000), 3.0
-            )  # type: ignore[union-attr]
+                process,
+                process.broker.services.records.init_producer_id,
+                3.0,  # type: ignore[union-attr]
+            )
             self._id = identity.producer_id
         except (RequestError, Unreachable):
             return

@@ -65,7 +65,7 @@ class RuntimeProbe(Protocol):
     load_seconds: Histogram
 
 
-async def _no_effects(effect: Any) -> Any:
+async def _no_effects(effect: Any, epoch: int) -> Any:
     raise InvariantViolation(f"a shard without effects decided on {effect!r}")
 
 
@@ -80,9 +80,10 @@ class Runtime:
         make_shard: Callable[[], Shard],
         *,
         commit_timeout_s: float,
-        perform: Callable[[Any], Awaitable[Any]] = _no_effects,
+        perform: Callable[[Any, int], Awaitable[Any]] = _no_effects,
     ) -> None:
-        """`perform` carries out one effect and returns the request with its outcome, or None if there is none."""
+        """`perform` carries out one effect and returns the request with its outcome, or None if there is none. It is
+        given the leader epoch under which the shard decided, which fences effects of earlier leaders (rule 21)."""
         self.topic = topic
         self._host = host
         self._clock = clock
@@ -297,7 +298,7 @@ class Runtime:
 
     async def _run_effect(self, hosted: Hosted, effect: Any) -> None:
         try:
-            outcome = await self._perform(effect)
+            outcome = await self._perform(effect, hosted.epoch)
         except InvariantViolation:
             raise
         except Exception as error:  # Loading the shard again decides on its effects again.

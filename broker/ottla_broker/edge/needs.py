@@ -23,6 +23,8 @@ _DESCRIBE_TOPIC = Need("Describe", "Topic")
 _READ_GROUP = Need("Read", "Group")
 _DESCRIBE_GROUP = Need("Describe", "Group")
 _DELETE_GROUP = Need("Delete", "Group")
+_WRITE_ID = Need("Write", "TransactionalId")
+_DESCRIBE_ID = Need("Describe", "TransactionalId")
 _DESCRIBE_CLUSTER = Need("Describe", "Cluster")
 _ALTER_CLUSTER = Need("Alter", "Cluster")
 #: On the resource that a request names: a topic, a group, or the cluster for brokers.
@@ -39,14 +41,15 @@ _ALTER_CONFIGS = (
 
 #: By the name of the API in `edge.kafka.versions`.
 KAFKA: dict[str, tuple[Need, ...]] = {
-    "produce": (_WRITE_TOPIC,),
+    # The second one for a request with a transactional id.
+    "produce": (_WRITE_TOPIC, _WRITE_ID),
     "fetch": (_READ_TOPIC,),
     "list_offsets": (_DESCRIBE_TOPIC,),
     "metadata": (_DESCRIBE_TOPIC,),
     "offset_commit": (_READ_GROUP, _READ_TOPIC),
     "offset_fetch": (_DESCRIBE_GROUP, _DESCRIBE_TOPIC),
     # By the type of the key.
-    "find_coordinator": (_DESCRIBE_GROUP, Need("Describe", "TransactionalId")),
+    "find_coordinator": (_DESCRIBE_GROUP, _DESCRIBE_ID),
     "join_group": (_READ_GROUP,),
     "heartbeat": (_READ_GROUP,),
     "leave_group": (_READ_GROUP,),
@@ -60,8 +63,14 @@ KAFKA: dict[str, tuple[Need, ...]] = {
     "delete_topics": (Need("Delete", "Topic"),),
     "delete_records": (Need("Delete", "Topic"),),
     # A transactional id needs the right on it; without one, either of the others.
-    "init_producer_id": (Need("Write", "TransactionalId"), Need("IdempotentWrite", "Cluster"), _WRITE_TOPIC),
+    "init_producer_id": (_WRITE_ID, Need("IdempotentWrite", "Cluster"), _WRITE_TOPIC),
     "offset_for_leader_epoch": (_DESCRIBE_TOPIC,),
+    "add_partitions_to_txn": (_WRITE_ID, _WRITE_TOPIC),
+    "add_offsets_to_txn": (_WRITE_ID, _READ_GROUP),
+    "end_txn": (_WRITE_ID,),
+    # Either of them.
+    "write_txn_markers": (Need("ClusterAction", "Cluster"), Need("Alter", "Cluster")),
+    "txn_offset_commit": (_WRITE_ID, _READ_GROUP, _READ_TOPIC),
     "describe_configs": _DESCRIBE_CONFIGS,
     "alter_configs": _ALTER_CONFIGS,
     "describe_log_dirs": (_DESCRIBE_CLUSTER,),
@@ -77,6 +86,9 @@ KAFKA: dict[str, tuple[Need, ...]] = {
     "describe_cluster": (_DESCRIBE_CLUSTER,),
     "consumer_group_heartbeat": (_READ_GROUP, _DESCRIBE_TOPIC),
     "consumer_group_describe": (_DESCRIBE_GROUP, _DESCRIBE_TOPIC),
+    "describe_producers": (_READ_TOPIC,),
+    "describe_transactions": (_DESCRIBE_ID, _DESCRIBE_TOPIC),
+    "list_transactions": (_DESCRIBE_ID,),
     "list_config_resources": (Need("DescribeConfigs", "Cluster"),),
     "describe_topic_partitions": (_DESCRIBE_TOPIC,),
 }

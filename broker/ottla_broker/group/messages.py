@@ -12,6 +12,8 @@ from enum import StrEnum
 from typing import ClassVar, NamedTuple, TypeAlias
 from uuid import UUID
 
+from ottla_broker.coordination.shard import TransactionMarker
+from ottla_broker.requests import ProducerIdentity
 from ottla_core.errors import RequestError
 from ottla_core.ids import NO_EPOCH, NO_TOPIC_ID, TopicPartition
 
@@ -171,6 +173,17 @@ class CommitOffsets:
     offsets: tuple[OffsetToCommit, ...]
     #: Retention time of offsets, sent by old clients; None: the broker's setting.
     retention_ms: int | None = None
+    #: Set for offsets of a transaction: they count when a marker of this producer commits them.
+    producer: ProducerIdentity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransaction:
+    """A transaction coordinator has decided about a producer's offsets in this partition."""
+
+    writes: ClassVar[bool] = True
+
+    marker: TransactionMarker
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +202,8 @@ class FetchOffsets:
     #: Set by members of broker-side groups.
     member_id: str = ""
     member_epoch: int = NO_GENERATION
+    #: Refuse offsets that an open transaction is about to change (KIP-447).
+    require_stable: bool = False
 
 
 class FetchedOffset(NamedTuple):

@@ -18,6 +18,10 @@ class PendingOffsets:
     def put(self, producer_id: int, key: OffsetKey, value: OffsetValue | None) -> None:
         self._by_producer.setdefault(producer_id, {})[key] = value
 
+    def has(self, key: OffsetKey) -> bool:
+        """Whether an open transaction is about to change the offset."""
+        return any(key in pending for pending in self._by_producer.values())
+
     def take(self, producer_id: int) -> dict[OffsetKey, OffsetValue | None]:
         """Remove and return everything pending of a producer, in the order of the first commit."""
         return self._by_producer.pop(producer_id, {})

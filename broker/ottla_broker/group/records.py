@@ -16,8 +16,8 @@ from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
 
+from ottla_broker.coordination.fields import FieldReader, FieldWriter, Undecodable
 from ottla_broker.coordination.shard import StateRecord
-from ottla_broker.group.fields import FieldReader, FieldWriter, Undecodable
 from ottla_core.ids import NO_EPOCH, NO_TOPIC_ID, TopicPartition
 
 _OFFSET_KINDS = (0, 1)

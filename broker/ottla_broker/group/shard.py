@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla_broker.config import GroupsConfig
+from ottla_broker.coordination.fields import Undecodable
 from ottla_broker.coordination.metadata_change import MetadataChange
 from ottla_broker.coordination.shard import Decision, Now, StateRecord, Ticket, TransactionMarker
 from ottla_broker.coordination.timers import Timers
@@ -20,7 +21,6 @@ from ottla_broker.group.consumer.machine import REBALANCE, SESSION
 from ottla_broker.group.consumer.messages import ConsumerHeartbeat, DescribeConsumerGroup
 from ottla_broker.group.consumer.records import read_record
 from ottla_broker.group.consumer.shard import ConsumerGroups
-from ottla_broker.group.fields import Undecodable
 from ottla_broker.group.group import Group
 from ottla_broker.group.machine import Machine
 from ottla_broker.group.messages import (
@@ -32,6 +32,8 @@ from ottla_broker.group.messages import (
     DeleteReply,
     DescribedGroup,
     DescribeGroup,
+    EndTransaction,
+    FetchedOffset,
     FetchOffsets,
     FetchReply,
     GroupType,
@@ -72,6 +74,7 @@ from ottla_core.errors import (
     OffsetMetadataTooLarge,
     RequestError,
     UnknownMemberId,
+    UnstableOffsetCommit,
 )
 
 _EXPIRE_OFFSETS = ("expire-offsets",)
@@ -103,6 +106,7 @@ class GroupShard:
             Heartbeat: self._heartbeat,
             LeaveGroup: self._leave,
             CommitOffsets: self._commit,
+            EndTransaction: self._end_transaction,
             FetchOffsets: self._fetch,
             DeleteOffsets: self._delete_offsets,
             ListGroups: self._list,
@@ -276,7 +280,8 @@ class GroupShard:
             value = OffsetValue(
                 each.offset, each.leader_epoch, each.metadata, now.wall_ms, expire_ms, each.topic_id
             )
-            out.records.append(offset_record(request.group, each.tp, value))
+            record = offset_record(request.group, each.tp, value)
+            out.records.append(record._replace(producer=request.producer))
             errors.append(None)
         self._probe.offsets_committed += len(out.records)
         out.reply(ticket, CommitReply(tuple(errors)))
@@ -284,7 +289,19 @@ class GroupShard:
     def _fetch(self, request: FetchOffsets, ticket: Ticket, now: Now, out: Decision) -> None:
         if request.group in self.consumers:
             self.consumers.check_offsets(request)
-        out.reply(ticket, FetchReply(self.offsets.fetch(request.group, request.partitions)))
+        found = self.offsets.fetch(request.group, request.partitions)
+        if request.require_stable and len(self.pending_offsets):
+            found = tuple(
+                FetchedOffset(each.tp, error=UnstableOffsetCommit())
+                if self.pending_offsets.has(OffsetKey(request.group, each.tp))
+                else each
+                for each in found
+            )
+        out.reply(ticket, FetchReply(found))
+
+    def _end_transaction(self, request: EndTransaction, ticket: Ticket, now: Now, out: Decision) -> None:
+        out.records.append(request.marker)
+        out.reply(ticket, request.marker)
 
     def _delete_offsets(self, request: DeleteOffsets, ticket: Ticket, now: Now, out: Decision) -> None:
         reading = self._protected_topics(request.group)

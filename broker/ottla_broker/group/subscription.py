@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ottla_broker.group.fields import FieldReader, Undecodable
+from ottla_broker.coordination.fields import FieldReader, Undecodable
 
 CONSUMER = "consumer"
 

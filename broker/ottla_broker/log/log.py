@@ -232,9 +232,9 @@ class Log:
         append_time_ms = now_ms if rules.uses_append_time else NO_TIMESTAMP
         return self._write(buffers, marks, self.end_offset, produced, now_ms, append_time_ms)
 
-    def accepting(self, records: Buffer, now_ms: int) -> Steps:
+    def accepting(self, records: Buffer, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT) -> Steps:
         """Check a client's batches in steps, for `append`."""
-        return accepting(records, self._rules, now_ms=now_ms)
+        return accepting(records, self._rules, now_ms=now_ms, origin=origin)
 
     def _begin_epoch(self, leader_epoch: int) -> None:
         latest = self.epochs.latest_epoch

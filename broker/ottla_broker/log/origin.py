@@ -12,7 +12,6 @@ class AppendOrigin(Enum):
     #: A produce request. Nothing in it is trusted: every record is checked, and transactional batches are refused.
     CLIENT = "client"
     #: A produce request whose transaction its coordinator has confirmed: the same checks, but it may be transactional.
-    #: No edge uses it before there is a transaction coordinator.
     TRANSACTION = "transaction"
     #: This broker: a coordinator's records, transactional offset commits, transaction markers. No client limits.
     COORDINATOR = "coordinator"

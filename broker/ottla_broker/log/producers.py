@@ -31,13 +31,14 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from ottla_broker.log.origin import AppendOrigin
+from ottla_broker.requests import ProducerIdentity
 from ottla_core.errors import (
     ConcurrentTransactions,
     InvalidProducerEpoch,
     InvalidRecord,
     InvalidTxnState,
-    NotCoordinator,
     OutOfOrderSequenceNumber,
+    TransactionCoordinatorFenced,
     invariant,
 )
 from ottla_core.records.batch import (
@@ -105,6 +106,18 @@ class StaleTransaction(NamedTuple):
     first_offset: int
 
 
+class ProducerDescription(NamedTuple):
+    """A producer as DescribeProducers shows it."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    #: First offset of its open transaction; -1 without one.
+    txn_first_offset: int
+
+
 class LastRecord(NamedTuple):
     """The newest trace of a producer, which compaction must leave in the log."""
 
@@ -133,6 +146,7 @@ class _Producer:
         "coordinator_epoch",
         "epoch",
         "last_seen_ms",
+        "marker_offset",
         "next_sequence",
         "timestamp",
         "txn_first_offset",
@@ -147,6 +161,8 @@ class _Producer:
         #: first look at the clock sets it.
         self.last_seen_ms: int | None = None
         self.txn_first_offset = NO_OFFSET
+        #: Of the last marker since this state was loaded: an append that was verified before it is refused.
+        self.marker_offset = NO_OFFSET
         self.batches: list[_Batch] = []
         #: What must come next in this epoch; 0 while nothing is remembered of it.
         self.next_sequence = 0
@@ -162,6 +178,12 @@ class _Producer:
             del self.batches[0]
         self.batches.append(batch)
         self.next_sequence = (batch.last_sequence + 1) % _SEQUENCE_MODULUS
+
+
+def _fenced(producer_id: int, epoch: int, newer_epoch: int) -> InvalidProducerEpoch:
+    return InvalidProducerEpoch(
+        f"Producer {producer_id} wrote with epoch {epoch}; epoch {newer_epoch} has fenced it."
+    )
 
 
 class ProducerStates:
@@ -251,10 +273,7 @@ class ProducerStates:
 
     def _check_epoch(self, header: BatchHeader, known: _Producer | None) -> None:
         if known is not None and header.producer_epoch < known.epoch:
-            raise InvalidProducerEpoch(
-                f"Producer {header.producer_id} wrote with epoch {header.producer_epoch}; "
-                f"epoch {known.epoch} has fenced it."
-            )
+            raise _fenced(header.producer_id, header.producer_epoch, known.epoch)
 
     def _check_sequence(
         self, header: BatchHeader, known: _Producer | None, previous: BatchHeader | None
@@ -274,15 +293,45 @@ class ProducerStates:
                 f"{header.base_sequence}, but {expected} comes next."
             )
 
-    def check_marker(self, header: BatchHeader, marker: Marker) -> None:
-        """Refuse a marker if a newer coordinator has written one for this producer (rule 21)."""
-        known = self._find(header.producer_id)
-        self._check_epoch(header, known)
-        if known is not None and marker.coordinator_epoch < known.coordinator_epoch:
-            raise NotCoordinator(
-                f"A marker for producer {header.producer_id} has coordinator epoch "
-                f"{marker.coordinator_epoch}; epoch {known.coordinator_epoch} has fenced it."
+    def check_marker(self, producer: ProducerIdentity, coordinator_epoch: int) -> None:
+        """Refuse a marker of a fenced producer epoch, or of a coordinator that a newer one has replaced (rule 21)."""
+        self.check_producer(producer)
+        known = self._find(producer.producer_id)
+        if known is not None and coordinator_epoch < known.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"A marker for producer {producer.producer_id} has coordinator epoch {coordinator_epoch}; "
+                f"epoch {known.coordinator_epoch} has fenced it."
             )
+
+    def check_producer(self, producer: ProducerIdentity) -> None:
+        """Refuse a producer whose epoch is fenced in this partition."""
+        known = self._find(producer.producer_id)
+        if known is not None and producer.producer_epoch < known.epoch:
+            raise _fenced(producer.producer_id, producer.producer_epoch, known.epoch)
+
+    def has_open(self, producer: ProducerIdentity) -> bool:
+        """Whether this producer, in this epoch, has a transaction open here."""
+        known = self._busy.get(producer.producer_id)
+        return known is not None and known.epoch == producer.producer_epoch
+
+    def marker_offset(self, producer_id: int) -> int:
+        """The offset of the producer's last marker since the state was loaded; NO_OFFSET if there was none."""
+        known = self._find(producer_id)
+        return NO_OFFSET if known is None else known.marker_offset
+
+    def described(self) -> list[ProducerDescription]:
+        """Every producer that is remembered."""
+        return [
+            ProducerDescription(
+                producer_id,
+                p.epoch,
+                p.batches[-1].last_sequence if p.batches else NO_SEQUENCE,
+                p.timestamp,
+                p.coordinator_epoch,
+                p.txn_first_offset,
+            )
+            for producer_id, p in chain(self._idle.items(), self._busy.items())
+        ]
 
     def update(self, header: BatchHeader, now_ms: int, marker: Marker | None = None) -> Completed | None:
         """Take note of a batch that is in the log. Never refuses: what is in the log has happened.
@@ -311,6 +360,7 @@ class ProducerStates:
         producer.last_seen_ms = now_ms
         if marker is not None and attributes & CONTROL_FLAG:
             producer.coordinator_epoch = marker.coordinator_epoch
+            producer.marker_offset = header.base_offset
             return self._complete(header, producer, aborted=not marker.is_commit)
         if header.base_sequence != NO_SEQUENCE:
             last_sequence = (header.base_sequence + header.last_offset_delta) % _SEQUENCE_MODULUS

@@ -136,9 +136,11 @@ def accept(sent: Buffer, rules: Rules, *, now_ms: int, origin: AppendOrigin) -> 
     raise Unfinished
 
 
-def accepting(sent: Buffer, rules: Rules, *, now_ms: int) -> Steps:
+def accepting(
+    sent: Buffer, rules: Rules, *, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
+) -> Steps:
     """`accept` for a client's batches in steps that take a millisecond or two each."""
-    return (yield from _inspect_all(_split(sent, rules, AppendOrigin.CLIENT), rules, now_ms))
+    return (yield from _inspect_all(_split(sent, rules, origin), rules, now_ms))
 
 
 def _split(sent: Buffer, rules: Rules, origin: AppendOrigin) -> list[Accepted]:

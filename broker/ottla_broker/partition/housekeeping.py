@@ -52,7 +52,10 @@ class Housekeeping:
         clock: Clock,
         offload: Offload,
         probe: LogProbe,
+        has_coordinators: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`has_coordinators`: whether transactions have coordinators in this cluster."""
+        self._has_coordinators = has_coordinators
         self._host = host
         self._dirs = dirs
         self._config = config
@@ -141,8 +144,11 @@ class Housekeeping:
     async def _abort_stale_transactions(self) -> None:
         """Abort timed-out transactions: they block readers, retention and compaction.
 
-        Only the leader does so, with a marker that is replicated like any batch.
+        Only the leader does so, with a marker that is replicated like any batch. Not where coordinators exist: they end
+        their transactions, and one that is decided must not be aborted because its marker is late.
         """
+        if self._has_coordinators():
+            return
         for partition in list(self._host):
             producers = partition.log.producers
             while partition.is_leader and producers.first_undecided_offset is not None:

@@ -42,7 +42,7 @@ from ottla_broker.partition.waiters import OffsetWaiters
 from ottla_broker.replication import lineage
 from ottla_broker.replication.follow_wire import partition_key
 from ottla_broker.replication.watermark import followed
-from ottla_broker.requests import Appended, EpochEnd
+from ottla_broker.requests import Appended, EpochEnd, ProducerIdentity
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.errors import (
     FencedLeaderEpoch,
@@ -278,13 +278,23 @@ class Partition:
     def abort_transaction(self, stale: StaleTransaction, now_ms: int) -> None:
         """Write an abort marker as a coordinator would. It reuses the last coordinator epoch, so it fences no
         coordinator."""
+        producer = ProducerIdentity(stale.producer_id, stale.producer_epoch)
+        self.end_transaction(producer, stale.coordinator_epoch, commits=False, now_ms=now_ms)
+
+    def end_transaction(
+        self, producer: ProducerIdentity, coordinator_epoch: int, *, commits: bool, now_ms: int
+    ) -> Appended:
+        """Write a transaction marker as the leader. Refused if it comes from a fenced coordinator (rule 21)."""
+        self.check_leader()
+        self.log.producers.check_marker(producer, coordinator_epoch)
+        kind = control.MarkerType.COMMIT if commits else control.MarkerType.ABORT
         marker = control.build_marker(
-            control.Marker(control.MarkerType.ABORT, stale.coordinator_epoch),
-            producer_id=stale.producer_id,
-            producer_epoch=stale.producer_epoch,
+            control.Marker(kind, coordinator_epoch),
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
             timestamp_ms=now_ms,
         )
-        self.append(marker, ACKS_ALL, now_ms, origin=AppendOrigin.COORDINATOR)
+        return self.append(marker, ACKS_ALL, now_ms, origin=AppendOrigin.COORDINATOR)
 
     def note_appended(self, info: AppendInfo) -> None:
         """Count it, and flush it if the topic's settings ask for that now."""

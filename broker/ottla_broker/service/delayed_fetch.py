@@ -21,13 +21,14 @@ from ottla_broker.log.reader import Batches, LogReader
 from ottla_broker.metrics import Metrics
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.partition import Partition
-from ottla_broker.requests import Fetched, FetchWant, Maybe
+from ottla_broker.requests import Aborted, Fetched, FetchWant, Maybe
 from ottla_broker.service.reread_check import RereadCheck
 from ottla_broker.steps import PARTITIONS_PER_STEP, exhaust
 from ottla_core.errors import KafkaStorageError, NotLeaderOrFollower, RequestError
 from ottla_core.ids import NO_BROKER, TopicPartition
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.offload import Offload
+from ottla_core.records.batch import complete_batches
 
 Ask: TypeAlias = Callable[[int, int], int]
 
@@ -329,14 +330,14 @@ class DelayedFetch:
         """From the page cache, unchecked."""
         self._metrics.log.reads_cached += 1
         self._rereads.served(located.tp, extent.first_offset)
-        return _fetched(located, data)
+        return self._filled(located, extent, data)
 
     def _checked(self, located: _Located, extent: Extent, read: Batches) -> Fetched:
         """The batches before the damage, or an error if there are none; and the partition may be repaired
         (`partition.mending`)."""
         if read.damage is None:
             self._rereads.found_whole(located.tp, extent.first_offset, self._clock.monotonic())
-            return _fetched(located, read.data)
+            return self._filled(located, extent, read.data)
         partition = located.partition
         if (
             partition is not None
@@ -345,7 +346,19 @@ class DelayedFetch:
         ):  # Else the log may have been truncated meanwhile.
             offset = extent.first_offset
             partition.log.note_damage(offset, f"a damaged batch at or behind offset {offset}")
-        return _fetched(located, read.data) if read.data else Fetched(located.tp, read.damage)
+        return self._filled(located, extent, read.data) if read.data else Fetched(located.tp, read.damage)
+
+    def _filled(self, located: _Located, extent: Extent, data: bytes) -> Fetched:
+        """The batches, with the aborted transactions among them if the reader has to skip those."""
+        fetched, partition = _fetched(located, data), located.partition
+        if not self._limits.read_committed or partition is None:
+            return fetched
+        log, first = partition.log, extent.first_offset
+        if not log.aborted(first, located.read_limit):
+            return fetched
+        end = max((header.next_offset for _, header in complete_batches(data)), default=first)
+        aborted = tuple(Aborted(each.producer_id, each.first_offset) for each in log.aborted(first, end))
+        return fetched._replace(aborted=aborted)
 
     def _is_reread(self, extent: Extent, tp: TopicPartition) -> bool:
         return self._rereads.is_due(tp, extent.first_offset, self._clock.monotonic())

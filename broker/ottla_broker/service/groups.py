@@ -16,6 +16,7 @@ from uuid import UUID
 
 from ottla_broker.config import GroupsConfig
 from ottla_broker.coordination.runtime import Runtime
+from ottla_broker.coordination.shard import TransactionMarker
 from ottla_broker.group.consumer.messages import (
     JOIN_EPOCH,
     ConsumerHeartbeat,
@@ -33,6 +34,7 @@ from ottla_broker.group.messages import (
     DeleteReply,
     DescribedGroup,
     DescribeGroup,
+    EndTransaction,
     FetchedOffset,
     FetchOffsets,
     FetchReply,
@@ -56,7 +58,7 @@ from ottla_broker.metadata.image import BrokerImage, ClusterImage
 from ottla_broker.metadata.watcher import Metadata
 from ottla_broker.metrics import GroupsProbe
 from ottla_broker.partition.host import PartitionHost
-from ottla_broker.requests import Maybe
+from ottla_broker.requests import Maybe, ProducerIdentity
 from ottla_broker.service.internal_topic import InternalTopic
 from ottla_broker.service.topics import TopicService
 from ottla_core.assignors.model import Assignor
@@ -109,6 +111,7 @@ class GroupService:
         self._config = config
         self._metadata = metadata
         self._chance = chance
+        self._host = host
         self._probe = probe
         #: Settings of groups, by group id.
         self._settings: dict[str, GroupSettings] = {}
@@ -195,6 +198,10 @@ class GroupService:
         """The broker that coordinates the group, whether it exists or not."""
         self._check_group(group)
         return self._topic.locate(group)
+
+    def partition_of(self, group: str) -> int:
+        """The partition of `__consumer_offsets` that holds the group."""
+        return self._topic.partition_of(group)
 
     def _ask(self, group: str, request: Any) -> Maybe[Any]:
         return _refusals_raised(self._runtime.ask(self._topic.partition_of(group), request))
@@ -305,9 +312,17 @@ class GroupService:
         offsets: Sequence[OffsetToCommit],
         *,
         retention_ms: int | None = None,
+        producer: ProducerIdentity | None = None,
     ) -> Maybe[CommitReply]:
-        """Commit each offset independently: offsets of unknown topics are refused, the others committed."""
+        """Commit each offset independently: offsets of unknown topics are refused, the others committed.
+
+        With a `producer` they are part of its transaction, and visible once that is committed.
+        """
         self._check_name(group)
+        if producer is not None:
+            # The log would refuse a fenced producer, too, but only after the shard has decided.
+            offsets_tp = TopicPartition(OFFSETS_TOPIC, self.partition_of(group))
+            self._host.find(offsets_tp).log.producers.check_producer(producer)
         image = self._metadata.image
         errors: list[RequestError | None] = []
         known: list[OffsetToCommit] = []
@@ -319,13 +334,19 @@ class GroupService:
                 known.append(each._replace(topic_id=image.topics[each.tp.topic].id))
         if not known and offsets:
             return CommitReply(tuple(errors))
-        request = CommitOffsets(group, generation, member_id, instance_id, tuple(known), retention_ms)
+        request = CommitOffsets(
+            group, generation, member_id, instance_id, tuple(known), retention_ms, producer
+        )
         reply = self._ask(group, request)
         if len(known) == len(errors):
             return reply
         if isinstance(reply, Awaitable):
             return _merged_later(errors, reply)
         return _merged(errors, reply)
+
+    def end_transaction(self, partition: int, marker: TransactionMarker) -> Maybe[TransactionMarker]:
+        """Commit or drop the offsets of a producer's transaction in one partition of `__consumer_offsets`."""
+        return _refusals_raised(self._runtime.ask(partition, EndTransaction(marker)))
 
     def fetch(
         self,
@@ -334,11 +355,12 @@ class GroupService:
         *,
         member_id: str = "",
         member_epoch: int = NO_GENERATION,
+        require_stable: bool = False,
     ) -> Maybe[FetchReply]:
         """Committed offsets of these partitions, or of all; NO_OFFSET where there is none."""
         self._check_name(group)
         wanted = None if partitions is None else tuple(partitions)
-        reply = self._ask(group, FetchOffsets(group, wanted, member_id, member_epoch))
+        reply = self._ask(group, FetchOffsets(group, wanted, member_id, member_epoch, require_stable))
         if isinstance(reply, Awaitable):
             return self._shown_later(reply)
         return self._shown(reply)

@@ -1,11 +1,9 @@
-"""Producer ids for idempotent producers, from blocks allocated in the metadata store. [S]"""
+"""Producer ids, from blocks allocated in the metadata store. [S]"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-
-from ottla_broker.requests import ProducerIdentity, no_transactions
 
 
 class ProducerIds:
@@ -15,12 +13,10 @@ class ProducerIds:
         #: One allocation at a time: a burst of new producers must not use up a block each.
         self._allocating = asyncio.Lock()
 
-    async def next(self, transactional_id: str | None) -> ProducerIdentity:
-        if transactional_id is not None:
-            raise no_transactions()
+    async def next(self) -> int:
         async with self._allocating:
             producer_id = next(self._left, None)
             if producer_id is None:
                 self._left = iter(await self._allocate_block())
                 producer_id = next(self._left)
-        return ProducerIdentity(producer_id, 0)
+        return producer_id

@@ -11,7 +11,7 @@ What happens to one partition is the `Writer`'s business, which is `RecordServic
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias, cast
 
 from ottla_broker.partition.partition import ACKS_ALL
@@ -27,8 +27,8 @@ _ACKS = frozenset((0, 1, ACKS_ALL))
 WRITES_PER_STEP = PARTITIONS_PER_STEP // 2
 
 ProduceSteps: TypeAlias = Steps[Maybe[list[Outcome]]]
-#: Why each write must not be appended; None for those that may.
-Verdicts: TypeAlias = Sequence[RequestError | None]
+#: The writes that may be appended with their check, the others with their refusal.
+Verified: TypeAlias = Sequence[Write]
 #: Index of the outcome, what to await for it.
 _Wait: TypeAlias = tuple[int, Awaitable[Appended | None]]
 
@@ -36,7 +36,13 @@ _Wait: TypeAlias = tuple[int, Awaitable[Appended | None]]
 class Writer(Protocol):
     """What one partition is asked for."""
 
-    def append(self, tp: TopicPartition, records: Buffer, acks: int) -> Maybe[Appended]: ...
+    def append(
+        self,
+        tp: TopicPartition,
+        records: Buffer,
+        acks: int,
+        check_transaction: Callable[[], None] | None = None,
+    ) -> Maybe[Appended]: ...
 
     def acknowledged(
         self, tp: TopicPartition, appended: Appended, acks: int, timeout_s: float
@@ -44,15 +50,18 @@ class Writer(Protocol):
 
 
 class Verify(Protocol):
-    def __call__(self, transactional_id: str, writes: Sequence[Write]) -> Maybe[Verdicts]:
-        """Whether the transaction of this id is open and includes the partition of each write (rule 21)."""
+    def __call__(
+        self, transactional_id: str, writes: Sequence[Write], adds_partitions: bool
+    ) -> Maybe[Verified]:
+        """Check that the transaction of this id is open and includes the partition of each write (rule 21).
+
+        With `adds_partitions` (a client with transactions v2) missing partitions are added to the transaction.
+        """
 
 
-def no_transaction(transactional_id: str, writes: Sequence[Write]) -> Verdicts:
-    refusal = InvalidTxnState(
-        f"Transactional id {transactional_id!r} has no open transaction: transactions are not available on this broker."
-    )
-    return [refusal] * len(writes)
+def no_transaction(transactional_id: str, writes: Sequence[Write], adds_partitions: bool) -> Verified:
+    refusal = InvalidTxnState(f"Transactional id {transactional_id!r} has no open transaction.")
+    return [write._replace(refusal=write.refusal or refusal) for write in writes]
 
 
 class Producing:
@@ -76,7 +85,13 @@ class Producing:
         return _collected(outcomes, waits) if waits else outcomes
 
     def produce_in_steps(
-        self, writes: Sequence[Write], *, acks: int, timeout_s: float, transactional_id: str | None = None
+        self,
+        writes: Sequence[Write],
+        *,
+        acks: int,
+        timeout_s: float,
+        transactional_id: str | None = None,
+        adds_partitions: bool = False,
     ) -> ProduceSteps:
         """The same in slices: for many writes, and for those of a transaction, which have to be verified.
 
@@ -87,7 +102,7 @@ class Producing:
         if not 0.0 <= timeout_s <= WAIT_S_MAX:
             timeout_s = min(max(timeout_s, 0.0), WAIT_S_MAX)
         if transactional_id is not None:
-            writes = yield from self._verified(writes, transactional_id)
+            writes = yield from self._verified(writes, transactional_id, adds_partitions)
         outcomes: list[Outcome] = []
         waits: list[_Wait] = []
         for number, write in enumerate(writes, 1):
@@ -96,25 +111,24 @@ class Producing:
                 yield None
         return _collected(outcomes, waits) if waits else outcomes
 
-    def _verified(self, writes: Sequence[Write], transactional_id: str) -> Steps[Sequence[Write]]:
+    def _verified(
+        self, writes: Sequence[Write], transactional_id: str, adds_partitions: bool
+    ) -> Steps[Sequence[Write]]:
         """The writes, with refusals where the transaction does not allow them."""
-        found = self._verify(transactional_id, writes)
-        if not isinstance(found, Sequence):
-            verifying = asyncio.ensure_future(found)
-            try:
-                yield verifying
-            finally:
-                verifying.cancel()  # Only if the client is gone; else it is done.
-            found = verifying.result()
-        return [
-            write if verdict is None or write.refusal is not None else write._replace(refusal=verdict)
-            for write, verdict in zip(writes, found, strict=True)
-        ]
+        found = self._verify(transactional_id, writes, adds_partitions)
+        if isinstance(found, Sequence):
+            return found
+        verifying = asyncio.ensure_future(found)
+        try:
+            yield verifying
+        finally:
+            verifying.cancel()  # Only if the client is gone; else it is done.
+        return verifying.result()
 
     def _write(
         self, write: Write, acks: int, timeout_s: float, outcomes: list[Outcome], waits: list[_Wait]
     ) -> None:
-        tp, records, refusal = write
+        tp, records, refusal, check_transaction = write
         wait: Awaitable[Appended | None] | None = None
         try:
             if refusal is not None:
@@ -123,7 +137,7 @@ class Producing:
                 raise InvalidRecord(
                     "A produce request must bring a record batch for each partition it names."
                 )
-            appended = self._writer.append(tp, records, acks)
+            appended = self._writer.append(tp, records, acks, check_transaction)
             if type(appended) is not Appended:
                 waits.append((len(outcomes), self._written_later(tp, appended, acks, timeout_s)))
                 outcomes.append(_PENDING)

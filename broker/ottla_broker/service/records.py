@@ -5,8 +5,10 @@ Requests that can be answered at once need no task or await; see `Maybe` in `req
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
+from ottla_broker.log.origin import AppendOrigin
+from ottla_broker.log.producers import ProducerDescription
 from ottla_broker.log.validation import Unfinished
 from ottla_broker.metadata.image import INTERNAL_TOPICS
 from ottla_broker.metrics import Metrics
@@ -57,21 +59,30 @@ class RecordService:
         self._rereads = RereadCheck()
         self._validating = Validating(clock, offload)
 
-    def append(self, tp: TopicPartition, records: Buffer, acks: int) -> Maybe[Appended]:
+    def append(
+        self,
+        tp: TopicPartition,
+        records: Buffer,
+        acks: int,
+        check_transaction: Callable[[], None] | None = None,
+    ) -> Maybe[Appended]:
         """Write a client's batches to one partition's log; `acknowledged` says when that may be answered.
 
         Nearly always done at once. Batches that take long to check come back as an awaitable; their order is kept,
-        and the records are not used after this returns.
+        and the records are not used after this returns. `check_transaction` is called right before they are written.
         """
         if tp.topic in INTERNAL_TOPICS:
             raise InvalidTopicException(f"{tp.topic} belongs to the cluster; clients only read it.")
         partition, validating = self._host.find(tp), self._validating
         if not validating.is_busy(partition):
             try:
-                return partition.append(records, acks, self._clock.wall_ms())
+                if check_transaction is None:
+                    return partition.append(records, acks, self._clock.wall_ms())
+                check_transaction()
+                return partition.append(records, acks, self._clock.wall_ms(), origin=AppendOrigin.TRANSACTION)
             except Unfinished:
                 pass
-        return validating.append(partition, records, acks)
+        return validating.append(partition, records, acks, check_transaction)
 
     def acknowledged(
         self, tp: TopicPartition, appended: Appended, acks: int, timeout_s: float
@@ -178,5 +189,12 @@ class RecordService:
     def epoch_end(self, tp: TopicPartition, epoch: int, current_leader_epoch: int) -> EpochEnd:
         return self._host.find(tp).epoch_end(epoch, current_leader_epoch)
 
-    async def init_producer_id(self, transactional_id: str | None, timeout_ms: int) -> ProducerIdentity:
-        return await self._producer_ids.next(transactional_id)
+    def producers(self, tp: TopicPartition) -> list[ProducerDescription]:
+        """The producers that the partition remembers, with their open transactions."""
+        partition = self._host.find(tp)
+        partition.check_leader()
+        return partition.log.producers.described()
+
+    async def init_producer_id(self) -> ProducerIdentity:
+        """An identity for an idempotent producer without transactions."""
+        return ProducerIdentity(await self._producer_ids.next(), 0)

@@ -20,6 +20,7 @@ from ottla_broker.service.log_dirs import LogDirService
 from ottla_broker.service.producing import Producing
 from ottla_broker.service.records import RecordService
 from ottla_broker.service.topics import TopicService
+from ottla_broker.service.transactions import TransactionService
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Services:
     groups: GroupService
     log_dirs: LogDirService
     cluster: ClusterService
+    transactions: TransactionService
     caller: Caller = BROKER
 
     def of(self, caller: Caller) -> Services:

@@ -12,7 +12,9 @@ batches are written when it is done.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
+from ottla_broker.log.origin import AppendOrigin
 from ottla_broker.log.validation import Accepted
 from ottla_broker.partition.partition import Partition
 from ottla_broker.requests import Appended
@@ -40,7 +42,13 @@ class Validating:
         """Whether an append to it has to wait for earlier ones."""
         return partition in self._tails
 
-    def append(self, partition: Partition, records: Buffer, acks: int) -> asyncio.Future[Appended]:
+    def append(
+        self,
+        partition: Partition,
+        records: Buffer,
+        acks: int,
+        check_transaction: Callable[[], None] | None = None,
+    ) -> asyncio.Future[Appended]:
         """Check and write. The records are copied before this returns."""
         size = len(records)
         if self.pending_bytes + size > PENDING_BYTES_MAX:
@@ -49,35 +57,43 @@ class Validating:
             )
         self.pending_bytes += size
         before = self._tails.get(partition)
-        task = asyncio.ensure_future(self._run(partition, bytes(records), acks, before))
+        task = asyncio.ensure_future(self._run(partition, bytes(records), acks, before, check_transaction))
         self._tails[partition] = task
         task.add_done_callback(_retrieved)
         return asyncio.shield(task)  # V2
 
     async def _run(
-        self, partition: Partition, records: bytes, acks: int, before: asyncio.Task[Appended] | None
+        self,
+        partition: Partition,
+        records: bytes,
+        acks: int,
+        before: asyncio.Task[Appended] | None,
+        check_transaction: Callable[[], None] | None,
     ) -> Appended:
+        origin = AppendOrigin.CLIENT if check_transaction is None else AppendOrigin.TRANSACTION
         try:
             error: Exception | None = None
             accepted: list[Accepted] = []
             try:
                 async with self._turns:
-                    accepted = await self._check(partition, records)
+                    accepted = await self._check(partition, records, origin)
             except Exception as found:
                 error = found
             if before is not None and not before.done():
                 await asyncio.wait((before,))
             if error is not None:
                 raise error
-            return partition.append(records, acks, self._clock.wall_ms(), accepted=accepted)
+            if check_transaction is not None:
+                check_transaction()
+            return partition.append(records, acks, self._clock.wall_ms(), origin=origin, accepted=accepted)
         finally:
             self.pending_bytes -= len(records)
             if self._tails.get(partition) is asyncio.current_task():
                 del self._tails[partition]
 
-    async def _check(self, partition: Partition, records: bytes) -> list[Accepted]:
+    async def _check(self, partition: Partition, records: bytes, origin: AppendOrigin) -> list[Accepted]:
         partition.check_leader()
-        steps = partition.log.accepting(records, self._clock.wall_ms())
+        steps = partition.log.accepting(records, self._clock.wall_ms(), origin)
         sent: object = None
         try:
             while True:

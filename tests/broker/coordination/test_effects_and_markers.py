@@ -30,13 +30,15 @@ class Outside:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def perform(self, effect: Tell) -> Announced:
+    async def perform(self, effect: Tell, epoch: int) -> Announced:
         await self.gate.wait()
         self.told.append(effect)
         return Announced(effect.name)
 
 
-def runtime_on(node: Node, perform: Callable[[Any], Awaitable[Any]] | None = None, **more: Any) -> Runtime:
+def runtime_on(
+    node: Node, perform: Callable[[Any, int], Awaitable[Any]] | None = None, **more: Any
+) -> Runtime:
     made = Runtime(
         "t",
         node.host,
@@ -157,7 +159,7 @@ async def test_an_effect_that_fails_is_decided_again_after_a_reload() -> None:
     async with cluster(1, isr=(1,)) as made:
         calls: list[Tell] = []
 
-        async def fails_once(effect: Tell) -> Announced:
+        async def fails_once(effect: Tell, epoch: int) -> Announced:
             calls.append(effect)
             if len(calls) == 1:
                 raise ZeroDivisionError

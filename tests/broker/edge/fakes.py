@@ -65,7 +65,9 @@ class FakeRecords:
         except KeyError:
             raise UnknownTopicOrPartition() from None
 
-    def append(self, tp: TopicPartition, records: Buffer, acks: int) -> Appended:
+    def append(
+        self, tp: TopicPartition, records: Buffer, acks: int, check_transaction: object = None
+    ) -> Appended:
         partition = self.find(tp)
         first = partition.end
         for at, header in whole_batches(records):
@@ -168,9 +170,26 @@ class FakeRecords:
     async def delete_records(self, tp: TopicPartition, offset: int, timeout_s: float) -> int:
         return self.find(tp).end if offset == -1 else offset
 
-    async def init_producer_id(self, transactional_id: str | None, timeout_ms: int) -> ProducerIdentity:
+    def producers(self, tp: TopicPartition) -> list[Any]:
+        self.find(tp)
+        return []
+
+    async def init_producer_id(self) -> ProducerIdentity:
         self._producer_id += 1
         return ProducerIdentity(self._producer_id, 0)
+
+
+class FakeTransactions:
+    """A coordinator that is never available."""
+
+    def __getattr__(self, name: str) -> Any:
+        async def refuse(*args: Any, **more: Any) -> Any:
+            raise CoordinatorNotAvailable()
+
+        return refuse
+
+    async def write_markers(self, marker: Any, partitions: Sequence[TopicPartition]) -> list[RequestError]:
+        return [CoordinatorNotAvailable() for _ in partitions]
 
 
 class FakeTopics:
@@ -236,6 +255,7 @@ class FakeServices:
         self.configs = SimpleNamespace()
         self.groups = FakeGroups(self)
         self.log_dirs = FakeLogDirs(self)
+        self.transactions = FakeTransactions()
 
     def of(self, caller: Caller) -> FakeServices:
         self.caller = caller

@@ -26,6 +26,7 @@ OPERATIONS = {"Read", "Write", "Create", "Delete", "Alter", "Describe"} | {
     "DescribeConfigs",
     "AlterConfigs",
     "IdempotentWrite",
+    "ClusterAction",
 }
 
 
@@ -47,7 +48,7 @@ def test_rights_are_kafkas() -> None:
 
 
 def test_services_are_seen_by_a_caller() -> None:
-    parts: list[Any] = [SimpleNamespace() for _ in range(9)]
+    parts: list[Any] = [SimpleNamespace() for _ in range(10)]
     services = Services(*parts)
     caller = Caller(ANONYMOUS, "me", "10.0.0.7", "EXTERNAL")
     seen = services.of(caller)

@@ -18,6 +18,7 @@ from broker.edge.kafka_batches import batch
 from broker.edge.kafka_peer import Peer, request_frame
 from broker.edge.test_kafka_handlers import fetch_fields, produce_fields
 from ottla_broker.config import KafkaEdgeConfig
+from ottla_broker.requests import Write
 from ottla_broker.service.producing import Producing
 from ottla_core.ids import TopicPartition
 
@@ -74,7 +75,7 @@ async def test_the_next_produce_is_appended_while_the_first_waits_for_its_commit
 
 
 async def test_the_next_produce_waits_while_a_transaction_is_verified() -> None:
-    verdicts: asyncio.Future[list[None]] = asyncio.get_running_loop().create_future()
+    verdicts: asyncio.Future[list[Write]] = asyncio.get_running_loop().create_future()
     async with FakeBroker() as broker:
         broker.services.add_topic("t")
         broker.services.producing = Producing(broker.services.records, lambda *_: verdicts)
@@ -83,7 +84,7 @@ async def test_the_next_produce_waits_while_a_transaction_is_verified() -> None:
         peer.send(0, 9, **produce_fields(9, "t", {0: batch(b"b", b"c")}))
         await other.ask(0, 9, **produce_fields(9, "t", {1: batch(b"d")}))
         assert broker.services.records.find(T0).end == 0, "pipelined requests are appended in their order"
-        verdicts.set_result([None])
+        verdicts.set_result([Write(T0, batch(b"a"))])
         offsets = [(await peer.receive()).responses[0].partition_responses[0].base_offset for _ in range(2)]
         assert offsets == [0, 1]
         peer.close()

@@ -298,8 +298,8 @@ async def test_find_coordinator(broker: FakeBroker, peer: Peer, version: int) ->
         assert (answer.error_code.value, answer.node_id, answer.port) == (0, 0, broker.port)
 
 
-@pytest.mark.parametrize(("key_type", "code"), [(1, 53), (2, 42)])
-async def test_only_groups_have_a_coordinator(peer: Peer, key_type: int, code: int) -> None:
+@pytest.mark.parametrize(("key_type", "code"), [(1, 15), (2, 42)])
+async def test_a_coordinator_that_cannot_be_found(peer: Peer, key_type: int, code: int) -> None:
     answer = await peer.ask(10, 6, key_type=key_type, coordinator_keys=("t",))
     assert [(c.error_code.value, c.node_id) for c in answer.coordinators] == [(code, -1)]
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla_broker.coordination.fields import Undecodable
 from ottla_broker.coordination.partitioner import coordinator_partition, java_hash
 from ottla_broker.coordination.shard import StateRecord
-from ottla_broker.group.fields import Undecodable
 from ottla_broker.group.records import (
     GroupKey,
     GroupValue,

@@ -19,15 +19,16 @@ from ottla_broker.log.producers import (
     Marker,
     ProducerStates,
 )
+from ottla_broker.requests import ProducerIdentity
 from ottla_core.errors import (
     ConcurrentTransactions,
     InvalidProducerEpoch,
     InvalidRecord,
     InvalidTxnState,
     InvariantViolation,
-    NotCoordinator,
     OutOfOrderSequenceNumber,
     RequestError,
+    TransactionCoordinatorFenced,
 )
 from ottla_core.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader
 
@@ -201,9 +202,9 @@ def test_a_marker_of_a_new_epoch_fences_and_restarts_sequences() -> None:
 def test_an_old_coordinators_marker_is_refused() -> None:
     states = after(batch(0, transactional=True))
     states.update(marker_batch(1), 0, Marker(is_commit=True, coordinator_epoch=5))
-    states.check_marker(marker_batch(2), Marker(is_commit=True, coordinator_epoch=5))
-    with pytest.raises(NotCoordinator):
-        states.check_marker(marker_batch(2), Marker(is_commit=True, coordinator_epoch=4))
+    states.check_marker(ProducerIdentity(7, 0), 5)
+    with pytest.raises(TransactionCoordinatorFenced):
+        states.check_marker(ProducerIdentity(7, 0), 4)
 
 
 def test_no_plain_batch_inside_a_transaction() -> None:
@@ -264,8 +265,8 @@ def test_a_snapshot_keeps_what_it_must() -> None:
     assert loaded.check(batch(4, pid=2, seq=5), 0) == Duplicate(0, 0, 1000)
     with pytest.raises(OutOfOrderSequenceNumber):
         loaded.check(batch(4, pid=2, seq=7), 0)
-    with pytest.raises(NotCoordinator):
-        loaded.check_marker(marker_batch(4, pid=3, epoch=1), Marker(is_commit=True, coordinator_epoch=7))
+    with pytest.raises(TransactionCoordinatorFenced):
+        loaded.check_marker(ProducerIdentity(3, 1), 7)
 
 
 @given(st.data())

@@ -75,9 +75,7 @@ class Records(Protocol):
 
     def delete_records(self, tp: TopicPartition, offset: int, timeout_s: float) -> Maybe[int]: ...
 
-    def init_producer_id(
-        self, transactional_id: str | None, timeout_ms: int
-    ) -> Awaitable[ProducerIdentity]: ...
+    def init_producer_id(self) -> Awaitable[ProducerIdentity]: ...
 
 
 class LogServices(Protocol):
@@ -383,9 +381,9 @@ class LogService:
         self, request: pb.InitProducerIdRequest, context: Any
     ) -> pb.InitProducerIdResponse:
         try:
-            identity = await self._enter(context).records.init_producer_id(
-                request.transactional_id or None, request.transaction_timeout_ms
-            )
+            if request.transactional_id:
+                raise InvalidRequest("Transactions are available to Kafka clients only in this version.")
+            identity = await self._enter(context).records.init_producer_id()
         except RequestError as error:
             return pb.InitProducerIdResponse(error=error_message(error), producer_id=-1, producer_epoch=-1)
         return pb.InitProducerIdResponse(

@@ -12,9 +12,9 @@ from enum import IntEnum
 from typing import ClassVar, TypeAlias
 from uuid import UUID
 
+from ottla_broker.coordination.fields import FieldReader, FieldWriter, Undecodable
 from ottla_broker.coordination.shard import StateRecord
 from ottla_broker.group.consumer.partitions import Partitions
-from ottla_broker.group.fields import FieldReader, FieldWriter, Undecodable
 
 _VERSION = 0
 

@@ -11,8 +11,8 @@ only way to make the producer look for the cause.
 
 Versions: 5 answers the log start offset; 8 explains errors and names bad records (KIP-467); 9 is flexible; 13 names
 topics by id (KIP-516). Versions 0-2 carry the old message formats: advertised for librdkafka's sake (see `versions`),
-refused when used. Left out: transactions (a transactional id is refused), the current leader in errors
-(KIP-951, versions 10+).
+refused when used. From 12 on the leader adds the partition to the transaction (KIP-890). Left out: the current leader
+in errors (KIP-951, versions 10+).
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ from ottla_core.errors import RequestError, UnknownTopicId
 from ottla_core.ids import TopicPartition
 
 OVERLAPS = True
+
+_ADDS_PARTITIONS_FROM = 12
 
 T = TypeVar("T")
 
@@ -69,6 +71,7 @@ def _in_steps(context: Context, request: Request, copied: bytes) -> Steps:
             acks=wanted.acks,
             timeout_s=wanted.timeout_ms / 1000,
             transactional_id=wanted.transactional_id,
+            adds_partitions=request.version >= _ADDS_PARTITIONS_FROM,
         )
     except RequestError as error:
         return _refuse_all(context, request, wanted, error)

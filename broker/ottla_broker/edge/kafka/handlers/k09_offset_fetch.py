@@ -3,9 +3,9 @@
 No topics at all (null, from 2 on) asks for everything that the group has committed. Nothing committed is offset -1
 without an error.
 
-Versions: 2 adds an error for the group; 5 the leader epoch; 7 `require_stable` (KIP-447: nothing is ever unstable here
-until there are transactions); 8 asks for several groups at once (KIP-709); 9 carries a member's epoch, which classic
-groups ignore, as in Kafka, and broker-side groups check (KIP-848); 10 names topics by id.
+Versions: 2 adds an error for the group; 5 the leader epoch; 7 `require_stable` (KIP-447: offsets that an open
+transaction is about to change are refused); 8 asks for several groups at once (KIP-709); 9 carries a member's epoch,
+which classic groups ignore, as in Kafka, and broker-side groups check (KIP-848); 10 names topics by id.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ _BY_ID_FROM = 10
 def handle(context: Context, request: Request) -> Maybe[Reply]:
     fields, version = request.fields(), request.version
     if version < _BATCHED_FROM:
-        return _group(context, fields, version)
-    answers = [_group(context, group, version) for group in fields["groups"]]
+        return _group(context, fields, version, bool(fields.get("require_stable", False)))
+    stable = bool(fields["require_stable"])
+    answers = [_group(context, group, version, stable) for group in fields["groups"]]
     if any(isinstance(answer, Awaitable) for answer in answers):
         return _all(answers)
     return {"groups": answers}
@@ -41,7 +42,7 @@ async def _all(answers: list[Maybe[Reply]]) -> Reply:
     return {"groups": [await each if isinstance(each, Awaitable) else each for each in answers]}
 
 
-def _group(context: Context, asked: dict[str, Any], version: int) -> Maybe[Reply]:
+def _group(context: Context, asked: dict[str, Any], version: int, require_stable: bool) -> Maybe[Reply]:
     topics = None if asked["topics"] is None else groups.with_names(context, asked["topics"])
     wanted = None if topics is None else _wanted(topics)
     group_id = asked["group_id"]
@@ -63,6 +64,7 @@ def _group(context: Context, asked: dict[str, Any], version: int) -> Maybe[Reply
             wanted,
             member_id=asked.get("member_id") or "",
             member_epoch=asked.get("member_epoch", -1),
+            require_stable=require_stable,
         ),
         shape,
         refuse,

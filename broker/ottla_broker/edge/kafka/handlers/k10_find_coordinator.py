@@ -1,7 +1,7 @@
 """FindCoordinator (10), versions 0-6: which broker coordinates a group or a transactional id. [S]
 
-The first group that asks makes the broker create `__consumer_offsets`; the answer waits for that. There are no
-transactions yet: a transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED (see `no_transactions`).
+The first group that asks makes the broker create `__consumer_offsets`, the first transactional id
+`__transaction_state`; the answer waits for that.
 
 Versions: 1 adds the key type and an error message; 4 asks for several keys at once (KIP-699); 6 knows share groups
 (KIP-932), which are not served: INVALID_REQUEST, as from a Kafka where they are off.
@@ -15,7 +15,7 @@ from typing import Any
 from ottla_broker.edge.kafka import groups
 from ottla_broker.edge.kafka.request import Context, Reply, Request, error_fields
 from ottla_broker.metadata.image import BrokerImage
-from ottla_broker.requests import Maybe, no_transactions
+from ottla_broker.requests import Maybe
 from ottla_core.errors import CoordinatorNotAvailable, InvalidRequest, RequestError
 
 OVERLAPS = True
@@ -52,7 +52,7 @@ def _find(context: Context, key: str, key_type: int) -> Maybe[Reply]:
 
 def _ask(context: Context, key: str, key_type: int) -> Maybe[BrokerImage]:
     if key_type == _TRANSACTION:
-        raise no_transactions()
+        return context.services.transactions.find_coordinator(key)
     if key_type != _GROUP:
         raise InvalidRequest(f"There are no coordinators of type {key_type}.")
     return context.services.groups.find_coordinator(key)

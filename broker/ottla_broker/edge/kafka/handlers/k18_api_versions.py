@@ -4,8 +4,8 @@ A client calls this first, with the newest version it knows. An unknown version 
 0 with UNSUPPORTED_VERSION and the list, so that the client can try again: the one API with that duty
 (KIP-511). The response header is never flexible, for the same reason.
 
-Versions: 3 names the client's software; 4 only changes which features a broker may list.
-Left out: features (there are none to negotiate) and the client's name is not validated, only kept for logs.
+Versions: 3 names the client's software and lists features; 4 only changes which features a broker may list.
+Left out: the client's name is not validated, only kept for logs.
 """
 
 from __future__ import annotations
@@ -28,6 +28,21 @@ _API_KEYS: list[dict[str, Any]] = [
 ]
 
 
+#: `transaction.version` 2 makes clients use transactions v2 (KIP-890).
+_FEATURES = {"transaction.version": 2}
+_FEATURE_FIELDS: dict[str, Any] = {
+    "supported_features": [
+        {"name": name, "min_version": 0, "max_version": level} for name, level in _FEATURES.items()
+    ],
+    "finalized_features_epoch": 0,
+    "finalized_features": [
+        {"name": name, "max_version_level": level, "min_version_level": level}
+        for name, level in _FEATURES.items()
+    ],
+}
+_FEATURES_FROM = 3
+
+
 def handle(context: Context, request: Request) -> Reply:
     if request.version > request.api.high:
         # The body has an unknown format; the connection sends this response in version 0.
@@ -36,4 +51,5 @@ def handle(context: Context, request: Request) -> Reply:
     name, version = fields.get("client_software_name", ""), fields.get("client_software_version", "")
     if name and not context.software:
         context.software = f"{name} {version}"[:_SOFTWARE_CHARS_MAX]
-    return {"error_code": 0, "api_keys": _API_KEYS}
+    features = _FEATURE_FIELDS if request.version >= _FEATURES_FROM else {}
+    return {"error_code": 0, "api_keys": _API_KEYS} | features

@@ -1,7 +1,7 @@
 """Reader and writer of Kafka's primitive fields. [P]
 
-For records and for the metadata of consumers; requests have their own, generated codecs. Any error in
-the bytes is `Undecodable`, never another exception and never an allocation larger than the input.
+For records of internal topics and for the metadata of consumers; requests have their own, generated codecs. Any
+error in the bytes is `Undecodable`, never another exception and never an allocation larger than the input.
 """
 
 from __future__ import annotations
@@ -64,7 +64,16 @@ class FieldReader:
 
     def count(self) -> int:
         """The length of an array, each of whose elements has at least one byte."""
+        number = self.count_or_none()
+        if number is None:
+            raise Undecodable("a required array is missing")
+        return number
+
+    def count_or_none(self) -> int | None:
+        """The same for an array that may be null."""
         number = self.uvarint() - 1 if self.flexible else self.int32()
+        if number == -1:
+            return None
         if not 0 <= number <= self.left:
             raise Undecodable(f"{number} elements in {self.left} bytes")
         return number
@@ -145,14 +154,15 @@ class FieldWriter:
         self._parts.append(struct.pack(f">{len(values)}i", *values))
 
     def count(self, number: int) -> None:
-        """The length of an array."""
+        """The length of an array; -1 for one that is null."""
         self._parts.append(_uvarint(number + 1) if self._flexible else _INT.pack(number))
 
     def tagged(self, fields: Mapping[int, bytes]) -> None:
-        """The tagged fields that end a structure of a flexible version."""
-        self._parts.append(_uvarint(len(fields)))
-        for tag, data in fields.items():
-            self._parts.append(_uvarint(tag) + _uvarint(len(data)) + data)
+        """Tagged fields, in the order of their numbers; a version that is not flexible has none."""
+        if self._flexible:
+            self._parts.append(_uvarint(len(fields)))
+            for tag in sorted(fields):
+                self._parts.append(_uvarint(tag) + _uvarint(len(fields[tag])) + fields[tag])
 
     def made(self) -> bytes:
         return b"".join(self._parts)

@@ -1,0 +1,311 @@
+"""Transactions, for both edges: finds the coordinator, validates requests, passes them to the id's shard. [S]
+
+A transactional id belongs to one partition of `__transaction_state`; the broker that leads the partition coordinates it
+(`internal_topic`). Leaders of other partitions ask the coordinator over the internal listener (`partitions_anywhere`);
+markers go the other way (`txn_markers`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ottla_broker.config import BrokerConfig
+from ottla_broker.coordination.runtime import Runtime
+from ottla_broker.coordination.shard import TransactionMarker
+from ottla_broker.group.messages import CommitReply, OffsetToCommit
+from ottla_broker.membership.broker_rpc import Body, BrokerRpc
+from ottla_broker.metadata.image import BrokerImage, ClusterImage
+from ottla_broker.metadata.watcher import Metadata
+from ottla_broker.metrics import TransactionsProbe
+from ottla_broker.partition.host import PartitionHost
+from ottla_broker.requests import Maybe, ProducerIdentity
+from ottla_broker.service.groups import OFFSETS_TOPIC, GroupService
+from ottla_broker.service.internal_topic import InternalTopic
+from ottla_broker.service.producer_ids import ProducerIds
+from ottla_broker.service.topics import TopicService
+from ottla_broker.service.txn_markers import TransactionMarkers
+from ottla_broker.txn.messages import (
+    AddPartitions,
+    DescribeTransaction,
+    EndTransaction,
+    InitProducer,
+    ListedTransaction,
+    ListTransactions,
+    NeedsProducerId,
+    PartitionsReply,
+    VerifyPartitions,
+)
+from ottla_broker.txn.shard import TransactionShard
+from ottla_broker.txn.transaction import TRANSACTIONS_V2, State
+from ottla_core.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidRequest,
+    InvalidTransactionTimeout,
+    NotCoordinator,
+    RequestError,
+    error_from_code,
+)
+from ottla_core.ids import TopicPartition
+from ottla_core.ports.clock import Clock
+from ottla_core.ports.offload import Offload
+from ottla_core.ports.peers import PeerUnavailable
+
+TRANSACTIONS_TOPIC = "__transaction_state"
+
+_RPC = "transaction_partitions"
+_RPC_TIMEOUT_S = 5.0
+#: Requests to other coordinators at once; below the number that one accepts (`broker_rpc.ANSWERING_OF_KIND_MAX`).
+_REQUESTS_MAX = 40
+#: Records hold texts of up to 32,767 bytes, and a character has up to four.
+_ID_CHARS_MAX = 8_000
+
+
+class TransactionService:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: Metadata,
+        topics: TopicService,
+        groups: GroupService,
+        host: PartitionHost,
+        rpc: BrokerRpc,
+        producer_ids: ProducerIds,
+        clock: Clock,
+        offload: Offload,
+        probe: TransactionsProbe,
+    ) -> None:
+        settings = config.transactions
+        self._broker_id = config.process.broker_id
+        self._timeout_max_ms = config.log_dirs.transaction_max_timeout_ms
+        self._metadata = metadata
+        self._groups = groups
+        self._rpc = rpc
+        self._producer_ids = producer_ids
+        self._probe = probe
+        self._clock = clock
+        self._asking = asyncio.Semaphore(_REQUESTS_MAX)
+        self._markers = TransactionMarkers(self._broker_id, host, metadata, groups, rpc, clock)
+        self._topic = InternalTopic(
+            TRANSACTIONS_TOPIC,
+            metadata,
+            topics,
+            partitions=settings.partitions,
+            replication_factor=settings.replication_factor,
+            config={
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "segment.bytes": str(settings.segment_bytes),
+            },
+        )
+        self._runtime = Runtime(
+            TRANSACTIONS_TOPIC,
+            host,
+            clock,
+            offload,
+            probe,
+            lambda: TransactionShard(settings, probe),
+            commit_timeout_s=config.groups.commit_timeout_ms / 1000,
+            perform=self._markers.deliver,
+        )
+        rpc.answered_by(_RPC, self._answer_partitions)
+
+    # ------------------------------------------------------------------ life
+
+    def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Called after the partitions were reconciled with the image."""
+        self._runtime.on_image(old, new)
+
+    def close(self) -> None:
+        self._runtime.close()
+
+    def refresh_metrics(self) -> None:
+        states = dict.fromkeys(State, 0)
+        for _, shard in self._runtime.ready():
+            if isinstance(shard, TransactionShard):
+                for state, count in shard.states().items():
+                    states[state] += count
+        self._probe.shards = len(self._runtime)
+        for state, count in states.items():
+            self._probe.transactions.of(state.title).n = count
+
+    # ------------------------------------------------------------------ producers
+
+    def find_coordinator(self, transactional_id: str) -> Maybe[BrokerImage]:
+        """The broker that coordinates the transactional id, whether it exists or not."""
+        _check_id(transactional_id)
+        return self._topic.locate(transactional_id)
+
+    async def init_producer(
+        self, transactional_id: str, timeout_ms: int, current: ProducerIdentity | None = None
+    ) -> ProducerIdentity:
+        """An identity that fences all earlier producers of this transactional id."""
+        _check_id(transactional_id)
+        if not 0 < timeout_ms <= self._timeout_max_ms:
+            raise InvalidTransactionTimeout(
+                f"A transaction timeout of {timeout_ms} ms is not within 1 and {self._timeout_max_ms} ms "
+                "(transaction.max.timeout.ms)."
+            )
+        identity: ProducerIdentity = await self._ask_with_id(
+            InitProducer(transactional_id, timeout_ms, current)
+        )
+        return identity
+
+    async def end(
+        self, transactional_id: str, producer: ProducerIdentity, *, commits: bool, v2: bool = False
+    ) -> ProducerIdentity:
+        """Decide the transaction. The identity is the one to continue with, a new one with transactions v2."""
+        _check_id(transactional_id)
+        request = EndTransaction(transactional_id, producer, commits, TRANSACTIONS_V2 if v2 else 0)
+        identity: ProducerIdentity = await self._ask_with_id(request)
+        return identity
+
+    async def _ask_with_id(self, request: InitProducer | EndTransaction) -> Any:
+        reply = await self._ask(request)
+        if isinstance(reply, NeedsProducerId):
+            reply = await self._ask(replace(request, fresh_id=await self._producer_ids.next()))
+        return reply
+
+    # ------------------------------------------------------------------ partitions and offsets
+
+    async def partitions_here(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Sequence[TopicPartition],
+        *,
+        adds: bool,
+        v2: bool = False,
+    ) -> Sequence[RequestError | None]:
+        """Add partitions to a transaction that this broker coordinates, or verify that they are part of it."""
+        _check_id(transactional_id)
+        wanted = tuple(partitions)
+        request: AddPartitions | VerifyPartitions = VerifyPartitions(transactional_id, producer, wanted)
+        if adds:
+            request = AddPartitions(transactional_id, producer, wanted, TRANSACTIONS_V2 if v2 else 0)
+        reply: PartitionsReply = await self._ask(request)
+        return reply.errors
+
+    async def partitions_anywhere(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Sequence[TopicPartition],
+        *,
+        adds: bool,
+    ) -> Sequence[RequestError | None]:
+        """The same, wherever the coordinator is; a client that leaves adding to the leader has transactions v2."""
+        leader = self._topic.locate(transactional_id)
+        coordinator = (await leader if isinstance(leader, Awaitable) else leader).id
+        if coordinator == self._broker_id:
+            return await self.partitions_here(transactional_id, producer, partitions, adds=adds, v2=adds)
+        body = {
+            "id": transactional_id,
+            "producer": list(producer),
+            "partitions": [[tp.topic, tp.partition] for tp in partitions],
+            "adds": adds,
+        }
+        try:
+            async with self._asking:
+                rows = await self._rpc.ask(coordinator, _RPC, body, _RPC_TIMEOUT_S)
+        except PeerUnavailable as error:
+            raise CoordinatorNotAvailable(str(error)) from None
+        if len(rows) != len(partitions):
+            raise CoordinatorNotAvailable(f"Broker {coordinator} sent an incomplete response.")
+        return [None if row is None else error_from_code(int(row[0]), str(row[1])) for row in rows]
+
+    async def _answer_partitions(self, body: Body) -> object:
+        producer_id, epoch = body["producer"]
+        errors = await self.partitions_here(
+            str(body["id"]),
+            ProducerIdentity(int(producer_id), int(epoch)),
+            [TopicPartition(str(topic), int(index)) for topic, index in body["partitions"]],
+            adds=bool(body["adds"]),
+            v2=bool(body["adds"]),
+        )
+        return [None if error is None else [error.code, error.message] for error in errors]
+
+    async def add_offsets(self, transactional_id: str, producer: ProducerIdentity, group: str) -> None:
+        """The producer is about to commit offsets of this group."""
+        located = self._groups.find_coordinator(group)
+        if isinstance(located, Awaitable):
+            await located  # It creates the topic.
+        (error,) = await self.partitions_here(
+            transactional_id, producer, [self._offsets_partition(group)], adds=True
+        )
+        if error is not None:
+            raise error
+
+    async def commit_offsets(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        group: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        offsets: Sequence[OffsetToCommit],
+        *,
+        adds: bool,
+    ) -> CommitReply:
+        """Commit offsets that become visible when the transaction commits. This broker coordinates the group."""
+        (error,) = await self.partitions_anywhere(
+            transactional_id, producer, [self._offsets_partition(group)], adds=adds
+        )
+        if error is not None:
+            raise error
+        reply = self._groups.commit(group, generation, member_id, instance_id, offsets, producer=producer)
+        return await reply if isinstance(reply, Awaitable) else reply
+
+    def _offsets_partition(self, group: str) -> TopicPartition:
+        return TopicPartition(OFFSETS_TOPIC, self._groups.partition_of(group))
+
+    # ------------------------------------------------------------------ markers and administration
+
+    async def write_markers(
+        self, marker: TransactionMarker, partitions: Sequence[TopicPartition]
+    ) -> Sequence[RequestError | None]:
+        """Write markers to partitions that this broker leads."""
+        return await self._markers.write(marker, partitions)
+
+    async def list_transactions(self) -> list[ListedTransaction]:
+        """The transactional ids that this broker coordinates, by name."""
+        if self._runtime.is_loading:
+            raise CoordinatorLoadInProgress()
+        found: list[ListedTransaction] = []
+        for index, _ in list(self._runtime.ready()):
+            try:
+                found += (await _settled(self._runtime.ask(index, ListTransactions()))).transactions
+            except NotCoordinator:
+                continue  # The partition has moved: the new coordinator lists its transactions.
+        return sorted(found, key=lambda each: each.transactional_id)
+
+    def now_ms(self) -> int:
+        """The wall clock that transactions are timed with."""
+        return self._clock.wall_ms()
+
+    async def describe(self, transactional_id: str) -> ListedTransaction:
+        _check_id(transactional_id)
+        found: ListedTransaction = await self._ask(DescribeTransaction(transactional_id))
+        return found
+
+    async def _ask(self, request: Any) -> Any:
+        index = self._topic.partition_of(request.transactional_id)
+        return await _settled(self._runtime.ask(index, request))
+
+
+async def _settled(reply: Maybe[Any]) -> Any:
+    found = await reply if isinstance(reply, Awaitable) else reply
+    if isinstance(found, RequestError):
+        raise found
+    return found
+
+
+def _check_id(transactional_id: str) -> None:
+    if not transactional_id:
+        raise InvalidRequest("The transactional id must not be empty.")
+    if len(transactional_id) > _ID_CHARS_MAX:
+        raise InvalidRequest(f"A transactional id has at most {_ID_CHARS_MAX} characters.")
