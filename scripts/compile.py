@@ -29,6 +29,7 @@ MODULES = (
     "core/ottla_core/records/batch.py",
     "core/ottla_core/records/codec.py",
     "core/ottla_core/records/structure.py",
+    "core/ottla_core/records/walk.py",
 )
 FOLDER = Path(compiled.FOLDER)
 

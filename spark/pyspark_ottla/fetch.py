@@ -3,7 +3,8 @@
 One Fetch stream to the leader, or to the replica in the reader's rack that the leader has named (KIP-392). While the
 task converts one response to columns, the next is already in flight: its request is sent as soon as the offset after
 the last batch is known, and gRPC's own thread receives the response. The event loop runs only while `chunks` waits for
-a response, so there is no additional thread beside Spark's.
+a response, so there is no additional thread beside Spark's. Loop and connection belong to the worker (`connections`),
+because most tasks are short.
 
 If the leader moves or restarts, the fetch continues with the new leader, once that has confirmed that its log contains
 the records that were read (KIP-320); if it does not, `Lost` is raised. An error is raised after `timeout_s` without a
@@ -26,9 +27,9 @@ from ottla_client.leaders import list_offsets
 from ottla_core.errors import OffsetOutOfRange, RequestError, RequestTimedOut, UnknownTopicOrPartition
 from ottla_core.ids import NO_BROKER, NO_EPOCH, TopicPartition
 from ottla_core.pb import broker_pb2 as pb
-from ottla_core.real.chance import RealChance
 from ottla_core.real.clock import RealClock
 from ottla_core.records.batch import BatchHeader, complete_batches
+from pyspark_ottla.connections import borrowed
 from pyspark_ottla.plan import OffsetRange
 
 #: Large enough that the cost per message is negligible, small enough that a task can hold a few of them.
@@ -42,6 +43,8 @@ _SECOND_LOOK_S = 1.0
 #: Empty long polls, although the whole range is committed, after which the rest is taken as compacted away. A single
 #: empty poll may come from a segment that was being replaced.
 _EMPTY_POLLS = 3
+#: A cancelled read ends within one iteration of the loop.
+_HANG_UP_S = 1.0
 _STREAM_OVER = (aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError)
 
 
@@ -93,23 +96,25 @@ class PartitionFetch:
 
     def chunks(self) -> Iterator[Chunk]:
         """Batches until the end offset. Raises Expired, Lost, RequestError or ClientError."""
-        with asyncio.Runner() as runner:
+        with borrowed(self._bootstrap, self._timeout_s) as connection:
+            self._cluster = connection.cluster
             try:
-                runner.run(self._open())
+                connection.run(self._open())
                 while self._position < self._end:
-                    yield runner.run(self._next())
-                runner.run(self._verify())
+                    yield connection.run(self._next())
+                connection.run(self._verify())
             finally:
-                runner.run(self._close())
+                connection.run(self._close())
 
     # ------------------------------------------------------------------ in the loop
 
     async def _open(self) -> None:
-        self._cluster = Cluster(
-            self._bootstrap, clock=self._clock, chance=RealChance(), request_timeout_s=self._timeout_s
-        )
-        await self._cluster.open()
-        await self._cluster.layout(self._tp.topic, auto_create=False, timeout_s=self._timeout_s)
+        topic = self._tp.topic
+        was_known = topic in self._cluster.topics
+        await self._cluster.layout(topic, auto_create=False, timeout_s=self._timeout_s)
+        if was_known and (self._is_another_topic() or self._cluster.leader(self._tp) == NO_BROKER):
+            # An earlier task of this worker read the layout.
+            await self._cluster.refresh([topic], timeout_s=self._timeout_s)
         if self._is_another_topic():
             # The broker that answered may have stale metadata.
             await self._clock.sleep(_SECOND_LOOK_S)
@@ -145,9 +150,11 @@ class PartitionFetch:
             raise Lost(f"Topic {self._tp.topic!r} was deleted and created again before {self._tp} was read.")
 
     async def _close(self) -> None:
+        coming = self._coming
         self._hang_up()
-        if hasattr(self, "_cluster"):
-            await self._cluster.close()
+        if coming is not None:
+            # The loop stops after this; the task has to end before.
+            await asyncio.wait((coming,), timeout=_HANG_UP_S)
 
     async def _next(self) -> Chunk:
         """The next response with complete batches; sends the following request before it returns."""

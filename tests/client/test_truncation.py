@@ -10,8 +10,11 @@ import pytest
 from client.fake_services import FakeCluster, FakeRecords
 from ottla_broker.requests import EpochEnd
 from ottla_client import Consumer
+from ottla_client.cluster import Cluster
 from ottla_client.errors import LogTruncated
 from ottla_core.ids import TopicPartition
+from ottla_core.real.chance import RealChance
+from ottla_core.real.clock import RealClock
 from ottla_core.records.codec import Record, build_batch
 from pyspark_ottla.fetch import Lost, PartitionFetch
 from pyspark_ottla.plan import OffsetRange
@@ -80,8 +83,12 @@ async def test_a_spark_task_fails_with_lost_records(
     cluster.max_fetch_bytes = 1  # one batch in each response
     wanted = OffsetRange(TP, 0, RECORDS)
     fetch = PartitionFetch(cluster.address, wanted, read_committed=False, timeout_s=30)
-    await fetch._open()
+    fetch._cluster = Cluster(
+        cluster.address, clock=RealClock(), chance=RealChance(), request_timeout_s=30
+    )  # which `chunks` borrows from the worker
+    await fetch._cluster.open()
     try:
+        await fetch._open()
         await fetch._next()
         truncate(cluster, monkeypatch, at=1)
         with pytest.raises(Lost, match="no longer contains"):
@@ -89,3 +96,4 @@ async def test_a_spark_task_fails_with_lost_records(
                 await fetch._next()
     finally:
         await fetch._close()
+        await fetch._cluster.close()
