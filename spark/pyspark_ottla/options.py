@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ottla_core.ids import TopicPartition
+from pyspark_ottla.kafka_settings import READ_WITHOUT_EFFECT, WRITE_WITHOUT_EFFECT, why_refused
 from pyspark_ottla.offsets import (
     EARLIEST,
     LATEST,
@@ -48,6 +49,9 @@ class ReadOptions:
     #: Start at the latest offset where no record is at or after the starting time; if False, that is an error.
     latest_if_too_young: bool
     max_offsets_per_trigger: int | None
+    #: A micro-batch waits for so many offsets, but not longer than the delay.
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_s: float
     min_partitions: int | None
     max_records_per_partition: int | None
     fail_on_data_loss: bool
@@ -68,6 +72,13 @@ class WriteOptions:
     max_request_bytes: int | None
     #: Take the records' timestamps from the column `timestamp`, instead of the time of writing.
     write_timestamps: bool
+    #: The producer's settings, by Kafka's names.
+    batch_bytes: int
+    buffer_bytes: int
+    #: How long a row may wait for space in the producer's buffer, or for the metadata of its topic.
+    max_block_ms: int
+    request_timeout_ms: int
+    delivery_timeout_ms: int
 
 
 BOOTSTRAP = ("bootstrap.servers", "kafka.bootstrap.servers")
@@ -81,6 +92,8 @@ _READ = (
     *_ENDS,
     "startingOffsetsByTimestampStrategy",
     "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "minPartitions",
     "maxRecordsPerPartition",
     "failOnDataLoss",
@@ -90,6 +103,8 @@ _READ = (
     "fetchTimeoutMs",
     "client.rack",
     "kafka.client.rack",
+    "kafkaConsumer.pollTimeoutMs",
+    *sorted(READ_WITHOUT_EFFECT),
 )
 _WRITE = (
     *BOOTSTRAP,
@@ -97,7 +112,14 @@ _WRITE = (
     "compression",
     "kafka.compression.type",
     "kafka.acks",
+    "kafka.enable.idempotence",
     "kafka.max.request.size",
+    "kafka.batch.size",
+    "kafka.buffer.memory",
+    "kafka.max.block.ms",
+    "kafka.request.timeout.ms",
+    "kafka.delivery.timeout.ms",
+    *sorted(WRITE_WITHOUT_EFFECT),
     "includeHeaders",
     "writeTimestamps",
 )
@@ -107,6 +129,15 @@ _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _STRATEGIES = ("error", "latest")
 _ISOLATION = ("read_uncommitted", "read_committed")
 _FETCH_TIMEOUT_MS = 120_000
+#: As in Spark's connector.
+_MAX_TRIGGER_DELAY = "15m"
+_UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+#: The producer's defaults for a task: batches as large as the client's own, and room for as many as are in flight.
+_BATCH_BYTES = 256 * 1024
+_BUFFER_BYTES = 32 * 1024 * 1024
+_MAX_BLOCK_MS = 30_000
+_REQUEST_TIMEOUT_MS = 30_000
+_DELIVERY_TIMEOUT_MS = 120_000
 
 
 def include_headers(options: Mapping[str, str]) -> bool:
@@ -136,13 +167,18 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         start=start,
         end=end,
         latest_if_too_young=strategy == "latest",
-        max_offsets_per_trigger=given.number("maxOffsetsPerTrigger"),
+        max_offsets_per_trigger=_max_offsets(given),
+        min_offsets_per_trigger=given.number("minOffsetsPerTrigger"),
+        max_trigger_delay_s=given.duration_s("maxTriggerDelay", _MAX_TRIGGER_DELAY),
         min_partitions=given.number("minPartitions"),
         max_records_per_partition=given.number("maxRecordsPerPartition"),
         fail_on_data_loss=given.flag("failOnDataLoss", True),
         include_headers=given.flag("includeHeaders", False),
         read_committed=given.choice(isolation, _ISOLATION, "read_uncommitted") == "read_committed",
-        fetch_timeout_s=(given.number("fetchTimeoutMs") or _FETCH_TIMEOUT_MS) / 1000,
+        fetch_timeout_s=(
+            given.number("fetchTimeoutMs") or given.number("kafkaConsumer.pollTimeoutMs") or _FETCH_TIMEOUT_MS
+        )
+        / 1000,
         client_rack=given.text("client.rack") or given.text("kafka.client.rack") or "",
     )
 
@@ -151,8 +187,12 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     given = _Given(options)
     given.check_names(_WRITE, "writing")
     _refuse_path(given, 'name the topic with .option("topic", ...) or a column `topic`')
-    if given.choice("kafka.acks", ("all", "-1"), "all") not in ("all", "-1"):
-        raise OptionProblem("Rows are always written with acks=all.")
+    if (given.text("kafka.acks") or "all").lower() not in ("all", "-1"):
+        raise OptionProblem(
+            "kafka.acks takes all: Spark reports a row as written only when all in-sync replicas have it."
+        )
+    if not given.flag("kafka.enable.idempotence", True):
+        raise OptionProblem("kafka.enable.idempotence takes true: retries must not write rows twice.")
     name = "kafka.compression.type" if given.text("kafka.compression.type") else "compression"
     return WriteOptions(
         bootstrap=_bootstrap(given),
@@ -160,6 +200,11 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         compression=given.choice(name, _COMPRESSIONS, "none"),
         max_request_bytes=given.number("kafka.max.request.size"),
         write_timestamps=given.flag("writeTimestamps", False),
+        batch_bytes=given.number("kafka.batch.size") or _BATCH_BYTES,
+        buffer_bytes=given.number("kafka.buffer.memory") or _BUFFER_BYTES,
+        max_block_ms=given.number("kafka.max.block.ms") or _MAX_BLOCK_MS,
+        request_timeout_ms=given.number("kafka.request.timeout.ms") or _REQUEST_TIMEOUT_MS,
+        delivery_timeout_ms=given.number("kafka.delivery.timeout.ms") or _DELIVERY_TIMEOUT_MS,
     )
 
 
@@ -174,6 +219,9 @@ class _Given:
         for name in self._values:
             if name in by_lower or name in _SPARKS_OWN:
                 continue
+            reason = why_refused(name)
+            if reason is not None:
+                raise OptionProblem(f"The option {name} {reason}")
             near = difflib.get_close_matches(name, by_lower, n=1, cutoff=0.7)
             hint = f"did you mean {by_lower[near[0]]}?" if near else f"the options are {', '.join(known)}."
             raise OptionProblem(f"The format ottla has no option {name} for {purpose}; {hint}")
@@ -189,6 +237,13 @@ class _Given:
         if not (text.isascii() and text.isdigit() and int(text) > 0):
             raise OptionProblem(f"{name} takes a whole number above 0; got {shortened(text)}.")
         return int(text)
+
+    def duration_s(self, name: str, default: str) -> float:
+        text = (self.text(name) or default).lower()
+        found = re.fullmatch(r"([0-9]+)\s*([a-z]+)", text)
+        if found is None or found[2] not in _UNITS_S or int(found[1]) == 0:
+            raise OptionProblem(f"{name} takes a time such as 90s, 15m or 1h; got {shortened(text)}.")
+        return int(found[1]) * _UNITS_S[found[2]]
 
     def flag(self, name: str, default: bool) -> bool:
         return self.choice(name, ("true", "false"), str(default).lower()) == "true"
@@ -207,8 +262,16 @@ def _refuse_path(given: _Given, instead: str) -> None:
 
 
 def _refuse_in_batch(given: _Given) -> None:
-    if given.text("maxOffsetsPerTrigger") is not None:
-        raise OptionProblem("maxOffsetsPerTrigger is for streaming reads; a batch read takes endingOffsets.")
+    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"):
+        if given.text(name) is not None:
+            raise OptionProblem(f"{name} is for streaming reads; a batch read takes endingOffsets.")
+
+
+def _max_offsets(given: _Given) -> int | None:
+    most, least = given.number("maxOffsetsPerTrigger"), given.number("minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        raise OptionProblem(f"minOffsetsPerTrigger, {least}, is above maxOffsetsPerTrigger, {most}.")
+    return most
 
 
 def _bootstrap(given: _Given) -> str:

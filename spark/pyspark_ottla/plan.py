@@ -66,6 +66,20 @@ def not_before(end: Position, start: Position) -> Position:
     return Position(offsets, end.ids)
 
 
+def waits_for_more(
+    start: Position, latest: Position, least: int | None, waited_s: float, delay_s: float
+) -> bool:
+    """Whether a micro-batch from `start` would be smaller than wanted, and may still wait for more records.
+
+    Changes of the topics do not wait.
+    """
+    if least is None or waited_s >= delay_s or latest.ids != start.ids:
+        return False
+    if set(latest.offsets) != set(start.offsets):
+        return False
+    return sum(at - start.offsets[tp] for tp, at in latest.offsets.items()) < least
+
+
 def next_end(
     start: Position, latest: Position, earliest: Mapping[TopicPartition, int], limit: int | None
 ) -> Position:

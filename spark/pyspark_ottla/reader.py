@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from ottla_client.errors import ClientError, RequestError, UnknownTopicOrPartition
+from ottla_core.real.clock import RealClock
 from pyspark_ottla.admission import ReadLimit, SupportsTriggerAvailableNow, limit_of_rows, rows_of_limit
 from pyspark_ottla.columns import arrow_batches
 from pyspark_ottla.fetch import Expired, Lost, PartitionFetch
@@ -28,6 +29,7 @@ from pyspark_ottla.plan import (
     not_before,
     ranges_between,
     split,
+    waits_for_more,
 )
 from pyspark_ottla.shipping import Shipped
 
@@ -132,8 +134,25 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             # Fail before the end of the micro-batch is in the checkpoint.
             for loss in losses_until(first, latest):
                 _report_loss(self._options, loss)
+        if goal is None and not first.initial and self._waits(first, latest):
+            return start
         earliest = self._lookup.same("earliest", from_beginning(first, latest))
         return next_end(first, latest, earliest, rows_of_limit(limit)).to_nested()
+
+    def _waits(self, first: Position, latest: Position) -> bool:
+        """minOffsetsPerTrigger. The delay counts from the last micro-batch, or from the start of the runner."""
+        now = RealClock().monotonic()
+        since = self.__dict__.setdefault("_triggered_at", now)
+        waits = waits_for_more(
+            first,
+            latest,
+            self._options.min_offsets_per_trigger,
+            now - since,
+            self._options.max_trigger_delay_s,
+        )
+        if not waits:
+            self._triggered_at = now
+        return waits
 
     def reportLatestOffset(self) -> Offsets:  # noqa: N802 - Spark's name
         return to_nested(self._lookup.latest().offsets)

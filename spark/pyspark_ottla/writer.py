@@ -32,14 +32,10 @@ from pyspark_ottla.shipping import Shipped
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-#: How long a row may wait for space in the producer's buffer, or for the metadata of its topic.
-_MAX_BLOCK_MS = 30_000
 #: Without kafka.max.request.size the topic's max.message.bytes and the broker's grpc.message.max.bytes are the limits.
 #: This bounds a task's memory; the client does not receive longer messages either.
 _REQUEST_BYTES_MAX = 128 * 1024 * 1024
 
-#: Size of a record batch, as the producer's default.
-_BATCH_BYTES = 256 * 1024
 #: Rows that are encoded together. With what the producer holds (buffer_memory), it bounds the memory of a task.
 _WINDOW_BYTES = 8 * 1024 * 1024
 
@@ -123,8 +119,11 @@ async def _write(options: WriteOptions, columns: dict[str, int], batches: Iterat
             options.bootstrap,
             acks="all",
             compression=options.compression,
-            batch_size=_BATCH_BYTES,
-            max_block_ms=_MAX_BLOCK_MS,
+            batch_size=options.batch_bytes,
+            buffer_memory=options.buffer_bytes,
+            max_block_ms=options.max_block_ms,
+            request_timeout_ms=options.request_timeout_ms,
+            delivery_timeout_ms=options.delivery_timeout_ms,
             max_request_size=options.max_request_bytes or _REQUEST_BYTES_MAX,
         ) as producer:
             encoder = RowEncoder(options, columns, producer, RealClock(), RealChance())

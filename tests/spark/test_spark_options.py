@@ -6,6 +6,7 @@ import pytest
 
 from ottla_core.ids import TopicPartition
 from pyspark_ottla.options import OptionProblem, read_options, write_options
+from pyspark_ottla.source import schema_of
 
 BASE = {"bootstrap.servers": "h:1", "subscribe": "t"}
 
@@ -52,7 +53,12 @@ def test_times_go_before_offsets() -> None:
     ("changes", "sentence"),
     [
         ({"startingOfsets": "earliest"}, "no option startingofsets .*did you mean startingOffsets?"),
-        ({"kafka.group.id": "g"}, "no option kafka.group.id for reading"),
+        ({"kafka.linger.ms": "5"}, "no option kafka.linger.ms for reading"),
+        ({"kafka.auto.offset.reset": "latest"}, "kafka.auto.offset.reset is refused .*: set startingOffsets"),
+        ({"kafka.value.deserializer": "x"}, "keys and values are binary"),
+        ({"kafka.SSL.truststore.location": "x"}, "speaks no TLS or SASL"),
+        ({"minOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger is for streaming reads"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay takes a time such as 90s, 15m or 1h; got 'soon'"),
         ({"bootstrap.servers": ""}, "Set the brokers' addresses"),
         ({"kafka.bootstrap.servers": "other:1"}, "name different brokers"),
         ({"subscribe": ""}, "one of subscribe, subscribePattern and assign; none was given"),
@@ -96,5 +102,60 @@ def test_writing_knows_its_own_options() -> None:
     assert sized.max_request_bytes == 5_000_000
     with pytest.raises(OptionProblem, match=r"no option subscribe for writing"):
         write_options(BASE)
-    with pytest.raises(OptionProblem, match=r"kafka\.acks takes all or -1; got '1'"):
-        write_options({"bootstrap.servers": "h:1", "kafka.acks": "1"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"kafka.acks": "1"}, r"kafka\.acks takes all"),
+        ({"kafka.enable.idempotence": "false"}, "takes true: retries must not write rows twice"),
+        ({"kafka.transactional.id": "t"}, "would be fenced by its own copy"),
+        ({"kafka.partitioner.class": "t"}, "fill the column partition instead"),
+    ],
+)
+def test_writing_refuses_with_a_reason(changes: dict[str, str], sentence: str) -> None:
+    with pytest.raises(OptionProblem, match=sentence):
+        write_options({"bootstrap.servers": "h:1", **changes})
+
+
+def test_settings_of_kafkas_producer_are_understood() -> None:
+    made = write_options(
+        {
+            "bootstrap.servers": "h:1",
+            "kafka.acks": "ALL",
+            "kafka.linger.ms": "5",
+            "kafka.batch.size": "1000",
+            "kafka.buffer.memory": "2000",
+            "kafka.delivery.timeout.ms": "3000",
+        }
+    )
+    assert (made.batch_bytes, made.buffer_bytes, made.delivery_timeout_ms) == (1000, 2000, 3000)
+
+
+def test_the_connectors_options_for_reading_are_accepted() -> None:
+    made = read_options(
+        {
+            **BASE,
+            "minOffsetsPerTrigger": "7",
+            "maxOffsetsPerTrigger": "9",
+            "maxTriggerDelay": "90s",
+            "groupIdPrefix": "spark",
+            "kafka.group.id": "g",
+            "kafka.client.rack": "r",
+            "fetchOffset.numRetries": "3",
+            "fetchOffset.retryIntervalMs": "10",
+            "kafkaConsumer.pollTimeoutMs": "5000",
+        },
+        streaming=True,
+    )
+    assert (made.min_offsets_per_trigger, made.max_trigger_delay_s, made.fetch_timeout_s) == (7, 90, 5)
+    assert read_options(BASE, streaming=True).max_trigger_delay_s == 15 * 60
+    with pytest.raises(OptionProblem, match="minOffsetsPerTrigger, 9, is above maxOffsetsPerTrigger, 7"):
+        read_options({**BASE, "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "7"}, streaming=True)
+
+
+def test_the_columns_are_those_of_sparks_connector() -> None:
+    plain = "key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int"
+    assert schema_of(with_headers=False).simpleString() == f"struct<{plain}>"
+    headers = "headers:array<struct<key:string,value:binary>>"
+    assert schema_of(with_headers=True).simpleString() == f"struct<{plain},{headers}>"

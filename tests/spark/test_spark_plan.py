@@ -17,6 +17,7 @@ from pyspark_ottla.plan import (
     not_before,
     ranges_between,
     split,
+    waits_for_more,
 )
 
 A, B, C = (TopicPartition("t", n) for n in range(3))
@@ -157,3 +158,14 @@ def test_large_partitions_are_cut_in_proportion() -> None:
     cut = split([OffsetRange(A, 0, 900), OffsetRange(B, 0, 100)], 10)
     assert [each.tp for each in cut].count(A) == 9
     assert cut[-1] == OffsetRange(B, 0, 100)
+
+
+def test_a_micro_batch_waits_for_enough_records_but_not_too_long() -> None:
+    a, b = TopicPartition("t", 0), TopicPartition("t", 1)
+    start, latest = Position({a: 5, b: 5}, {"t": "1"}), Position({a: 7, b: 6}, {"t": "1"})
+    assert waits_for_more(start, latest, 4, 0.0, 10.0)
+    assert not waits_for_more(start, latest, 3, 0.0, 10.0), "there are three"
+    assert not waits_for_more(start, latest, None, 0.0, 10.0)
+    assert not waits_for_more(start, latest, 4, 10.0, 10.0), "the delay is over"
+    assert not waits_for_more(start, Position({a: 7, b: 6}, {"t": "2"}), 4, 0.0, 10.0), "another topic"
+    assert not waits_for_more(Position({a: 5}, {"t": "1"}), latest, 4, 0.0, 10.0), "a new partition"
