@@ -8,6 +8,9 @@ are counted by event time, and a window is written once, when the watermark has 
 
 Parquet gets each window exactly once: each micro-batch has its own directory, and a batch that is repeated after a
 crash overwrites it with the same rows. The topic gets each at least once: readers use the last row per window and page.
+
+With `--dead-letters TOPIC`, a second query copies events that cannot be parsed into that topic, with headers that name
+where each was read. Without it they are ignored.
 """
 
 from __future__ import annotations
@@ -17,8 +20,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 
 _EVENT = "event_id string, user string, page string, action string, time timestamp"
 
@@ -38,10 +42,12 @@ class Job:
     trigger: str | None = None
     #: None: the number of executor cores.
     shuffle_partitions: int | None = None
+    #: Topic for events that cannot be parsed; None ignores them.
+    dead_letters: str | None = None
 
 
-def counts(spark: SparkSession, job: Job) -> DataFrame:
-    """Final counts per window and page, as a stream."""
+def events(spark: SparkSession, job: Job) -> DataFrame:
+    """Records with the column `event`, whose time is null if it could not be parsed."""
     from pyspark.sql import functions as f
 
     reading = spark.readStream.format("ottla").options(
@@ -54,9 +60,15 @@ def counts(spark: SparkSession, job: Job) -> DataFrame:
     if job.max_offsets is not None:
         reading = reading.option("maxOffsetsPerTrigger", job.max_offsets)
     event = f.from_json(f.col("value").cast("string"), _EVENT).alias("event")
+    return reading.load().select("*", event)
+
+
+def counts(spark: SparkSession, job: Job) -> DataFrame:
+    """Final counts per window and page, as a stream."""
+    from pyspark.sql import functions as f
+
     return (
-        reading.load()
-        .select(event)
+        events(spark, job)
         .select("event.*")
         .where("time is not null")
         .withWatermark("time", job.watermark)
@@ -65,6 +77,30 @@ def counts(spark: SparkSession, job: Job) -> DataFrame:
         .agg(f.count("*").alias("events"), f.approx_count_distinct("user").alias("users"))
         .selectExpr("window.start as window_start", "window.end as window_end", "page", "events", "users")
     )
+
+
+def start_dead_letters(spark: SparkSession, job: Job) -> StreamingQuery:
+    """Copies events that cannot be parsed; at least once. A query of its own, because `counts` keeps no records."""
+    from pyspark.sql import functions as f
+
+    def header(name: str, column: str) -> Column:
+        value = f.col(column).cast("string").cast("binary")
+        return f.struct(f.lit(name).alias("key"), value.alias("value"))
+
+    places = [header(f"source.{name}", name) for name in ("topic", "partition", "offset")]
+    letters = (
+        events(spark, job)
+        .where("event is null or event.time is null")
+        .select("key", "value", f.array(*places).alias("headers"))
+    )
+    writing = (
+        letters.writeStream.format("ottla")
+        .queryName("activity dead letters")
+        .option("bootstrap.servers", job.bootstrap)
+        .option("topic", job.dead_letters)
+        .option("checkpointLocation", f"{job.checkpoint.rstrip('/')}-dead-letters")
+    )
+    return _triggered(writing, job)
 
 
 def start(spark: SparkSession, job: Job) -> StreamingQuery:
@@ -84,9 +120,22 @@ def start(spark: SparkSession, job: Job) -> StreamingQuery:
 
     writing = counts(spark, job).writeStream.outputMode("append").foreachBatch(write)
     writing = writing.queryName("activity").option("checkpointLocation", job.checkpoint)
+    return _triggered(writing, job)
+
+
+def _triggered(writing: DataStreamWriter, job: Job) -> StreamingQuery:
     if job.trigger is None:
         return writing.trigger(availableNow=True).start()
     return writing.trigger(processingTime=job.trigger).start()
+
+
+def await_all(streams: StreamingQueryManager, queries: list[StreamingQuery]) -> None:
+    """Return when all queries have ended. If one fails, raise its error without waiting for the others."""
+    while any(query.isActive for query in queries):
+        streams.awaitAnyTermination()
+        streams.resetTerminated()
+    for query in queries:
+        query.awaitTermination()  # raises the error of a query that failed outside of the call above
 
 
 def parsed() -> Job:
@@ -99,6 +148,9 @@ def parsed() -> Job:
     )
     parser.add_argument("--events", default="events", help="topic to read (default: %(default)s)")
     parser.add_argument("--results", default="page-counts", help="topic to write (default: %(default)s)")
+    parser.add_argument(
+        "--dead-letters", help="topic for events that cannot be parsed (default: ignore them)"
+    )
     parser.add_argument("--parquet", required=True, help="directory for the results as Parquet")
     parser.add_argument("--checkpoint", required=True, help="directory for Spark's checkpoint")
     parser.add_argument("--window", default=Job.window, help="length of a window (default: %(default)s)")
@@ -132,11 +184,14 @@ def main() -> None:
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     tasks = job.shuffle_partitions or spark.sparkContext.defaultParallelism
     spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
-    query = start(spark, job)
+    queries = [start(spark, job)]
+    if job.dead_letters is not None:
+        queries.append(start_dead_letters(spark, job))
     try:
-        query.awaitTermination()
+        await_all(spark.streams, queries)
     finally:
-        query.stop()
+        for query in queries:
+            query.stop()
         spark.stop()
 
 

@@ -8,12 +8,14 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from jobs import activity, generate
 from ottla_cli.local_cluster import LocalCluster
+from ottla_client.sync import Producer
 
 JOBS = Path(activity.__file__).parent
 
@@ -91,7 +93,51 @@ def test_windows_are_counted_once_and_without_copies(
     assert sorted(map(tuple, rows.collect())) == sorted((*key, count) for key, count in expected.items())
 
 
-@pytest.mark.parametrize("name", ["activity.py", "generate.py"])
+@pytest.mark.integration
+def test_events_that_cannot_be_parsed_go_to_the_dead_letters(
+    spark: SparkSession, local_cluster: LocalCluster, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic, letters = make_topic(1), make_topic(1)
+    bad = [b"no json", b'{"page": "/"}', b'{"time": "soon"}']
+    good = b'{"event_id": "1", "user": "u", "page": "/", "time": "2026-01-01T00:00:00Z"}'
+    with Producer(local_cluster.grpc_bootstrap) as producer:
+        for value in (good, *bad):
+            producer.send(topic, value, key=b"k")
+    job = activity.Job(
+        local_cluster.grpc_bootstrap, topic, "", "", str(tmp_path / "checkpoint"), dead_letters=letters
+    )
+    assert activity.start_dead_letters(spark, job).awaitTermination(120)
+    options = {"bootstrap.servers": job.bootstrap, "subscribe": letters, "includeHeaders": "true"}
+    rows = spark.read.format("ottla").options(**options).load().orderBy("offset").collect()
+    assert [(row.key, row.value) for row in rows] == [(b"k", value) for value in bad]
+    assert [bytes(row.headers[2].value) for row in rows] == [b"1", b"2", b"3"]
+    assert [header.key for header in rows[0].headers] == [
+        "source.topic",
+        "source.partition",
+        "source.offset",
+    ]
+
+
+class EndedQuery:
+    isActive = False  # noqa: N815 - Spark's name
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+    def awaitTermination(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+def test_a_query_that_failed_before_the_wait_fails_the_job() -> None:
+    queries: list[Any] = [EndedQuery(), EndedQuery(ValueError("dead letters failed"))]
+    streams: Any = None  # not asked, as no query is active
+    with pytest.raises(ValueError, match="dead letters failed"):
+        activity.await_all(streams, queries)
+    activity.await_all(streams, queries[:1])
+
+
+@pytest.mark.parametrize("name", ["activity.py", "archive.py", "generate.py", "replay.py"])
 def test_help_is_there(name: str) -> None:
     made = subprocess.run(
         [sys.executable, str(JOBS / name), "--help"], capture_output=True, text=True, timeout=120, check=True

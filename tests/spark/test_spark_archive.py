@@ -1,0 +1,87 @@
+"""Archive and replay: every record once, and as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs import archive, replay
+from ottla_cli.local_cluster import LocalCluster
+from ottla_client.sync import Producer
+
+DAY_MS = 86_400_000
+BASE_MS = 20_000 * DAY_MS
+
+
+def test_times_need_a_zone() -> None:
+    assert archive.millis("1970-01-02T00:00:00Z") == DAY_MS
+    with pytest.raises(ValueError, match="has no time zone"):
+        archive.millis("1970-01-02T00:00:00")
+
+
+def send(cluster: LocalCluster, topic: str, numbers: range) -> None:
+    with Producer(cluster.grpc_bootstrap) as producer:
+        for n in numbers:
+            headers = [("n", b"%d" % n)] if n % 3 == 0 else []
+            producer.send(
+                topic, b"%d" % n, b"k%d" % (n % 7), headers=headers, timestamp_ms=BASE_MS + n * DAY_MS // 100
+            )
+
+
+def content(spark: SparkSession, cluster: LocalCluster, topic: str) -> dict[int, list[Any]]:
+    """What each partition holds, by offset."""
+    options = {"bootstrap.servers": cluster.grpc_bootstrap, "subscribe": topic, "includeHeaders": "true"}
+    rows = spark.read.format("ottla").options(**options).load().orderBy("partition", "offset").collect()
+    found: dict[int, list[Any]] = {}
+    for row in rows:
+        found.setdefault(row.partition, []).append((row.key, row.value, row.headers, row.timestamp))
+    return found
+
+
+@pytest.mark.integration
+def test_an_archive_has_each_record_once_and_replays_it_as_it_was(
+    spark: SparkSession, local_cluster: LocalCluster, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic, again = make_topic(3), make_topic(3)
+    job = archive.Job(
+        local_cluster.grpc_bootstrap,
+        topic,
+        str(tmp_path / "archive"),
+        str(tmp_path / "checkpoint"),
+        max_offsets=120,
+    )
+    for numbers in (range(150), range(150, 200)):  # the second run continues after the first
+        send(local_cluster, topic, numbers)
+        query = archive.start(spark, job)
+        assert query.awaitTermination(120)
+        assert archive.metrics(query)["rows"] == len(numbers)
+    rows = spark.read.parquet(job.parquet).selectExpr("int(string(value)) n", "string(date) date").collect()
+    assert sorted(row.n for row in rows) == list(range(200))
+    assert {row.date for row in rows} == {"2024-10-04", "2024-10-05"}
+
+    replayed = replay.Job(local_cluster.grpc_bootstrap, job.parquet, topic, again)
+    assert replay.run(spark, replayed) == 200
+    assert content(spark, local_cluster, again) == content(spark, local_cluster, topic)
+
+
+@pytest.mark.integration
+def test_a_span_of_time_is_archived(
+    spark: SparkSession, local_cluster: LocalCluster, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic = make_topic(2)
+    send(local_cluster, topic, range(200))
+    job = archive.Job(
+        local_cluster.grpc_bootstrap,
+        topic,
+        str(tmp_path / "archive"),
+        str(tmp_path / "checkpoint"),
+        since="2024-10-04T12:00:00Z",
+        until="2024-10-05T00:00:00Z",
+    )
+    assert archive.start(spark, job).awaitTermination(120)
+    rows = spark.read.parquet(job.parquet).selectExpr("int(string(value)) n").collect()
+    assert sorted(row.n for row in rows) == list(range(50, 100))
