@@ -213,6 +213,24 @@ class FakeTopics:
         return []
 
 
+class FakeCluster:
+    """Partitions that never move, and no broker to remove."""
+
+    async def move(
+        self, moves: Sequence[Any], *, keep_replication_factor: bool, timeout_s: float
+    ) -> list[Any]:
+        return []
+
+    async def elect(self, wanted: object, *, unclean: bool, timeout_s: float) -> list[Any]:
+        return []
+
+    async def unregister(self, broker: int, *, timeout_s: float) -> None:
+        return None
+
+    async def moves(self, wanted: object = None) -> list[Any]:
+        return []
+
+
 class FakeGroups:
     """Every group is coordinated by the first broker; its members are the group tests' part."""
 
@@ -255,6 +273,7 @@ class FakeServices:
         self.configs = SimpleNamespace()
         self.groups = FakeGroups(self)
         self.log_dirs = FakeLogDirs(self)
+        self.cluster = FakeCluster()
         self.transactions = FakeTransactions()
 
     def of(self, caller: Caller) -> FakeServices:

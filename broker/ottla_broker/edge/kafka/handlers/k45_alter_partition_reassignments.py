@@ -14,6 +14,7 @@ from typing import Any
 from ottla_broker.controller.commands.move_partitions import Move
 from ottla_broker.edge.kafka import admin
 from ottla_broker.edge.kafka.request import Context, Reply, Request, error_fields
+from ottla_core.errors import RequestError
 
 
 def handle(context: Context, request: Request) -> Awaitable[Reply]:
@@ -27,9 +28,13 @@ async def _alter(context: Context, fields: dict[str, Any]) -> Reply:
         for item in topic["partitions"]
     ]
     may_change = fields.get("allow_replication_factor_change", True)
-    results = await context.services.cluster.move(
-        moves, keep_replication_factor=not may_change, timeout_s=admin.timeout_s(fields["timeout"])
-    )
+    try:
+        results = await context.services.cluster.move(
+            moves, keep_replication_factor=not may_change, timeout_s=admin.timeout_s(fields["timeout"])
+        )
+    except RequestError as error:
+        refused = {"allow_replication_factor_change": may_change, "responses": []}
+        return admin.outcome(context, error) | refused
     topics: dict[str, list[dict[str, Any]]] = {}
     for result in results:
         outcome = {"partition_index": result.partition} | admin.outcome(context, result.error)
