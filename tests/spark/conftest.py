@@ -56,7 +56,9 @@ def make_topic(admin: Admin) -> Callable[..., str]:
     def make(partitions: int = 1, **configs: str) -> str:
         name = f"spark-{uuid4().hex[:8]}"
         settings = {key.replace("_", "."): value for key, value in configs.items()}
-        admin.create_topics([NewTopic(name, partitions, configs=settings)])
+        # Tests write records of years ago; a retention check must not find them.
+        kept = {"retention.ms": "-1", **settings}
+        admin.create_topics([NewTopic(name, partitions, configs=kept)])
         return name
 
     return make
