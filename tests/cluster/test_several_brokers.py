@@ -174,8 +174,8 @@ def test_a_cluster_that_was_stopped_comes_back_with_everything(trio: Trio) -> No
     for broker_id in range(3):
         trio.cluster.kill(broker_id)
     # Each alone would wait for the others, so all are started before any is waited for.
-    for broker in trio.cluster.brokers.values():
-        broker.spawn(trio.cluster._command, trio.cluster._broker_settings())
+    for broker_id, broker in trio.cluster.brokers.items():
+        broker.spawn(trio.cluster._command, trio.cluster._broker_settings(broker_id))
     for broker in trio.cluster.brokers.values():
         broker.wait_ready(time.monotonic() + 60, lambda: False)
     trio.until_whole()
