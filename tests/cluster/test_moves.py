@@ -31,8 +31,9 @@ PARTITIONS = 4
 WITHIN_S = 90.0
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
+    """One for each test, because a drained broker must not have topics of another test."""
     with LocalCluster(brokers=4) as running:
         yield running
 

@@ -30,9 +30,10 @@ _API_KEYS: list[dict[str, Any]] = [
 
 #: `transaction.version` 2 makes clients use transactions v2 (KIP-890).
 _FEATURES = {"transaction.version": 2}
+#: The least version is 0, but Java clients before 3.9 refuse a whole response that says so (KAFKA-17011).
 _FEATURE_FIELDS: dict[str, Any] = {
     "supported_features": [
-        {"name": name, "min_version": 0, "max_version": level} for name, level in _FEATURES.items()
+        {"name": name, "min_version": 1, "max_version": level} for name, level in _FEATURES.items()
     ],
     "finalized_features_epoch": 0,
     "finalized_features": [

@@ -12,6 +12,9 @@ from ottla_core.errors import RequestError
 
 READ_ONLY = True
 
+#: Beside an error, as Kafka has it.
+_NOTHING: dict[str, Any] = {"transaction_start_time": 0, "topics": []}
+
 
 def handle(context: Context, request: Request) -> Maybe[Reply]:
     return _describe(context, request.fields()["transactional_ids"])
@@ -25,7 +28,7 @@ async def _one(context: Context, transactional_id: str) -> dict[str, Any]:
     try:
         txn = (await context.services.transactions.describe(transactional_id)).value
     except RequestError as error:
-        return {"error_code": context.failed(error), "transactional_id": transactional_id, "topics": []}
+        return _NOTHING | {"error_code": context.failed(error), "transactional_id": transactional_id}
     return {
         "error_code": 0,
         "transactional_id": transactional_id,
