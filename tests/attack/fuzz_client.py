@@ -14,6 +14,7 @@ from typing import Any
 
 from kio.index import load_response_schema
 from kio.serial import entity_reader
+from kio.serial.errors import OutOfBoundValue
 
 from ottla_broker.edge.kafka.versions import API_VERSIONS_KEY, Api
 
@@ -23,6 +24,7 @@ _PATIENCE_S = 20.0
 _SHORT_PATIENCE_S = 0.2
 _WAITING = (1, 11, 14)
 _PRODUCE = 0
+_DESCRIBE_TRANSACTIONS = 65
 _SENTINEL = struct.pack(">ihhih", 10, API_VERSIONS_KEY, 0, -1, -1)
 _MINUS_ONE = b"\xff\xff\xff\xff"
 
@@ -44,6 +46,11 @@ def decoded(key: int, version: int, answer: bytes) -> Any:
     try:
         _, at = read_header(view, 0)
         made, size = read_body(view, at)
+    except OutOfBoundValue as error:
+        # As in Kafka, an idle transaction has the start time -1, for which kio has no value.
+        if key == _DESCRIBE_TRANSACTIONS and "negative timestamp" in str(error):
+            return None
+        raise BadAnswer(f"{key} v{version} cannot be read: {error!r} {answer[:200]!r}") from error
     except Exception as error:
         raise BadAnswer(f"{key} v{version} cannot be read: {error!r} {answer[:200]!r}") from error
     if at + size != len(answer):
