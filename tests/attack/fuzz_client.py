@@ -46,12 +46,11 @@ def decoded(key: int, version: int, answer: bytes) -> Any:
     try:
         _, at = read_header(view, 0)
         made, size = read_body(view, at)
-    except OutOfBoundValue as error:
-        # As in Kafka, an idle transaction has the start time -1, for which kio has no value.
-        if key == _DESCRIBE_TRANSACTIONS and "negative timestamp" in str(error):
-            return None
-        raise BadAnswer(f"{key} v{version} cannot be read: {error!r} {answer[:200]!r}") from error
     except Exception as error:
+        # As in Kafka, an idle transaction has the start time -1, for which kio has no value.
+        is_idle = isinstance(error, OutOfBoundValue) and "negative timestamp" in str(error)
+        if is_idle and key == _DESCRIBE_TRANSACTIONS:
+            return None
         raise BadAnswer(f"{key} v{version} cannot be read: {error!r} {answer[:200]!r}") from error
     if at + size != len(answer):
         raise BadAnswer(f"{key} v{version}: {len(answer) - at - size} bytes are left over")
