@@ -34,7 +34,7 @@ test: ## all tests of CI: checks, units, properties, real etcd, stock clients, k
 	@$(MAKE) --no-print-directory static
 	$(bin)/pytest $(PARALLEL) -m "$(UNITS)" tests
 	@$(MAKE) --no-print-directory sim SEEDS=300 SIM="--faults-s 4 --processes 2"
-	@$(bin)/pytest -m "integration or java" tests || scripts/second_look.sh
+	@scripts/integration_tests.sh
 
 .PHONY: check
 check: ## format, lint, types, import contracts, tidy, units and properties; under a minute on two cores
