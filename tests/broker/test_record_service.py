@@ -54,7 +54,7 @@ async def test_the_newest_record_is_told_once_it_is_committed(high_watermark: in
 
 
 def with_policy(policy: str) -> RecordService:
-    async def delete_records(offset: int) -> int:
+    async def delete_records(offset: int, timeout_s: float) -> int:
         return offset
 
     config = TopicConfig.resolve({"cleanup.policy": policy}, {})

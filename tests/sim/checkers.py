@@ -248,6 +248,28 @@ class Checkers:
     def on_deleting(self, spot: Spot, offset: int) -> None:
         self.trimmed[spot] = max(offset, self.trimmed.get(spot, 0))
 
+    def on_deleted(self, leading: Partition, low_watermark: int) -> None:
+        """I5: no in-sync replica that follows this leader still has records below the low watermark."""
+        if low_watermark > leading.log.start_offset:
+            self.fail(
+                f"I5 {leading.tp}: deleted to {low_watermark}, the leader to {leading.log.start_offset}"
+            )
+        for process in self._world.processes:
+            for replica in process.partitions():
+                following = replica.following
+                if (
+                    replica.key == leading.key
+                    and process.machine.id in leading.image.isr
+                    and following is not None
+                    and following.machine.leader_epoch == leading.leader_epoch
+                    and following.machine.is_heard
+                    and replica.log.start_offset < low_watermark
+                ):
+                    self.fail(
+                        f"I5 {leading.tp}: deleted to {low_watermark}, but {process.place} still begins at "
+                        f"{replica.log.start_offset}"
+                    )
+
     def on_acknowledged(self, spot: Spot, offset: int, value: bytes) -> None:
         known = self.acknowledged.setdefault((spot, offset), value)
         self._acknowledged_end[spot] = max(self._acknowledged_end.get(spot, 0), offset + 1)

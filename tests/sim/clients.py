@@ -181,7 +181,9 @@ class Trimmer:
             offset = mark if some < 0.3 else start + int((mark - start) * some)
             world.checkers.on_deleting(spot_of(partition), offset)
             reply = records.delete_records(tp, -1 if some < 0.3 else offset, 2.0)
-            return await reply if isinstance(reply, Awaitable) else reply
+            low_watermark = await reply if isinstance(reply, Awaitable) else reply
+            world.checkers.on_deleted(partition, low_watermark)
+            return low_watermark
 
         with suppress(RequestError, Unreachable):
             world.note(f"{tp} begins at {await world.call(process, work, 2.0)}")

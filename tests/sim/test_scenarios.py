@@ -130,6 +130,7 @@ def test_nobody_that_has_a_record_is_forgotten(story: Script) -> None:
 
 @pytest.mark.parametrize("story", STORIES)
 def test_the_stories_see_it(story: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch, pytest.raises(AssertionError, match=r"I[2345] "):
+    # I8: a reader may notice the loss before a checker of replicas does, by an offset that is out of range.
+    with monkeypatch.context() as patch, pytest.raises(AssertionError, match=r"I[23458] "):
         rule_7_whom_an_election_drops_is_forgotten(patch)
         play(story, flushed=STORIES[story])

@@ -58,7 +58,8 @@ class Following:
         log = partition.log
         end = log.end_offset
         epoch = lineage.last_epoch(log.epochs.entries, end)
-        return PositionEntry(self.key, says, self.machine.leader_epoch, epoch, end, partition.position)
+        reported = log.start_offset if says == Says.START else partition.position
+        return PositionEntry(self.key, says, self.machine.leader_epoch, epoch, end, reported)
 
     def when_flushed(self, report: Callable[[], None] | None) -> None:
         """Call `report` on each flush: with flush.before.ack, a flush moves the position."""

@@ -111,6 +111,11 @@ class Leading:
         own = OwnLog(log.start_offset, log.end_offset, lineage)
         return self._do(machine.on_position(said, own, self._clock.monotonic()))
 
+    def hear_start(self, said: Position) -> None:
+        """Handle a follower's log start, which may complete a DeleteRecords."""
+        self.machine.on_log_start(said)
+        self._do([])
+
     def _attach(self, broker_id: int, outlet: Outlet) -> None:
         former = self._outlets.get(broker_id)
         if former is not outlet:
@@ -184,6 +189,8 @@ class Leading:
         partition, machine = self._partition, self.machine
         if partition.image is not machine.image:
             partition.confirm(machine.image)
+        if partition.is_deleting:
+            partition.deleted_to(machine.low_watermark(partition.log.start_offset))
         for at, effect in enumerate(effects):
             if isinstance(effect, AdvanceHighWatermark):
                 partition.commit_to(effect.offset)

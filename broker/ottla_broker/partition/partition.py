@@ -42,7 +42,7 @@ from ottla_broker.partition.waiters import OffsetWaiters
 from ottla_broker.replication import lineage
 from ottla_broker.replication.follow_wire import partition_key
 from ottla_broker.replication.watermark import followed
-from ottla_broker.requests import Appended, EpochEnd, ProducerIdentity
+from ottla_broker.requests import Appended, EpochEnd, Maybe, ProducerIdentity
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.errors import (
     FencedLeaderEpoch,
@@ -64,12 +64,18 @@ from ottla_core.records import control
 
 ACKS_ALL = -1
 
+_NOT_COMMITTED = "Written, but not committed within the request's time; it may still be."
+_NOT_DELETED = (
+    "Deleted on the leader, but not on every in-sync replica within the request's time; they will follow."
+)
+
 
 class Partition:
     __slots__ = (
         "_clock",
         "_commit",
         "_committed",
+        "_deleted",
         "_flushed",
         "_log_probe",
         "_readers",
@@ -119,8 +125,10 @@ class Partition:
         self.epoch_start = log.end_offset
         #: First offset that is not committed; consumers stop there.
         self.high_watermark = max(log.start_offset, min(checkpointed or 0, log.end_offset))
-        self._committed = OffsetWaiters()
-        self._flushed = OffsetWaiters()
+        self._committed = OffsetWaiters(_NOT_COMMITTED)
+        self._flushed = OffsetWaiters(_NOT_COMMITTED)
+        #: Deletions that wait for the low watermark.
+        self._deleted = OffsetWaiters(_NOT_DELETED)
         #: Called once and forgotten when something new can be read or the leadership ends.
         self._readers: dict[Callable[[], None], None] = {}
         self._commit = GroupCommit(log, offload, clock, metrics.log, self._on_flushed, self._on_broken)
@@ -328,17 +336,40 @@ class Partition:
     @property
     def waiting(self) -> int:
         """Number of waiting acknowledgements."""
-        return len(self._committed) + len(self._flushed)
+        return len(self._committed) + len(self._flushed) + len(self._deleted)
 
-    async def delete_records(self, offset: int) -> int:
-        """Delete records before `offset` (-1: all committed ones); return the new start offset."""
+    def delete_records(self, offset: int, timeout_s: float) -> Maybe[int]:
+        """Delete records before `offset` (-1: all committed ones); return the low watermark once it is that far.
+
+        As in Kafka, the leader deletes at once. RequestTimedOut: an in-sync replica has not reported it in time.
+        """
         self.check_leader()
         target = self.high_watermark if offset == -1 else offset
         self.log.advance_start(target, limit_offset=self.high_watermark)
         if self.leading is not None:
             self.leading.tell_followers()
         self._wake_readers()
-        return self.log.start_offset
+        if self.low_watermark >= target:
+            return self.low_watermark
+        return self._low_watermark_after(self._deleted.reached(target, timeout_s))
+
+    async def _low_watermark_after(self, reached: Awaitable[None]) -> int:
+        await reached
+        return self.low_watermark
+
+    @property
+    def low_watermark(self) -> int:
+        """The least log start of the in-sync replicas, as far as the leader knows."""
+        leading, start = self.leading, self.log.start_offset
+        return start if leading is None else leading.machine.low_watermark(start)
+
+    @property
+    def is_deleting(self) -> bool:
+        return len(self._deleted) > 0
+
+    def deleted_to(self, low_watermark: int) -> None:
+        """The low watermark may have moved: complete the deletions that waited for it."""
+        self._deleted.advance(low_watermark)
 
     # ------------------------------------------------------------------ reading
 
@@ -430,6 +461,7 @@ class Partition:
     def _release(self, error: RequestError) -> None:
         self._committed.fail(error)
         self._flushed.fail(error)
+        self._deleted.fail(error)
         self._wake_readers()
 
     def _wake_readers(self) -> None:

@@ -17,9 +17,11 @@ _Waiter = tuple[int, int, float, "asyncio.Future[None]"]
 
 
 class OffsetWaiters:
-    __slots__ = ("_heap", "_serial", "_timer")
+    __slots__ = ("_heap", "_serial", "_timed_out", "_timer")
 
-    def __init__(self) -> None:
+    def __init__(self, timed_out: str) -> None:
+        """`timed_out` is what a waiter is told whose time is up."""
+        self._timed_out = timed_out
         self._heap: list[_Waiter] = []
         self._serial = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -65,10 +67,7 @@ class OffsetWaiters:
             self._heap = [waiter for waiter in self._heap if waiter[2] > now and not waiter[3].done()]
             heapq.heapify(self._heap)
         for waiter in late:
-            _refuse(
-                waiter[3],
-                RequestTimedOut("Written, but not committed within the request's time; it may still be."),
-            )
+            _refuse(waiter[3], RequestTimedOut(self._timed_out))
         if self._heap:
             self._timer = loop.call_at(min(waiter[2] for waiter in self._heap), self._time_is_up)
 

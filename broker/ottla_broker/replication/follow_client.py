@@ -86,6 +86,8 @@ class FollowClient:
         self._followed: dict[bytes, Followed] = {}
         #: Reports to send, in order; a position does not replace a request for batches.
         self._reports: dict[bytes, Says] = {}
+        #: Partitions whose leader asked for their log start.
+        self._starts: dict[bytes, None] = {}
         #: The last report of a partition in its epoch: it no longer follows.
         self._farewells: dict[bytes, PositionEntry] = {}
         #: Partitions whose request for batches is not answered yet.
@@ -119,6 +121,7 @@ class FollowClient:
         del self._followed[key]
         followed.when_flushed(None)
         self._reports.pop(key, None)
+        self._starts.pop(key, None)
         self._unheard.pop(key, None)
         self._spoilt.pop(key, None)
         if self._is_connected:
@@ -182,6 +185,7 @@ class FollowClient:
             self._is_connected = False
             self._probe.streams_to_leaders -= 1
             self._reports.clear()
+            self._starts.clear()
             self._farewells.clear()
             self._unheard.clear()
             self._spoilt.clear()
@@ -209,7 +213,7 @@ class FollowClient:
         wake = self._wake
         while True:
             wake.clear()
-            if not (self._reports or self._farewells or self._beat_due):
+            if not (self._reports or self._starts or self._farewells or self._beat_due):
                 await wake.wait()
                 continue
             self._spoke, self._beat_due = True, False
@@ -221,6 +225,10 @@ class FollowClient:
         reports = self._reports
         keys = list(reports)[: _ENTRIES_MAX - len(entries)]
         entries += [self._followed[key].entry(reports.pop(key)) for key in keys]
+        starts = self._starts
+        for key in list(starts)[: _ENTRIES_MAX - len(entries)]:
+            del starts[key]
+            entries.append(self._followed[key].entry(Says.START))
         return entries
 
     async def _read(self, link: FollowLink) -> str:
@@ -258,6 +266,9 @@ class FollowClient:
         self._unheard.pop(section.key, None)
         if report is not None:
             self._report(section.key, Says.WANT if report.wants else Says.HAVE)
+        if section.asks_start:
+            self._starts[section.key] = None
+            self._wake.set()
 
     def _refuse(self, followed: Followed) -> None:
         """Invalid data is neither appended nor reported. It is requested again at the next heartbeat, in case it was

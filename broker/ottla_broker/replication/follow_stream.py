@@ -249,6 +249,9 @@ class FollowStream:
                 self._leave(sending)
         elif entry.says == Says.WANT:
             self._want(entry, sending)
+        elif entry.says == Says.START:
+            if sending is not None:
+                sending.role.hear_start(self._position(entry))
         elif sending is not None:
             self._landed(sending, entry.end_offset)
             self._do(sending, sending.role.hear(self._position(entry), sending))
@@ -469,7 +472,8 @@ class FollowStream:
             return -1
         size = len(records)
         mark, start = led.high_watermark, log.start_offset
-        section = Section(led.key, Tells.BATCHES, sending.epoch, NO_EPOCH, offset, mark, start, b"")
+        asks = sending.start_sent != start
+        section = Section(led.key, Tells.BATCHES, sending.epoch, NO_EPOCH, offset, mark, start, b"", asks)
         parts.append(wire.encode_section_header(section, size))
         if size:
             parts.append(records)

@@ -21,6 +21,7 @@ of the leader's.
   it is left to the next change, or to a tick (decision 9).
 * M8: during a move, replicas that are to be removed leave the ISR together, and stay out, once every added replica is
   in it and enough are left without them (rule 22). A leader that is to be removed itself waits for its successor.
+* M9: the low watermark is the least log start of the same replicas as in M1; DeleteRecords waits for it.
 
 It must never assume that a proposal took effect because it was made.
 """
@@ -72,10 +73,20 @@ class OwnLog(NamedTuple):
 
 
 class _Follower:
-    __slots__ = ("caught_up_at", "incarnation", "is_late", "leader_end", "position", "reported_at")
+    __slots__ = (
+        "caught_up_at",
+        "incarnation",
+        "is_late",
+        "leader_end",
+        "log_start",
+        "position",
+        "reported_at",
+    )
 
     def __init__(self, now: float) -> None:
         self.position = UNKNOWN
+        #: Its log start, as it last reported on this stream.
+        self.log_start = UNKNOWN
         self.incarnation: UUID | None = None
         #: When it last had everything that the leader had (Kafka's lastCaughtUpTimeMs).
         self.caught_up_at = now
@@ -147,6 +158,17 @@ class Leader:
     def positions(self) -> Mapping[int, int]:
         return self._positions
 
+    def low_watermark(self, own_start: int) -> int:
+        """M9: no in-sync replica has records below it; UNKNOWN until all have reported their log start."""
+        replicas = {*self.image.isr, *(self.proposed.isr if self.proposed is not None else ())}
+        # A position that does not count (M5) makes the log start of the same stream not count.
+        starts = [
+            self._followers[b].log_start if b in self._followers and b in self._positions else UNKNOWN
+            for b in replicas
+            if b != self.broker_id
+        ]
+        return min(own_start, *starts) if starts else own_start
+
     def lags(self, log_end: int, now: float) -> Mapping[int, tuple[int, float]]:
         """Per follower: records that it lacks, and seconds since it had all (Kafka's lastCaughtUpTimeMs)."""
         return {
@@ -196,6 +218,12 @@ class Leader:
         if said.wants:
             effects.append(SendFrom(broker_id, said.end_offset))
         return effects
+
+    def on_log_start(self, said: Position) -> None:
+        """A follower reports its log start in place of its position."""
+        follower = self._followers.get(said.broker_id)
+        if follower is not None and said.leader_epoch == self.image.leader_epoch:
+            follower.log_start = said.position
 
     def on_stream_lost(self, broker_id: int, log_end: int, now: float) -> list[LeaderEffect]:
         """The follower's reports no longer count (M5)."""
@@ -278,7 +306,7 @@ class Leader:
         follower.is_late = now - follower.caught_up_at > self._lag_max_s
 
     def _forget(self, broker_id: int, follower: _Follower) -> None:
-        follower.position = UNKNOWN
+        follower.position = follower.log_start = UNKNOWN
         self._positions.pop(broker_id, None)
 
     def _count(self, broker_id: int, follower: _Follower) -> None:

@@ -174,7 +174,10 @@ class RecordService:
             raise
 
     def delete_records(self, tp: TopicPartition, offset: int, timeout_s: float) -> Maybe[int]:
-        """Return the new start offset. Refused, as in Kafka, for topics whose records are state."""
+        """Return the low watermark, once all in-sync replicas have deleted the records.
+
+        Refused, as in Kafka, for topics whose records are state.
+        """
         if tp.topic in INTERNAL_TOPICS:
             raise InvalidTopicException(f"{tp.topic} belongs to the cluster; its records are not deleted.")
         partition = self._host.find(tp)
@@ -184,7 +187,7 @@ class RecordService:
                 f"{tp.topic} is compacted: it drops a record when a newer one has the same key. Write tombstones, or "
                 "add 'delete' to cleanup.policy."
             )
-        return partition.delete_records(offset)
+        return partition.delete_records(offset, timeout_s)
 
     def epoch_end(self, tp: TopicPartition, epoch: int, current_leader_epoch: int) -> EpochEnd:
         return self._host.find(tp).epoch_end(epoch, current_leader_epoch)

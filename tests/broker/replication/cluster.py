@@ -130,6 +130,11 @@ class Node:
             await wait
         return appended
 
+    async def delete_records(self, offset: int, timeout_s: float = 5.0) -> int:
+        """As DeleteRecords does: returns the low watermark when all in-sync replicas are that far."""
+        low = self.partition.delete_records(offset, timeout_s)
+        return low if isinstance(low, int) else await low
+
     def values(self, limit: int | None = None) -> list[str]:
         """All records below the high watermark, or below `limit`."""
         partition = self.partition

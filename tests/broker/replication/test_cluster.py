@@ -245,11 +245,45 @@ async def test_a_follower_from_before_the_logs_start_begins_anew() -> None:
         await leader.write("a")
         await leader.write("b", "c")
         await leader.write("d")
-        assert await leader.partition.delete_records(2) == 2
+        assert await leader.delete_records(2) == 2
         await world.start(3)
         await world.in_sync(1, 2, 3)
         assert await world.agree() == ["c", "d"]
         assert world.nodes[3].partition.log.start_offset == 2
+
+
+async def test_records_count_as_deleted_when_all_in_sync_replicas_have_deleted_them() -> None:
+    async with cluster() as world:
+        leader = world.nodes[1]
+        await leader.write("a", "b", "c")
+        assert await leader.delete_records(2) == 2
+        assert [node.partition.log.start_offset for node in world.nodes.values()] == [2, 2, 2]
+        assert await leader.delete_records(1) == 2  # Nothing to wait for.
+        await leader.write("d")
+        assert await leader.delete_records(-1) == 4
+        await world.nodes[3].kill()
+        await leader.write("e", timeout_s=0.01, acks=1)
+        # Broker 3 is still in the ISR, and its log start is unknown. When it leaves the ISR, the rest is enough.
+        with pytest.raises(RequestTimedOut):
+            await leader.delete_records(3, timeout_s=0.05)
+        waiting = asyncio.ensure_future(leader.delete_records(4))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        world.change(isr=(1, 2))
+        assert await waiting == 4
+        assert not leader.partition.is_deleting
+
+
+async def test_a_deletion_that_waits_ends_with_the_leadership() -> None:
+    async with cluster() as world:
+        leader = world.nodes[1]
+        await leader.write("a", "b")
+        await world.nodes[3].kill()
+        waiting = asyncio.ensure_future(leader.delete_records(1))
+        await asyncio.sleep(0.02)
+        world.elect(2, isr=(1, 2))
+        with pytest.raises(NotLeaderOrFollower):
+            await waiting
 
 
 async def test_a_log_that_parts_from_what_the_leader_has_deleted_begins_anew() -> None:
@@ -269,7 +303,7 @@ async def test_a_log_that_parts_from_what_the_leader_has_deleted_begins_anew() -
             await world.start(other)
         leader = await world.leads(1)
         await leader.write("b", "c", "d")
-        assert await leader.partition.delete_records(2) == 2
+        assert await leader.delete_records(2) == 2
         again = await world.start(3)
         await world.in_sync(1, 2, 3)
         assert await world.agree() == ["c", "d"]

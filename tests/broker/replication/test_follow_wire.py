@@ -96,3 +96,12 @@ def test_a_newer_version_is_refused_with_a_sentence() -> None:
     frame[0] = 9
     with pytest.raises(WireError, match="version 9"):
         wire.decode_header(bytes(frame))
+
+
+def test_a_request_for_the_log_start_is_in_a_byte_that_was_padding() -> None:
+    plain = Section(KEY, Tells.BATCHES, 1, -1, 5, 4, 0, b"")
+    asking = plain._replace(asks_start=True)
+    with_flag, without = encode([asking]), encode([plain])
+    (at,) = [i for i, (a, b) in enumerate(zip(with_flag, without, strict=True)) if a != b]
+    assert at == wire.HEADER_BYTES + 21 and with_flag[at] == 1 and without[at] == 0
+    assert wire.decode_batches(with_flag, 1) == [asking]

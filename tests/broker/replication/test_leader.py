@@ -16,6 +16,7 @@ from ottla_broker.replication.effects import (
     TellStart,
 )
 from ottla_broker.replication.leader import Leader, OwnLog, Position
+from ottla_broker.replication.watermark import UNKNOWN
 from ottla_core.ids import NO_EPOCH
 
 EPOCH = 5
@@ -352,3 +353,45 @@ def test_a_stranger_is_dropped() -> None:
     machine = leader()
     report = said(2, 10)._replace(broker_id=9)
     assert tell(machine, 10, report) == [Drop(9, "not a replica")]
+
+
+# ---------------------------------------------------------------------- low watermark
+
+
+def test_the_low_watermark_is_the_least_log_start_of_the_in_sync_replicas() -> None:
+    machine = leader()
+    assert machine.low_watermark(7) == UNKNOWN
+    tell(machine, 10, said(2, 10), said(3, 10))
+    assert machine.low_watermark(7) == UNKNOWN
+    machine.on_log_start(said(2, 10, position=7))
+    machine.on_log_start(said(3, 10, position=4))
+    assert machine.low_watermark(7) == 4
+    machine.on_log_start(said(3, 10, position=9))  # Its own retention may be further.
+    assert machine.low_watermark(7) == 7
+    machine.on_log_start(said(3, 10, position=2, leader_epoch=EPOCH - 1))
+    assert machine.low_watermark(7) == 7
+
+
+def test_a_log_start_is_forgotten_with_its_stream_and_its_incarnation() -> None:
+    machine = leader()
+    tell(machine, 10, said(2, 10), said(3, 10))
+    for follower in (2, 3):
+        machine.on_log_start(said(follower, 10, position=7))
+    machine.on_stream_lost(3, 10, 2.0)
+    tell(machine, 10, said(3, 10))
+    assert machine.low_watermark(7) == UNKNOWN
+    machine.on_log_start(said(3, 10, position=7))
+    machine.on_members({**ADMITTED, 2: UUID(int=9)}, 2.0)
+    assert machine.low_watermark(7) == UNKNOWN
+
+
+def test_replicas_outside_the_isr_do_not_hold_the_low_watermark_back_but_joining_ones_do() -> None:
+    machine = leader(replace(IMAGE, isr=(1, 2)))
+    tell(machine, 10, said(2, 10))
+    machine.on_log_start(said(2, 10, position=7))
+    assert machine.low_watermark(7) == 7
+    tell(machine, 10, said(3, 10))
+    assert machine.proposed is not None and 3 in machine.proposed.isr
+    assert machine.low_watermark(7) == UNKNOWN
+    alone = leader(replace(IMAGE, replicas=(1,), isr=(1,)), min_insync=1)
+    assert alone.low_watermark(7) == 7

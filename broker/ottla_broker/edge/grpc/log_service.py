@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, cast
 
 from ottla_broker.config import GrpcEdgeConfig
+from ottla_broker.edge.deleting import each_deleted
 from ottla_broker.edge.grpc.answered_stream import AnsweredStream, Handled, PeerGone
 from ottla_broker.edge.grpc.callers import Enter
 from ottla_broker.edge.grpc.probe import GrpcProbe
@@ -20,6 +21,7 @@ from ottla_broker.edge.grpc.translation import error_message, fetched_partition
 from ottla_broker.edge.grpc.turns import Turns
 from ottla_broker.edge.memory import Hold, Memory
 from ottla_broker.event_loop import give_way
+from ottla_broker.log.producers import ProducerDescription
 from ottla_broker.requests import (
     Appended,
     EpochEnd,
@@ -76,6 +78,8 @@ class Records(Protocol):
     def delete_records(self, tp: TopicPartition, offset: int, timeout_s: float) -> Maybe[int]: ...
 
     def init_producer_id(self) -> Awaitable[ProducerIdentity]: ...
+
+    def producers(self, tp: TopicPartition) -> list[ProducerDescription]: ...
 
 
 class LogServices(Protocol):
@@ -188,7 +192,7 @@ class LogService:
 
     def _produce(self, producing: Producing, request: pb.ProduceRequest) -> Handled[pb.ProduceResponse]:
         writes = [Write(TopicPartition(w.topic, w.partition), w.records) for w in request.partitions]
-        if len(writes) > WRITES_PER_STEP:
+        if request.transactional_id or len(writes) > WRITES_PER_STEP:
             return self._produce_in_steps(producing, request, writes)
         try:
             outcomes = producing.produce(writes, acks=request.acks, timeout_s=request.timeout_ms / 1000)
@@ -205,7 +209,11 @@ class LogService:
     ) -> Steps[Maybe[pb.ProduceResponse | None]]:
         try:
             outcomes = yield from producing.produce_in_steps(
-                writes, acks=request.acks, timeout_s=request.timeout_ms / 1000
+                writes,
+                acks=request.acks,
+                timeout_s=request.timeout_ms / 1000,
+                transactional_id=request.transactional_id or None,
+                adds_partitions=True,
             )
         except RequestError as error:
             return self._produce_refused(request, error)
@@ -363,17 +371,16 @@ class LogService:
     async def delete_records(
         self, request: pb.DeleteRecordsRequest, context: Any
     ) -> pb.DeleteRecordsResponse:
-        records = self._enter(context).records
+        delete = self._enter(context).records.delete_records
+        wanted = [(TopicPartition(each.topic, each.partition), each.offset) for each in request.partitions]
+        outcomes = await each_deleted(delete, wanted, request.timeout_ms / 1000)
         response = pb.DeleteRecordsResponse()
-        for wanted in request.partitions:
-            answer = response.partitions.add(topic=wanted.topic, partition=wanted.partition, low_watermark=-1)
-            try:
-                low = records.delete_records(
-                    TopicPartition(wanted.topic, wanted.partition), wanted.offset, request.timeout_ms / 1000
-                )
-                answer.low_watermark = low if isinstance(low, int) else await low
-            except RequestError as error:
-                answer.error.CopyFrom(error_message(error))
+        for (tp, _), outcome in zip(wanted, outcomes, strict=True):
+            answer = response.partitions.add(topic=tp.topic, partition=tp.partition, low_watermark=-1)
+            if isinstance(outcome, RequestError):
+                answer.error.CopyFrom(error_message(outcome))
+            else:
+                answer.low_watermark = outcome
         return response
 
     @guarded
@@ -382,7 +389,7 @@ class LogService:
     ) -> pb.InitProducerIdResponse:
         try:
             if request.transactional_id:
-                raise InvalidRequest("Transactions are available to Kafka clients only in this version.")
+                raise InvalidRequest("A transactional producer calls Transactions.InitProducer.")
             identity = await self._enter(context).records.init_producer_id()
         except RequestError as error:
             return pb.InitProducerIdResponse(error=error_message(error), producer_id=-1, producer_epoch=-1)
