@@ -44,3 +44,11 @@ class TransactionsConfig:
         whole(1, LONG_MAX),
         "How often the broker checks for expired transactional ids.",
     )
+    # Readers with read_committed wait behind a prepared transaction, so it has a bound; but its coordinator, a Spark
+    # driver for instance, may be down over a long weekend, and rows whose commit it has recorded are lost with it.
+    two_phase_max_timeout_ms: int = setting(
+        "transaction.two.phase.commit.max.timeout.ms",
+        "604800000",
+        whole(1, LONG_MAX),
+        "How long a transaction may stay prepared before the broker aborts it.",
+    )

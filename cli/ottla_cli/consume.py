@@ -147,11 +147,12 @@ def consume(
     )
     if group is not None:
         _check_group_options(begin, end, partition)
+    isolation_level = "read_committed" if read_committed else "read_uncommitted"
     consumer = usage(
         Consumer,
         bootstrap,
         auto_offset_reset=begin.kind if group is not None else "earliest",
-        isolation_level="read_committed" if read_committed else "read_uncommitted",
+        isolation_level=isolation_level,
         max_poll_records=5000,
         max_partition_fetch_bytes=4 * 1024 * 1024,
         client_rack=rack,
@@ -161,7 +162,7 @@ def consume(
     )
     work: _Work | GroupReading
     if group is None:
-        work = _Work(consumer, write, max_records)
+        work = _Work(consumer, write, max_records, isolation_level)
         reading = work.run(bootstrap, topic, partition, begin, until)
     else:
         work = GroupReading(consumer, write, max_records, quiet=quiet)
@@ -190,10 +191,13 @@ def _check_group_options(begin: Position, end: str | None, partition: list[int] 
 
 
 class _Work:
-    def __init__(self, consumer: Consumer, write: Formatter, max_records: int | None) -> None:
+    def __init__(
+        self, consumer: Consumer, write: Formatter, max_records: int | None, isolation_level: str
+    ) -> None:
         self._consumer = consumer
         self._format = write
         self._max = max_records
+        self._isolation_level = isolation_level
         self.count = 0
 
     async def run(
@@ -207,7 +211,7 @@ class _Work:
         async with admin(bootstrap) as client:
             found = await describe_topic(client, topic)
             wanted = [TopicPartition(topic, number) for number in check_partitions(found, partitions)]
-            plan = await plan_of(client, wanted, begin, until)
+            plan = await plan_of(client, wanted, begin, until, self._isolation_level)
         async with self._consumer:
             await self._read(plan)
 
@@ -237,11 +241,16 @@ class _Work:
 
 
 async def plan_of(
-    client: Admin, wanted: list[TopicPartition], begin: Position, until: Position | None
+    client: Admin,
+    wanted: list[TopicPartition],
+    begin: Position,
+    until: Position | None,
+    isolation_level: str = "read_uncommitted",
 ) -> Plan:
-    """Positions as offsets, clamped to the range of each partition."""
+    """Positions as offsets, clamped to the range of each partition; with read_committed it ends at the last stable
+    offset, because a reader does not get further while a transaction is open."""
     earliest = await client.list_offsets(dict.fromkeys(wanted, "earliest"))
-    latest = await client.list_offsets(dict.fromkeys(wanted, "latest"))
+    latest = await client.list_offsets(dict.fromkeys(wanted, "latest"), isolation_level=isolation_level)
 
     async def resolve(position: Position, *, checked: bool) -> dict[TopicPartition, int]:
         if position.kind == "earliest":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
@@ -28,8 +29,17 @@ class State(StrEnum):
     Empty = "Empty"
     PreparingRebalance = "PreparingRebalance"
     CompletingRebalance = "CompletingRebalance"
+    Assigning = "Assigning"
+    Reconciling = "Reconciling"
     Stable = "Stable"
     Dead = "Dead"
+
+
+class Type(StrEnum):
+    """Group types, with Kafka's names: `consumer` is broker-side (KIP-848)."""
+
+    classic = "classic"
+    consumer = "consumer"
 
 
 _Groups = Annotated[list[str], typer.Argument(metavar="GROUP", help="One or more groups.")]
@@ -54,18 +64,25 @@ def list_(
         list[State] | None,
         typer.Option("--state", case_sensitive=False, help="Only groups in this state; may be repeated."),
     ] = None,
+    type_: Annotated[
+        list[Type] | None,
+        typer.Option("--type", case_sensitive=False, help="Only groups of this type; may be repeated."),
+    ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """List groups.
+    """List groups. Those of type consumer are assigned by the broker.
 
     $ ottla groups list
     $ ottla groups list 'billing*' --state Stable --json
+    $ ottla groups list --type consumer
     """
 
     async def work() -> list[dict[str, Any]]:
         async with admin(bootstrap) as client:
-            found = await client.list_groups(states=[str(each) for each in state or ()])
+            found = await client.list_groups(
+                states=[str(each) for each in state or ()], types=[str(each) for each in type_ or ()]
+            )
         return [
             {
                 "group": each.group,
@@ -86,7 +103,7 @@ def list_(
                 ("group", "state", "type"), ([row[key] for key in ("group", "state", "type")] for row in rows)
             )
         )
-    elif patterns or state:
+    elif patterns or state or type_:
         note("No group matches.")
     else:
         note("There are no groups yet; `ottla consume TOPIC --group NAME` creates one.")
@@ -142,12 +159,17 @@ def total_lag(lags: _Lags) -> int:
 
 def _show(group: GroupDescription, lags: _Lags, *, only_members: bool) -> None:
     facts = [group.state, plural(len(group.members), "member")]
+    if group.is_broker_side:
+        facts[1:1] = ["type consumer", f"epoch {group.generation}"]
     if group.protocol:
         facts.append(f"assignor {group.protocol}")
     facts += [f"coordinator {group.coordinator_id}", f"lag {show_count(total_lag(lags))}"]
     say(f"{group.group}: {', '.join(facts)}")
     if only_members:
-        if group.members:
+        if group.members and group.is_broker_side:
+            columns = ("member", "instance", "host", "epoch#", "partitions#", "reads", "moves")
+            show(table(columns, _broker_side_rows(group)))
+        elif group.members:
             show(table(("member", "client", "host", "instance", "partitions#", "reads"), _member_rows(group)))
         return
     names = {member.member_id: member for member in group.members}
@@ -168,32 +190,56 @@ def _show(group: GroupDescription, lags: _Lags, *, only_members: bool) -> None:
 
 
 def _member_rows(group: GroupDescription) -> list[list[object]]:
+    return [
+        [
+            member.member_id,
+            member.client_id,
+            member.client_host,
+            member.group_instance_id,
+            len(member.partitions),
+            _by_topic(member.partitions) or None,
+        ]
+        for member in group.members
+    ]
+
+
+def _broker_side_rows(group: GroupDescription) -> list[list[object]]:
+    """`moves` is what the member is about to get (+) and to give up (-)."""
     rows: list[list[object]] = []
     for member in group.members:
-        by_topic: dict[str, list[int]] = {}
-        for tp in member.partitions:
-            by_topic.setdefault(tp.topic, []).append(tp.partition)
-        reads = " ".join(f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in by_topic.items())
+        current, target = set(member.partitions), set(member.target)
+        gains, loses = _by_topic(sorted(target - current)), _by_topic(sorted(current - target))
+        moves = " ".join(text for text in (gains and f"+{gains}", loses and f"-{loses}") if text)
         rows.append(
             [
                 member.member_id,
-                member.client_id,
-                member.client_host,
                 member.group_instance_id,
+                member.client_host,
+                member.member_epoch,
                 len(member.partitions),
-                reads or None,
+                _by_topic(member.partitions) or None,
+                moves or None,
             ]
         )
     return rows
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> str:
+    numbers: dict[str, list[int]] = {}
+    for tp in partitions:
+        numbers.setdefault(tp.topic, []).append(tp.partition)
+    return " ".join(f"{topic}:{','.join(map(str, found))}" for topic, found in numbers.items())
 
 
 def _as_json(group: GroupDescription, lags: _Lags) -> dict[str, Any]:
     return {
         "group": group.group,
         "state": group.state,
+        "type": group.group_type,
         "protocol_type": group.protocol_type,
         "assignor": group.protocol,
         "generation": group.generation,
+        "assignment_epoch": group.assignment_epoch if group.is_broker_side else None,
         "coordinator_id": group.coordinator_id,
         "lag": total_lag(lags),
         "members": [
@@ -203,7 +249,9 @@ def _as_json(group: GroupDescription, lags: _Lags) -> dict[str, Any]:
                 "client_id": member.client_id,
                 "client_host": member.client_host,
                 "leads": member.member_id == group.leader_id,
-                "partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in member.partitions],
+                "partitions": _listed(member.partitions),
+                "target": _listed(member.target) if group.is_broker_side else None,
+                "member_epoch": member.member_epoch if group.is_broker_side else None,
             }
             for member in group.members
         ],
@@ -219,6 +267,10 @@ def _as_json(group: GroupDescription, lags: _Lags) -> dict[str, Any]:
             for tp, lag in lags.items()
         ],
     }
+
+
+def _listed(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
+    return [{"topic": tp.topic, "partition": tp.partition} for tp in partitions]
 
 
 @app.command()

@@ -36,6 +36,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("consume", "consume:consume", "Read records to standard output."),
     Command("offsets", "offsets:app", "List offsets, also by time; delete records."),
     Command("groups", "groups:app", "Consumer groups: list, describe, reset offsets, delete."),
+    Command("transactions", "transactions:app", "Transactions: list, describe, find hanging ones, abort."),
     Command("configs", "configs:app", "Show and change settings of topics, groups, brokers."),
     Command("cluster", "cluster:app", "Show brokers and health; drain brokers; recover metadata."),
     Command("log", "log_dump:app", "Inspect log files, without a broker."),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ottla_client.producer import Producer
     from ottla_client.record import (
         ConsumerRecord,
+        GroupMetadata,
         OffsetAndMetadata,
         OffsetAndTimestamp,
         ProducerRecord,
@@ -35,6 +36,7 @@ _MODULES = {
     "producer": ("Producer",),
     "record": (
         "ConsumerRecord",
+        "GroupMetadata",
         "OffsetAndMetadata",
         "OffsetAndTimestamp",
         "ProducerRecord",
@@ -51,6 +53,7 @@ __all__ = [
     "ConsumerInterceptor",
     "ConsumerRecord",
     "Delivery",
+    "GroupMetadata",
     "NewTopic",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",

@@ -109,11 +109,14 @@ class Batch:
         self.outcome: Outcome | None = None
         self.watchers: list[Callable[[Batch], None]] = []
 
-    def build(self) -> None:
+    def build(self, *, transactional: bool = False) -> None:
         """Encode the batch with its current sequence numbers."""
         self.payload = bytes(
             self.builder.build(
-                producer_id=self.producer_id, producer_epoch=self.epoch, base_sequence=self.sequence
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch,
+                base_sequence=self.sequence,
+                transactional=transactional,
             )
         )
         self.builder = _SPENT  # its buffer is as large as the batch

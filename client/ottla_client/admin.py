@@ -1,4 +1,4 @@
-"""Administration: topics, partitions, configuration, offsets, brokers, groups. [S]"""
+"""Administration: topics, partitions, configuration, offsets, brokers, groups, transactions. [S]"""
 
 from __future__ import annotations
 
@@ -16,8 +16,14 @@ from ottla_client.cluster_admin import (
 from ottla_client.connected import Connected
 from ottla_client.connection import told
 from ottla_client.group_admin import GroupAdmin, GroupDescription, GroupListing, PartitionLag
-from ottla_client.leaders import delete_records, list_offsets
+from ottla_client.leaders import Producers, delete_records, list_offsets
 from ottla_client.record import CommittedOffset, OffsetAndMetadata, OffsetAndTimestamp
+from ottla_client.transaction_admin import (
+    HangingTransaction,
+    TransactionAdmin,
+    TransactionDescription,
+    TransactionListing,
+)
 from ottla_core.ids import TopicPartition
 from ottla_core.pb import broker_pb2 as pb
 
@@ -119,6 +125,7 @@ class Admin(Connected):
     ) -> None:
         super().__init__(bootstrap_servers, request_timeout_ms=request_timeout_ms)
         self._groups = GroupAdmin(self._cluster, self._clock, self._request_timeout_s)
+        self._transactions = TransactionAdmin(self._cluster, self._clock, self._request_timeout_s)
         self._moves = ClusterAdmin(self._ask, self._change, self._timeout_ms)
 
     # ------------------------------------------------------------------ topics
@@ -258,9 +265,11 @@ class Admin(Connected):
 
     # ------------------------------------------------------------------ groups
 
-    async def list_groups(self, *, states: Sequence[str] = ()) -> list[GroupListing]:
-        """All groups of all brokers, or only those in the given states."""
-        return await self._groups.list_groups(states)
+    async def list_groups(
+        self, *, states: Sequence[str] = (), types: Sequence[str] = ()
+    ) -> list[GroupListing]:
+        """All groups of all brokers, or only those in the given states and of the given types (classic, consumer)."""
+        return await self._groups.list_groups(states, types)
 
     async def describe_groups(self, groups: Iterable[str]) -> list[GroupDescription]:
         """State and members with their partitions. A group that does not exist is "Dead"."""
@@ -289,6 +298,42 @@ class Admin(Connected):
     async def delete_groups(self, groups: Iterable[str]) -> None:
         """Delete groups with their offsets; only groups without members."""
         await self._groups.delete_groups(_several(groups, "group"))
+
+    # ------------------------------------------------------------------ transactions
+
+    async def list_transactions(
+        self, *, states: Sequence[str] = (), producer_ids: Sequence[int] = (), min_duration_ms: int = 0
+    ) -> list[TransactionListing]:
+        """All transactional ids of all brokers, or only those in the given states, of the given producer ids, or whose
+        transaction began at least so long ago."""
+        return await self._transactions.list_transactions(states, producer_ids, min_duration_ms)
+
+    async def describe_transactions(self, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
+        """State, producer and partitions of transactional ids; TransactionalIdNotFound if one does not exist."""
+        return await self._transactions.describe_transactions(_several(transactional_ids, "transactional_id"))
+
+    async def fence_producers(self, transactional_ids: Iterable[str]) -> None:
+        """Fence the producers of these transactional ids; their open transactions are aborted."""
+        await self._transactions.fence_producers(_several(transactional_ids, "transactional_id"))
+
+    async def describe_producers(self, partitions: Iterable[TopicPartition]) -> Producers:
+        """The producers that each partition remembers, with the first offsets of their open transactions."""
+        return await self._transactions.describe_producers(TopicPartition(*tp) for tp in partitions)
+
+    async def find_hanging_transactions(
+        self, partitions: Iterable[TopicPartition], *, min_duration_ms: int = 900_000
+    ) -> list[HangingTransaction]:
+        """Transactions that are open in these partitions and that no coordinator knows there, whose last record is at
+        least so old. The default is the longest timeout that brokers allow by default."""
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        return await self._transactions.find_hanging_transactions(wanted, min_duration_ms)
+
+    async def abort_transaction(self, partition: TopicPartition | tuple[str, int], first_offset: int) -> None:
+        """Abort a hanging transaction in one partition. One that has a coordinator is aborted by `fence_producers`.
+
+        If its coordinator has decided to commit it and its marker is late, this loses records of the transaction.
+        """
+        await self._transactions.abort_transaction(TopicPartition(*partition), first_offset)
 
     # ------------------------------------------------------------------ the cluster
 

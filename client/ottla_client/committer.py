@@ -24,6 +24,7 @@ from ottla_core.errors import (
     RebalanceInProgress,
     RequestError,
     RequestTimedOut,
+    StaleMemberEpoch,
     UnknownMemberId,
 )
 from ottla_core.ids import TopicPartition
@@ -138,8 +139,8 @@ class Committer:
                 f"The offsets were not committed: this consumer is no longer a member of the group ({error.message}) "
                 "Other members may read its partitions from the last committed offsets."
             ) from error
-        except RebalanceInProgress:
-            # A rebalance is completing; retry shortly.
+        except (RebalanceInProgress, StaleMemberEpoch):
+            # A rebalance is completing, or the heartbeat response with the new epoch is under way; retry shortly.
             if self._clock.monotonic() + _PAUSE_S >= deadline:
                 raise
             return False

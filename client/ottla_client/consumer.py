@@ -20,11 +20,11 @@ from ottla_client.fetch_stream import FetchLimits
 from ottla_client.fetched import Decoding
 from ottla_client.fetcher import Fetcher
 from ottla_client.group_reader import GroupReader
-from ottla_client.group_session import GroupSettings
+from ottla_client.group_shell import GroupSettings
 from ottla_client.interceptors import ConsumerInterceptor
 from ottla_client.listener import RebalanceListener
 from ottla_client.read_ahead import ReadAhead
-from ottla_client.record import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp
+from ottla_client.record import ConsumerRecord, GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp
 from ottla_client.serializers import Deserializer, deserializer_for
 from ottla_core.ids import TopicPartition
 
@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 _ITERATION_POLL_MS = 1000
 #: For the last commit, the listener and leaving the group; as Java's `close`.
 _LEAVE_TIMEOUT_S = 30.0
+_GROUP_PROTOCOLS = ("classic", "consumer")
 _ISOLATION = {"read_uncommitted": False, "read_committed": True}
 
 
@@ -67,6 +68,10 @@ class Consumer(Connected):
 
     * `group_id`: members of a group share the partitions of the subscribed topics, and commit their offsets.
     * `group_instance_id`: a static member; it may restart within `session_timeout_ms` without a rebalance.
+    * `group_protocol`: "classic", or "consumer" for broker-side groups (KIP-848): the broker assigns, members keep
+      reading while partitions move, and a pattern is matched by the broker. All members of a group use the same one.
+      With "consumer" the broker has the timeouts, `group_remote_assignor` names its assignor ("uniform", "range", ...),
+      and `heartbeat_interval_ms` and `partition_assignment_strategy` are not used.
     * `session_timeout_ms`, `heartbeat_interval_ms`: a member without a heartbeat for so long is
       removed; the time between heartbeats.
     * `max_poll_interval_ms`: a member that does not poll for so long leaves the group.
@@ -100,6 +105,8 @@ class Consumer(Connected):
         client_id: str = "ottla-consumer",
         group_id: str | None = None,
         group_instance_id: str | None = None,
+        group_protocol: str = "classic",
+        group_remote_assignor: str = "",
         session_timeout_ms: int = 45_000,
         heartbeat_interval_ms: int = 3000,
         max_poll_interval_ms: int = 300_000,
@@ -149,10 +156,7 @@ class Consumer(Connected):
         self._ahead = ReadAhead(self._machine.generation_of, self._machine.is_paused)
         self._group: GroupReader | None = None
         if group_id is not None:
-            if not heartbeat_interval_ms < session_timeout_ms:
-                raise ValueError(
-                    "heartbeat_interval_ms must be below session_timeout_ms, ideally a third of it."
-                )
+            _check_group(group_protocol, heartbeat_interval_ms, session_timeout_ms)
             settings = GroupSettings(
                 group_id,
                 group_instance_id or "",
@@ -165,6 +169,9 @@ class Consumer(Connected):
                 self._backoff_s,
                 self._backoff_max_s,
                 self._metadata_max_age_s,
+                str(self._chance.uuid()) if group_protocol == "consumer" else "",
+                client_rack,
+                group_remote_assignor,
             )
             self._group = GroupReader(
                 self._cluster,
@@ -417,6 +424,11 @@ class Consumer(Connected):
         self._check_running()
         return await self._in_group("committed").committed(partitions)
 
+    def group_metadata(self) -> GroupMetadata:
+        """This member, for `Producer.send_offsets`: a transaction of a member that lost its partitions is refused."""
+        self._check_running()
+        return self._in_group("group_metadata").metadata()
+
     def _in_group(self, what: str) -> GroupReader:
         if self._group is None:
             raise ClientError(f"{what}() needs a group: Consumer(..., group_id='...').")
@@ -435,3 +447,10 @@ class Consumer(Connected):
             raise ClientClosed(
                 "The consumer is not running; use `async with Consumer(...)`, or call start()."
             )
+
+
+def _check_group(protocol: str, heartbeat_interval_ms: int, session_timeout_ms: int) -> None:
+    if protocol not in _GROUP_PROTOCOLS:
+        raise ValueError(f"group_protocol={protocol!r}: choose {' or '.join(_GROUP_PROTOCOLS)}.")
+    if not heartbeat_interval_ms < session_timeout_ms:
+        raise ValueError("heartbeat_interval_ms must be below session_timeout_ms, ideally a third of it.")

@@ -1,6 +1,6 @@
-"""Finds, caches and calls the coordinator of one group. [S]
+"""Finds, caches and calls the coordinator of one group, or of one transactional id. [S]
 
-Used by the membership, by commits and by the admin; each call is one attempt, and the caller handles
+Used by the membership, by commits, by transactions and by the admin; each call is one attempt, and the caller handles
 errors. After NOT_COORDINATOR or a timeout, the next call looks the coordinator up again.
 """
 
@@ -27,10 +27,18 @@ _PAUSE_MAX_S = 1.0
 
 
 class Coordinator:
-    def __init__(self, cluster: Cluster, clock: Clock, group: str) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        group: str,
+        kind: pb.CoordinatorType = pb.COORDINATOR_TYPE_GROUP,
+    ) -> None:
         self._cluster = cluster
         self._clock = clock
+        #: The group, or the transactional id, by `kind`.
         self.group = group
+        self._kind = kind
         self._broker: Broker | None = None
         #: Last broker that answered NOT_COORDINATOR or timed out.
         self._left: Broker | None = None
@@ -82,7 +90,7 @@ class Coordinator:
             pause_s = min(pause_s * 2, _PAUSE_MAX_S)
 
     async def _find(self, timeout_s: float) -> Broker:
-        request = pb.FindCoordinatorRequest(groups=[self.group])
+        request = pb.FindCoordinatorRequest(groups=[self.group], type=self._kind)
         found = self._named(await self._cluster.call("FindCoordinator", request, timeout_s=timeout_s))
         if found is self._left:
             # The broker may be partitioned from the cluster and return a stale coordinator: ask another one.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ottla_core.errors import (
     OffsetOutOfRange,
+    ProducerFenced,
     RequestError,
     RequestTimedOut,
     TopicAlreadyExists,
@@ -25,11 +26,14 @@ __all__ = [
     "LogTruncated",
     "NoOffset",
     "NotAssigned",
+    "NotInTransaction",
     "OffsetOutOfRange",
+    "ProducerFenced",
     "RequestError",
     "RequestTimedOut",
     "SerializationFailed",
     "TopicAlreadyExists",
+    "TransactionFailed",
     "UnknownTopicOrPartition",
 ]
 
@@ -76,3 +80,11 @@ class GroupTrouble(ClientError):
 
 class CommitFailed(ClientError):
     """Offsets were not committed: the partitions have been reassigned to other members."""
+
+
+class NotInTransaction(ClientError):
+    """A transactional producer was used outside of a transaction."""
+
+
+class TransactionFailed(ClientError):
+    """Part of the transaction was not written: abort it, then it may be repeated."""

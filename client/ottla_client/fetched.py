@@ -115,7 +115,9 @@ class Chunk:
     def _decode_next(self) -> bool:
         """Decode the next batch with records to return; False if there is none."""
         for at, header in self._upcoming:
-            if header.next_offset <= self.position or self._is_hidden(at, header):
+            # First: each marker counts, also one before the position.
+            hidden = self._is_hidden(header)
+            if hidden or header.next_offset <= self.position:
                 self.position = max(self.position, header.next_offset)
                 continue
             try:
@@ -138,7 +140,7 @@ class Chunk:
             [batch for batch in self._batches if batch[1].base_offset >= header.base_offset]
         )
 
-    def _is_hidden(self, at: int, header: BatchHeader) -> bool:
+    def _is_hidden(self, header: BatchHeader) -> bool:
         """True for control batches, and with read_committed for batches of aborted transactions."""
         if not self._decoding.read_committed or not header.is_transactional:
             return header.is_control

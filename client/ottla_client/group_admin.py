@@ -23,6 +23,8 @@ from ottla_core.ports.clock import Clock
 
 _PAUSE_S = 0.1
 _LATEST = -1
+#: Kafka's name of the group type.
+BROKER_SIDE = "consumer"
 #: The time of an election, with some margin.
 _ELECTION_S = 1.0
 
@@ -30,10 +32,10 @@ _ELECTION_S = 1.0
 @dataclass(frozen=True, slots=True)
 class GroupListing:
     group: str
-    #: Empty, PreparingRebalance, CompletingRebalance, Stable or Dead.
+    #: Empty, PreparingRebalance, CompletingRebalance, Stable or Dead; broker-side ones also Assigning, Reconciling.
     state: str
     protocol_type: str
-    #: "classic".
+    #: "classic" or "consumer" (broker-side).
     group_type: str
 
 
@@ -43,14 +45,19 @@ class MemberDescription:
     group_instance_id: str | None
     client_id: str
     client_host: str
-    #: Assigned partitions and subscribed topics; empty unless the group is stable and its members are consumers.
+    #: Assigned partitions and subscribed topics; of classic groups only if stable, with consumers as members.
     partitions: tuple[TopicPartition, ...]
     topics: tuple[str, ...]
-    #: Effective value: the group's setting, else what the member asked for.
+    #: Effective value: the group's setting, else what the member asked for; 0 in broker-side groups.
     session_timeout_ms: int
     rebalance_timeout_ms: int
     #: Supported assignors in order of preference; empty while the coordinator does not know them.
     protocols: tuple[str, ...] = ()
+    #: Broker-side groups: the epoch that the member has reached, and the partitions that it is going to have.
+    member_epoch: int = 0
+    target: tuple[TopicPartition, ...] = ()
+    topic_regex: str | None = None
+    rack_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +66,21 @@ class GroupDescription:
     #: As in a listing; "Dead" if the group does not exist.
     state: str
     protocol_type: str
-    #: The elected assignor.
+    #: The assignor in use.
     protocol: str
+    #: Of broker-side groups: the group epoch.
     generation: int
     leader_id: str
     coordinator_id: int
     members: tuple[MemberDescription, ...]
+    #: "classic" or "consumer" (broker-side); empty if the group does not exist.
+    group_type: str = "classic"
+    #: Broker-side groups: the group epoch that the target assignment was computed for.
+    assignment_epoch: int = 0
+
+    @property
+    def is_broker_side(self) -> bool:
+        return self.group_type == BROKER_SIDE
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,21 +108,20 @@ class GroupAdmin:
     def _coordinator(self, group: str) -> Coordinator:
         return Coordinator(self._cluster, self._clock, group)
 
-    async def list_groups(self, states: Sequence[str]) -> list[GroupListing]:
+    async def list_groups(self, states: Sequence[str], types: Sequence[str] = ()) -> list[GroupListing]:
         """Groups of all brokers: each broker lists those that it coordinates."""
         deadline = self._clock.monotonic() + self._timeout_s
         while True:
             try:
                 await self._cluster.refresh([], timeout_s=self._timeout_s)
-                return await self._list_once(states, deadline)
+                return await self._list_once(pb.ListGroupsRequest(states=states, types=types), deadline)
             except (RequestError, CannotConnect) as error:
                 if not passes(error) or self._clock.monotonic() + _PAUSE_S >= deadline:
                     raise
             await self._clock.sleep(_PAUSE_S)
 
-    async def _list_once(self, states: Sequence[str], deadline: float) -> list[GroupListing]:
+    async def _list_once(self, request: pb.ListGroupsRequest, deadline: float) -> list[GroupListing]:
         found: dict[str, GroupListing] = {}
-        request = pb.ListGroupsRequest(states=states)
         for broker in self._cluster.brokers():
             left_s = max(0.001, deadline - self._clock.monotonic())
             answer = await self._cluster.call_at(broker, "ListGroups", request, left_s)
@@ -238,8 +253,36 @@ def _description(each: pb.DescribedGroup) -> GroupDescription:
         each.generation,
         each.leader_id,
         each.coordinator_id,
-        tuple(_member(member, each.protocol_type) for member in each.members),
+        tuple(
+            _broker_side_member(member)
+            if each.group_type == BROKER_SIDE
+            else _member(member, each.protocol_type)
+            for member in each.members
+        ),
+        each.group_type,
+        each.assignment_epoch,
     )
+
+
+def _broker_side_member(member: pb.DescribedMember) -> MemberDescription:
+    return MemberDescription(
+        member.member_id,
+        member.group_instance_id or None,
+        member.client_id,
+        member.client_host,
+        _partitions(member.current),
+        tuple(member.topics),
+        member.session_timeout_ms,
+        member.rebalance_timeout_ms,
+        member_epoch=member.member_epoch,
+        target=_partitions(member.target),
+        topic_regex=member.topic_regex or None,
+        rack_id=member.rack_id or None,
+    )
+
+
+def _partitions(topics: Iterable[pb.AssignedTopic]) -> tuple[TopicPartition, ...]:
+    return tuple(sorted(TopicPartition(each.topic, index) for each in topics for index in each.partitions))
 
 
 def _member(member: pb.DescribedMember, protocol_type: str) -> MemberDescription:

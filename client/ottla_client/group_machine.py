@@ -214,7 +214,7 @@ class GroupMachine:
                 GroupTrouble(
                     f"The other members of the group support none of our assignors ({names}), or are not "
                     "consumers. Set partition_assignment_strategy to one of theirs; stock Kafka clients use "
-                    "range by default."
+                    "range by default. If they are members of a broker-side group, use group_protocol='consumer'."
                 )
             )
         else:

@@ -12,14 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ottla_client.cluster import Cluster
 from ottla_client.committer import Committer, Offsets, OnCommit
+from ottla_client.consumer_group_session import ConsumerGroupSession
 from ottla_client.consumer_machine import ConsumerMachine
 from ottla_client.coordinator import Coordinator
 from ottla_client.errors import ClientError
 from ottla_client.fetcher import Fetcher
-from ottla_client.group_session import GroupSession, GroupSettings
+from ottla_client.group_session import GroupSession
+from ottla_client.group_shell import GroupSettings, GroupShell
 from ottla_client.listener import RebalanceListener
 from ottla_client.read_ahead import ReadAhead
-from ottla_client.record import OffsetAndMetadata
+from ottla_client.record import GroupMetadata, OffsetAndMetadata
 from ottla_core.errors import RequestError
 from ottla_core.ids import TopicPartition
 from ottla_core.ports.clock import Clock
@@ -46,9 +48,11 @@ class GroupReader:
         self._fetcher = fetcher
         self._ahead = ahead
         self._interval_s = auto_commit_interval_s
+        self._settings = settings
         self._commit_due_at = 0.0
         coordinator = Coordinator(cluster, clock, settings.group_id)
-        self.session = GroupSession(cluster, clock, coordinator, settings, self)
+        kind = ConsumerGroupSession if settings.member_id else GroupSession
+        self.session: GroupShell = kind(cluster, clock, coordinator, settings, self)
         self._committer = Committer(
             cluster,
             clock,
@@ -106,6 +110,11 @@ class GroupReader:
     def positions(self) -> Offsets:
         positions = {**self._machine.positions(), **self._ahead.first_offsets()}
         return {tp: OffsetAndMetadata(offset) for tp, offset in positions.items()}
+
+    def metadata(self) -> GroupMetadata:
+        identity = self.session.identity
+        instance_id = self._settings.group_instance_id if identity.member_id else ""
+        return GroupMetadata(self._settings.group_id, identity.member_id, identity.generation, instance_id)
 
     def _moved(self) -> Offsets:
         known = self._committer.known

@@ -7,21 +7,23 @@ retried until the timeout, for the partitions that still lack an answer.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ottla_client.cluster import Cluster
 from ottla_client.connection import Broker, told
 from ottla_client.errors import CannotConnect, ClientError, UnknownTopicOrPartition
-from ottla_client.record import OffsetAndTimestamp
+from ottla_client.record import ActiveProducer, OffsetAndTimestamp
 from ottla_core.errors import LeaderNotAvailable, RequestError, RequestTimedOut
 from ottla_core.ids import TopicPartition
 from ottla_core.pb import broker_pb2 as pb
+from ottla_core.pb import transactions_pb2
 from ottla_core.ports.clock import Clock
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 #: The response of one leader: an answer or an error per partition.
 Answers = Iterable[tuple[TopicPartition, Answer | RequestError]]
+Producers: TypeAlias = dict[TopicPartition, tuple[ActiveProducer, ...]]
 
 _PAUSE_S = 0.05
 #: Partitions per request: far below the broker's limit, and short enough for its event loop.
@@ -63,6 +65,51 @@ async def delete_records(
         return _outcomes(answer.partitions, lambda each: int(each.low_watermark))
 
     return await _ask_leaders(cluster, clock, before, ask, timeout_s)
+
+
+async def describe_producers(
+    cluster: Cluster, clock: Clock, partitions: Iterable[TopicPartition], *, timeout_s: float
+) -> Producers:
+    """The producers that each partition remembers."""
+
+    async def ask(
+        broker: Broker, some: Mapping[TopicPartition, None], left_s: float
+    ) -> Answers[tuple[ActiveProducer, ...]]:
+        request = transactions_pb2.DescribeProducersRequest()
+        for topic, partition in some:
+            request.topics.add(topic=topic, partitions=[partition])
+        answer = await cluster.call_at(broker, "DescribeProducers", request, left_s)
+        return _outcomes(answer.partitions, lambda each: tuple(map(_active, each.producers)))
+
+    return await _ask_leaders(cluster, clock, dict.fromkeys(partitions), ask, timeout_s)
+
+
+async def abort_transaction(
+    cluster: Cluster, clock: Clock, partition: TopicPartition, first_offset: int, *, timeout_s: float
+) -> None:
+    """Write an abort marker for the transaction that begins at this offset."""
+
+    async def ask(broker: Broker, some: Mapping[TopicPartition, int], left_s: float) -> Answers[None]:
+        ((tp, offset),) = some.items()
+        request = transactions_pb2.AbortTransactionRequest(
+            topic=tp.topic, partition=tp.partition, first_offset=offset
+        )
+        answer = await cluster.call_at(broker, "AbortTransaction", request, left_s)
+        return [(tp, told(answer.error) if answer.HasField("error") else None)]
+
+    await _ask_leaders(cluster, clock, {partition: first_offset}, ask, timeout_s)
+
+
+def _active(each: transactions_pb2.ActiveProducer) -> ActiveProducer:
+    first_offset = each.transaction_first_offset
+    return ActiveProducer(
+        each.producer.id,
+        each.producer.epoch,
+        each.last_sequence,
+        each.last_timestamp_ms,
+        each.coordinator_epoch,
+        None if first_offset < 0 else first_offset,
+    )
 
 
 def _outcomes(parts: Iterable[Any], read: Callable[[Any], Answer]) -> Answers[Answer]:

@@ -25,6 +25,7 @@ class ProduceStream(RequestStream[list[Batch]]):
         *,
         acks: int,
         timeout_ms: int,
+        transactional_id: str,
         clock: Clock,
         background: Background,
         on_answer: Callable[[Batch, pb.PartitionProduced], None],
@@ -32,6 +33,7 @@ class ProduceStream(RequestStream[list[Batch]]):
     ) -> None:
         self._acks = acks
         self._timeout_ms = timeout_ms
+        self._transactional_id = transactional_id
         self._on_answer = on_answer
         super().__init__(broker, clock=clock, background=background, on_lost=on_lost)
 
@@ -40,6 +42,7 @@ class ProduceStream(RequestStream[list[Batch]]):
             correlation=correlation,
             acks=self._acks,
             timeout_ms=self._timeout_ms,
+            transactional_id=self._transactional_id,
             partitions=[
                 pb.PartitionRecords(
                     topic=batch.lane.tp.topic, partition=batch.lane.partition, records=batch.payload

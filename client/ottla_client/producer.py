@@ -7,7 +7,8 @@ The public API: settings, serialization, partitioning, deliveries. `accumulator`
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from ottla_client.accumulator import Accumulator
@@ -16,16 +17,21 @@ from ottla_client.delivery import Delivery
 from ottla_client.errors import (
     BufferExhausted,
     ClientClosed,
+    ClientError,
     SerializationFailed,
     UnknownTopicOrPartition,
 )
 from ottla_client.interceptors import ProducerInterceptor
 from ottla_client.partitioner import PartitionCallable, partitioner_for
+from ottla_client.prepared import PreparedTransaction
 from ottla_client.producer_machine import Policy, ProducerMachine
-from ottla_client.record import Headers, ProducerRecord, RecordMetadata
+from ottla_client.record import GroupMetadata, Headers, OffsetAndMetadata, ProducerRecord, RecordMetadata
 from ottla_client.sender import Sender
 from ottla_client.serializers import Serializer, bytes_serializer, serializer_for
+from ottla_client.transaction_machine import TransactionMachine
+from ottla_client.transactions import Transactions
 from ottla_core.errors import UnsupportedCompressionType
+from ottla_core.ids import TopicPartition
 from ottla_core.records.compression import Compression
 from ottla_core.records.encoded import EncodedRecords
 
@@ -69,6 +75,17 @@ class Producer(Connected):
     * `max_in_flight`: unanswered batches per partition. Without idempotence, more than 1 can reorder records on
       retries.
     * `max_request_size`: the largest request, hence the largest record.
+
+    With a `transactional_id` records are sent in transactions, which consumers with
+    `isolation_level="read_committed"` see as a whole or not at all:
+
+    >>> async with Producer("127.0.0.1:9192", transactional_id="billing-0") as producer:
+    ...     async with producer.transaction():                      # commits at its end, aborts on an exception
+    ...         await producer.send("invoices", b"...")
+    ...         await producer.send_offsets({TopicPartition("orders", 0): 43}, consumer.group_metadata())
+
+    The producer that starts last owns the transactional id; earlier ones get ProducerFenced. A transaction that is open
+    for longer than `transaction_timeout_ms` is aborted by its coordinator, and the producer is fenced.
     """
 
     def __init__(
@@ -94,6 +111,8 @@ class Producer(Connected):
         max_request_size: int = 1024 * 1024,
         enable_idempotence: bool | None = None,
         metadata_max_age_ms: int = 300_000,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
     ) -> None:
         if acks not in _ACKS:
             raise ValueError(f"acks={acks!r}: choose 0, 1 or 'all'.")
@@ -104,8 +123,11 @@ class Producer(Connected):
             delivery_timeout_ms=delivery_timeout_ms,
             max_in_flight=max_in_flight,
             max_request_size=max_request_size,
+            transaction_timeout_ms=transaction_timeout_ms,
         )
         idempotent = _check_idempotence(enable_idempotence, self._acks, max_in_flight, retries)
+        if transactional_id is not None and not (transactional_id and idempotent):
+            raise ValueError("transactional_id needs a name, acks='all' and enable_idempotence=True.")
         super().__init__(
             bootstrap_servers,
             request_timeout_ms=request_timeout_ms,
@@ -124,6 +146,7 @@ class Producer(Connected):
             compression=_compression_named(compression),
             on_close=lambda tp: self._partitioner.batch_closed(*tp),
         )
+        self._transaction = None if transactional_id is None else TransactionMachine(transactional_id)
         self._machine = ProducerMachine(
             self._accumulator,
             Policy(
@@ -135,6 +158,7 @@ class Producer(Connected):
                 idempotent=idempotent,
             ),
             self._chance.fraction,
+            self._transaction,
         )
         self._key_serializer = serializer_for(key_serializer)
         self._value_serializer = serializer_for(value_serializer)
@@ -150,7 +174,9 @@ class Producer(Connected):
             self._clock,
             acks=self._acks,
             request_timeout_s=self._request_timeout_s,
+            transactional_id=transactional_id or "",
         )
+        self._transactions = self._new_transactions(transaction_timeout_ms)
         self._sends = 0
         # Cached for the hot path.
         self._topics = self._sender.topics
@@ -158,16 +184,36 @@ class Producer(Connected):
         self._choose = self._partitioner.choose
         self._wall_ms = self._clock.wall_ms
 
+    def _new_transactions(self, transaction_timeout_ms: int) -> Transactions | None:
+        if self._transaction is None:
+            return None
+        return Transactions(
+            self._cluster,
+            self._clock,
+            self._transaction,
+            self._machine,
+            self._sender,
+            transaction_timeout_ms=transaction_timeout_ms,
+            timeout_s=self._max_block_s,
+        )
+
     # ------------------------------------------------------------------ start and stop
 
     async def start(self) -> None:
         self._sender.listen()
         await super().start()
         self._sender.start()
+        if self._transactions is not None:
+            await self._transactions.start()
 
     async def stop(self) -> None:
-        """Wait until all records are acknowledged or have failed, then disconnect. Bounded by `stop_timeout_s`."""
+        """Wait until all records are acknowledged or have failed, then disconnect. Bounded by `stop_timeout_s`.
+
+        A transaction that is still open is aborted.
+        """
         try:
+            if self._transactions is not None and self._sender.running:
+                await self._transactions.stop()
             await self._sender.stop(self.stop_timeout_s)
         finally:
             await super().stop()
@@ -289,6 +335,8 @@ class Producer(Connected):
         """
         deadline = self._clock.monotonic() + self._max_block_s
         while True:
+            if self._transaction is not None:
+                self._transaction.check_write()
             known = self._topics.get(topic)
             left_s = deadline - self._clock.monotonic()
             if known is None:
@@ -321,6 +369,55 @@ class Producer(Connected):
         layout = await self._cluster.layout(topic, auto_create=True, timeout_s=self._max_block_s)
         return list(layout.partitions)
 
+    # ------------------------------------------------------------------ transactions
+
+    def transaction(self) -> AbstractAsyncContextManager[None]:
+        """`async with producer.transaction():` begins one, commits it at the end, and aborts it on an exception."""
+        return self._in_transactions("transaction").transaction()
+
+    async def begin(self) -> None:
+        """Begin a transaction: all records and offsets from here on belong to it."""
+        self._in_transactions("begin").machine.begin()
+
+    async def commit(self) -> None:
+        """Wait for all records of the transaction, and commit it. Returns when the decision is stored.
+
+        TransactionFailed if a record was not written: abort() then. After a timeout it is unknown whether the
+        transaction is committed; call commit() again to find out.
+        """
+        await self._in_transactions("commit").commit()
+
+    async def prepare(self) -> PreparedTransaction | None:
+        """Wait for all records of the transaction, and leave it open for another process, which commits or aborts it
+        (`ottla_client.prepared.PreparedTransactions`). Then close the producer. None if nothing was written.
+        """
+        return await self._in_transactions("prepare").prepare()
+
+    async def abort(self) -> None:
+        """Abort the transaction. Records that are not acknowledged yet fail with TransactionFailed."""
+        await self._in_transactions("abort").abort()
+
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: GroupMetadata | str
+    ) -> None:
+        """Commit offsets of a consumer group with the transaction: all or nothing, together with its records.
+
+        `group` is `consumer.group_metadata()`, so that a consumer that lost its partitions meanwhile is refused
+        (CommitFailed); or the name of a group whose offsets nobody else commits.
+        """
+        await self._in_transactions("send_offsets").send_offsets(offsets, group)
+
+    def _record_failed(self, error: Exception) -> None:
+        """A record could not be sent, and its caller may not know: an open transaction must not be committed."""
+        if self._transaction is not None:
+            self._transaction.failed(error)
+
+    def _in_transactions(self, what: str) -> Transactions:
+        if self._transactions is None:
+            raise ClientError(f"{what}() needs a transactional id: Producer(..., transactional_id='...').")
+        self._check_running()
+        return self._transactions
+
     # ------------------------------------------------------------------ appending
 
     def _put(
@@ -334,6 +431,8 @@ class Producer(Connected):
         on_delivery: OnDelivery | None,
     ) -> Delivery | None:
         """Append one record. None if it must wait for the topic's layout or for room."""
+        if self._transaction is not None:
+            self._transaction.check_write()
         known = self._topics.get(topic)
         if known is None:
             self._check_running()

@@ -23,7 +23,9 @@ P2. A batch that may have been written is never renumbered.
 P3. Every batch is settled once: acknowledged, refused for good, or timed out at its deadline.
 P4. With idempotence, sequence numbers of a lane within one epoch have no gap among the batches sent.
 
-Transactions will add a phase between `drain` and the wire (adding partitions); it belongs here.
+Transactions. The coordinator numbers epochs, and every transaction has another one (`begin_epoch`); lanes restart with
+it, and never on their own: a batch that cannot be written as it is numbered fails, and with it the transaction
+(`transaction_machine`). Brokers add partitions to the transaction, so nothing is sent before the batches.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ from typing import NamedTuple
 
 from ottla_client.accumulator import Accumulator, Batch, Lane, Outcome
 from ottla_client.errors import DeliveryTimedOut
+from ottla_client.transaction_machine import TransactionMachine
 from ottla_core.errors import (
+    ConcurrentTransactions,
     DuplicateSequenceNumber,
     FencedLeaderEpoch,
     InvalidProducerEpoch,
@@ -73,8 +77,10 @@ _STALE_METADATA = (
     KafkaStorageError,
     RequestTimedOut,  # a deposed leader without followers can only time out
 )
+#: Pause while the markers of the last transaction are written, as Kafka's client has it.
+_MARKERS_S = 0.02
 #: Errors that the broker raises before it appends.
-_NOT_WRITTEN = (NotEnoughReplicas, OutOfOrderSequenceNumber)
+_NOT_WRITTEN = (ConcurrentTransactions, NotEnoughReplicas, OutOfOrderSequenceNumber)
 #: Errors that mean a disagreement about the lane's sequence numbers.
 _LOST_COUNT = (OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch)
 
@@ -97,11 +103,18 @@ class Policy:
 
 
 class ProducerMachine:
-    def __init__(self, accumulator: Accumulator, policy: Policy, jitter: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        accumulator: Accumulator,
+        policy: Policy,
+        jitter: Callable[[], float],
+        transaction: TransactionMachine | None = None,
+    ) -> None:
         self._accumulator = accumulator
         self._policy = policy
         #: A random number in [0, 1), injected.
         self._jitter = jitter
+        self._transaction = transaction
         self._producer_id = -1
         self._epoch = -1
         #: Lanes in backoff.
@@ -120,6 +133,19 @@ class ProducerMachine:
         """A producer id has arrived; lanes use it when they start or restart."""
         self._producer_id, self._epoch = producer_id, epoch
         self.wants_identity = False
+
+    def begin_epoch(self, producer_id: int, epoch: int) -> None:
+        """The identity for the next transaction: all lanes restart their numbering with it."""
+        self.identified(producer_id, epoch)
+        for lane in self._accumulator.lanes.values():
+            lane.producer_id = -1
+
+    def abandon(self, error: Exception) -> None:
+        """The transaction is aborted: fail all its batches. Those on the wire count for P1 until their responses."""
+        for batch in list(self._accumulator.unsettled.values()):
+            if batch in batch.lane.pending:
+                batch.lane.pending.remove(batch)
+            self._accumulator.settle(batch, Outcome(error=error))
 
     def limit_requests(self, bytes_max: int) -> None:
         """The request limit that brokers have announced; 0 if unknown."""
@@ -200,7 +226,7 @@ class ProducerMachine:
                 reseal(payload, 0, len(payload))
                 batch.payload = bytes(payload)
         if not batch.payload:
-            batch.build()
+            batch.build(transactional=self._transaction is not None)
 
     # ------------------------------------------------------------------ answers
 
@@ -211,7 +237,7 @@ class ProducerMachine:
         lane.backoffs = 0
         if lane.recovering and not (lane.pending and lane.pending[0].retried):
             lane.recovering = False
-        self._accumulator.settle(batch, Outcome(base_offset, log_append_time_ms))
+        self._settle(batch, Outcome(base_offset, log_append_time_ms))
 
     def refused(self, batch: Batch, error: RequestError, now: float) -> None:
         """The broker returned an error. Some are retriable, and with some the batch may still have been written."""
@@ -220,11 +246,11 @@ class ProducerMachine:
         lane = batch.lane
         if isinstance(error, DuplicateSequenceNumber):
             # An earlier attempt was written, so long ago that the broker no longer knows the offset.
-            self._accumulator.settle(batch, Outcome())
+            self._settle(batch, Outcome())
             return
         if isinstance(error, _STALE_METADATA):
             self.stale_topics[lane.tp.topic] = None
-        if self._policy.idempotent and isinstance(error, _LOST_COUNT):
+        if self._policy.idempotent and self._transaction is None and isinstance(error, _LOST_COUNT):
             # With a sequence of -1 the lane has restarted since this was sent: the error is expected.
             if batch.sequence >= 0 and self._is_oldest(batch):
                 self._restart_numbering(lane, batch, fenced=isinstance(error, InvalidProducerEpoch))
@@ -232,14 +258,22 @@ class ProducerMachine:
             self._retry(batch, now)
         elif error.retriable and batch.attempts <= self._policy.retries:
             batch.doubtful |= not isinstance(error, _NOT_WRITTEN)
-            self._retry(batch, now)
+            self._retry(batch, now, briefly=isinstance(error, ConcurrentTransactions))
         elif isinstance(error, MessageTooLarge) and self._may_be_split(batch):
             self._split(batch)
         else:
             # A definite refusal. (Timeouts are retriable; code -1 is inconclusive.)
             if not error.retriable and not batch.doubtful and error.code != RequestError.code:
                 self._take_back_number(batch)
-            self._accumulator.settle(batch, Outcome(error=error))
+            self._settle(batch, Outcome(error=error))
+
+    def _settle(self, batch: Batch, outcome: Outcome) -> None:
+        if self._transaction is not None:
+            if outcome.error is None:
+                self._transaction.written()
+            else:
+                self._transaction.failed(outcome.error)
+        self._accumulator.settle(batch, outcome)
 
     def lost(self, batch: Batch, now: float) -> None:
         """No response will come: the batch may or may not have been written."""
@@ -251,7 +285,7 @@ class ProducerMachine:
             self._retry(batch, now)
         else:
             sentence = f"The connection broke {batch.attempts} times with {batch.count} records in flight."
-            self._accumulator.settle(batch, Outcome(error=DeliveryTimedOut(sentence)))
+            self._settle(batch, Outcome(error=DeliveryTimedOut(sentence)))
 
     def _landed(self, batch: Batch) -> bool:
         """Take the batch off the wire; False if it was settled meanwhile."""
@@ -301,11 +335,12 @@ class ProducerMachine:
                 sequence = (sequence + half.count) % _SEQUENCE_MODULUS
             self._put_back(half)
 
-    def _retry(self, batch: Batch, now: float) -> None:
+    def _retry(self, batch: Batch, now: float, *, briefly: bool = False) -> None:
         lane = batch.lane
         self._put_back(batch)
         if lane not in self._backing_off:
-            lane.not_before = now + self._backoff(lane)
+            pause_s = self._backoff(lane)
+            lane.not_before = now + (min(pause_s, _MARKERS_S) if briefly else pause_s)
             self._backing_off[lane] = None
 
     def _put_back(self, batch: Batch) -> None:
@@ -336,7 +371,7 @@ class ProducerMachine:
                 lane.pending.remove(batch)
             waited_s = now - batch.created
             why = "was sent but not acknowledged" if batch.attempts else "could not be sent"
-            self._accumulator.settle(
+            self._settle(
                 batch,
                 Outcome(
                     error=DeliveryTimedOut(

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple, TypeAlias
 from ottla_core.ids import TopicPartition
 
 __all__ = [
+    "ActiveProducer",
     "CommittedOffset",
     "ConsumerRecord",
+    "GroupMetadata",
     "Headers",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -62,6 +64,28 @@ class CommittedOffset(NamedTuple):
     leader_epoch: int = -1
     #: When it was committed, by the coordinator's clock; -1 if unknown.
     commit_timestamp_ms: int = -1
+
+
+class GroupMetadata(NamedTuple):
+    """A member of a group, for offsets that a transaction commits; without a member id, no member is checked."""
+
+    group_id: str
+    member_id: str = ""
+    generation: int = -1
+    group_instance_id: str = ""
+
+
+class ActiveProducer(NamedTuple):
+    """A producer that a partition remembers."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    #: Of its last transaction marker; -1 without one.
+    coordinator_epoch: int
+    #: First offset of its open transaction; None without one.
+    transaction_first_offset: int | None
 
 
 class OffsetAndTimestamp(NamedTuple):

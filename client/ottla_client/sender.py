@@ -54,12 +54,14 @@ class Sender:
         *,
         acks: int,
         request_timeout_s: float,
+        transactional_id: str = "",
     ) -> None:
         self._cluster = cluster
         self._accumulator = accumulator
         self._machine = machine
         self._clock = clock
         self._acks = acks
+        self._transactional_id = transactional_id
         self._request_timeout_s = request_timeout_s
         #: Empty unless running, so that one lookup checks both.
         self.topics: dict[str, Topic] = {}
@@ -179,6 +181,7 @@ class Sender:
             broker,
             acks=self._acks,
             timeout_ms=int(self._request_timeout_s * 1000),
+            transactional_id=self._transactional_id,
             clock=self._clock,
             background=self._cluster.background,
             on_answer=self._answered,

@@ -15,8 +15,10 @@ import logging
 import re
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 from ottla_client import admin, consumer, producer
 from ottla_client.admin import ClusterDescription, ConfigEntry, NewTopic, TopicDescription
@@ -25,17 +27,23 @@ from ottla_client.committer import OnCommit
 from ottla_client.delivery import Delivery as AsyncDelivery
 from ottla_client.errors import BufferExhausted, ClientClosed
 from ottla_client.group_admin import GroupDescription, GroupListing, PartitionLag
+from ottla_client.leaders import Producers
 from ottla_client.listener import OnPartitions, RebalanceListener
 from ottla_client.loop_thread import Blocking
+from ottla_client.prepared import PreparedTransaction
 from ottla_client.record import (
     CommittedOffset,
     ConsumerRecord,
+    GroupMetadata,
     Headers,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     RecordMetadata,
     TopicPartition,
 )
+from ottla_client.transaction_admin import HangingTransaction, TransactionDescription, TransactionListing
+
+_T = TypeVar("_T")
 
 log = logging.getLogger(__name__)
 
@@ -196,6 +204,47 @@ class Producer(Blocking[producer.Producer]):
     def partitions_for(self, topic: str) -> list[int]:
         return self._thread.run(self._inner.partitions_for(topic))
 
+    # ------------------------------------------------------------------ transactions
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """`with p.transaction():` begins one, commits it at the end, and aborts it on an exception."""
+        entered = self._inner.transaction()
+        self._thread.run(self._in_order(entered.__aenter__))
+        try:
+            yield
+        except BaseException as error:
+            self._thread.run(self._in_order(partial(entered.__aexit__, type(error), error, None)))
+            raise
+        self._thread.run(self._in_order(partial(entered.__aexit__, None, None, None)))
+
+    def begin(self) -> None:
+        """Begin a transaction: all records and offsets from here on belong to it."""
+        self._thread.run(self._in_order(self._inner.begin))
+
+    def commit(self) -> None:
+        """Commit the transaction; TransactionFailed if one of its records was not written."""
+        self._thread.run(self._in_order(self._inner.commit))
+
+    def prepare(self) -> PreparedTransaction | None:
+        """Leave the transaction open for another process, which commits or aborts it; None if nothing was written."""
+        return self._thread.run(self._in_order(self._inner.prepare))
+
+    def abort(self) -> None:
+        """Abort the transaction."""
+        self._thread.run(self._in_order(self._inner.abort))
+
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: GroupMetadata | str
+    ) -> None:
+        """Commit offsets of a consumer group with the transaction."""
+        self._thread.run(self._inner.send_offsets(offsets, group))
+
+    async def _in_order(self, call: Callable[[], Awaitable[_T]]) -> _T:
+        """After all records that were queued before."""
+        await self._drained()
+        return await call()
+
     # ------------------------------------------------------------------ in the loop thread
 
     def _start_moving(self) -> None:
@@ -218,6 +267,7 @@ class Producer(Blocking[producer.Producer]):
                     delivery._inner = await self._inner.send(*record, **extra)
                 except Exception as error:
                     _fail(taken[0], error)
+                    self._inner._record_failed(error)
                     if self._inner._clock.monotonic() - began > self._inner._max_block_s / 2:
                         self._fail_line(taken, error)
                 taken.popleft()
@@ -321,6 +371,9 @@ class Consumer(Blocking[consumer.Consumer]):
         """`commit` in the background, in order with others. `callback(offsets, error)` gets the outcome; it is
         called from the client's thread, and must not call the client."""
         self._call(self._inner.commit_nowait, callback, offsets)
+
+    def group_metadata(self) -> GroupMetadata:
+        return self._call(self._inner.group_metadata)
 
     def committed(
         self, partitions: Iterable[TopicPartition]
@@ -429,8 +482,8 @@ class Admin(Blocking[admin.Admin]):
     def unregister_broker(self, broker: int) -> None:
         self._thread.run(self._inner.unregister_broker(broker))
 
-    def list_groups(self, *, states: Sequence[str] = ()) -> list[GroupListing]:
-        return self._thread.run(self._inner.list_groups(states=states))
+    def list_groups(self, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
+        return self._thread.run(self._inner.list_groups(states=states, types=types))
 
     def describe_groups(self, groups: Iterable[str]) -> list[GroupDescription]:
         return self._thread.run(self._inner.describe_groups(groups))
@@ -442,6 +495,34 @@ class Admin(Blocking[admin.Admin]):
 
     def group_lag(self, group: str) -> dict[TopicPartition, PartitionLag]:
         return self._thread.run(self._inner.group_lag(group))
+
+    def list_transactions(
+        self, *, states: Sequence[str] = (), producer_ids: Sequence[int] = (), min_duration_ms: int = 0
+    ) -> list[TransactionListing]:
+        return self._thread.run(
+            self._inner.list_transactions(
+                states=states, producer_ids=producer_ids, min_duration_ms=min_duration_ms
+            )
+        )
+
+    def describe_transactions(self, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
+        return self._thread.run(self._inner.describe_transactions(transactional_ids))
+
+    def fence_producers(self, transactional_ids: Iterable[str]) -> None:
+        self._thread.run(self._inner.fence_producers(transactional_ids))
+
+    def describe_producers(self, partitions: Iterable[TopicPartition]) -> Producers:
+        return self._thread.run(self._inner.describe_producers(partitions))
+
+    def find_hanging_transactions(
+        self, partitions: Iterable[TopicPartition], *, min_duration_ms: int = 900_000
+    ) -> list[HangingTransaction]:
+        return self._thread.run(
+            self._inner.find_hanging_transactions(partitions, min_duration_ms=min_duration_ms)
+        )
+
+    def abort_transaction(self, partition: TopicPartition | tuple[str, int], first_offset: int) -> None:
+        self._thread.run(self._inner.abort_transaction(partition, first_offset))
 
     def alter_group_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]

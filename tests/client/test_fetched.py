@@ -168,3 +168,11 @@ def test_records_before_one_that_cannot_be_deserialized_are_not_lost_with_it() -
 def test_garbage_is_refused_at_once() -> None:
     with pytest.raises(CorruptMessage):
         chunk(b"\xff" * 200)
+
+
+def test_a_marker_before_the_position_ends_its_transaction() -> None:
+    """Else the producer's next transaction, which is committed, would be skipped."""
+    data = batch(0, 2, producer_id=7) + marker(MarkerType.ABORT, 7, 2)
+    data += batch(3, 2, producer_id=7) + marker(MarkerType.COMMIT, 7, 5)
+    found = chunk(data, 3, [(7, 0)], read_committed=True).take(10)
+    assert [each.offset for each in found] == [3, 4]

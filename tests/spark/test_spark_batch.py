@@ -341,3 +341,22 @@ def test_what_cannot_be_written_is_told(
     writing = frame.write.format("ottla").option("bootstrap.servers", local_cluster.grpc_bootstrap)
     with pytest.raises(CapturedException, match=sentence):
         writing.options(**options).mode(mode).save()
+
+
+def test_read_committed_rows_are_those_of_committed_transactions(
+    read: Read, local_cluster: LocalCluster, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic(1)
+    with Producer(local_cluster.grpc_bootstrap, transactional_id=topic) as producer:
+        with producer.transaction():
+            producer.send(topic, b"committed")
+        producer.begin()
+        producer.send(topic, b"aborted").result()
+        producer.abort()
+        producer.begin()
+        producer.send(topic, b"open").result()
+        for option in ("isolationLevel", "kafka.isolation.level"):
+            rows = read(subscribe=topic, **{option: "read_committed"}).collect()
+            assert [bytes(row.value) for row in rows] == [b"committed"]
+        rows = read(subscribe=topic).collect()
+        assert [bytes(row.value) for row in rows] == [b"committed", b"aborted", b"open"]

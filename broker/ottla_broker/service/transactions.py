@@ -31,11 +31,14 @@ from ottla_broker.txn.messages import (
     AddPartitions,
     DescribeTransaction,
     EndTransaction,
+    ForgetTransactionalId,
     InitProducer,
+    KeptTransaction,
     ListedTransaction,
     ListTransactions,
     NeedsProducerId,
     PartitionsReply,
+    PrepareTransaction,
     VerifyPartitions,
 )
 from ottla_broker.txn.shard import TransactionShard
@@ -140,19 +143,39 @@ class TransactionService:
         return self._topic.locate(transactional_id)
 
     async def init_producer(
-        self, transactional_id: str, timeout_ms: int, current: ProducerIdentity | None = None
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        current: ProducerIdentity | None = None,
     ) -> ProducerIdentity:
         """An identity that fences all earlier producers of this transactional id."""
+        made = await self.init_or_keep(transactional_id, timeout_ms, current, keep_prepared=False)
+        return made.producer if isinstance(made, KeptTransaction) else made
+
+    async def init_or_keep(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        current: ProducerIdentity | None,
+        *,
+        keep_prepared: bool,
+    ) -> ProducerIdentity | KeptTransaction:
+        """The same; with `keep_prepared`, a prepared transaction stays open and its identity is returned."""
         _check_id(transactional_id)
         if not 0 < timeout_ms <= self._timeout_max_ms:
             raise InvalidTransactionTimeout(
                 f"A transaction timeout of {timeout_ms} ms is not within 1 and {self._timeout_max_ms} ms "
                 "(transaction.max.timeout.ms)."
             )
-        identity: ProducerIdentity = await self._ask_with_id(
-            InitProducer(transactional_id, timeout_ms, current)
+        reply: ProducerIdentity | KeptTransaction = await self._ask_with_id(
+            InitProducer(transactional_id, timeout_ms, current, keep_prepared)
         )
-        return identity
+        return reply
+
+    async def prepare(self, transactional_id: str, producer: ProducerIdentity) -> None:
+        """Hold the transaction open without its producer, until any process ends it by name."""
+        _check_id(transactional_id)
+        await self._ask(PrepareTransaction(transactional_id, producer))
 
     async def end(
         self, transactional_id: str, producer: ProducerIdentity, *, commits: bool, v2: bool = False
@@ -271,14 +294,23 @@ class TransactionService:
         """Write markers to partitions that this broker leads."""
         return await self._markers.write(marker, partitions)
 
-    async def list_transactions(self) -> list[ListedTransaction]:
-        """The transactional ids that this broker coordinates, by name."""
+    async def abort_hanging(self, tp: TopicPartition, first_offset: int) -> None:
+        """Abort the transaction that begins at this offset of a partition that this broker leads."""
+        await self._markers.abort_at(tp, first_offset)
+
+    async def forget(self, transactional_id: str) -> None:
+        """Forget an id that nobody uses again, and whose last transaction has ended."""
+        _check_id(transactional_id)
+        await self._ask(ForgetTransactionalId(transactional_id))
+
+    async def list_transactions(self, prefix: str = "") -> list[ListedTransaction]:
+        """The transactional ids that this broker coordinates and that start with `prefix`, by name."""
         if self._runtime.is_loading:
             raise CoordinatorLoadInProgress()
         found: list[ListedTransaction] = []
         for index, _ in list(self._runtime.ready()):
             try:
-                found += (await _settled(self._runtime.ask(index, ListTransactions()))).transactions
+                found += (await _settled(self._runtime.ask(index, ListTransactions(prefix)))).transactions
             except NotCoordinator:
                 continue  # The partition has moved: the new coordinator lists its transactions.
         return sorted(found, key=lambda each: each.transactional_id)

@@ -25,7 +25,7 @@ from ottla_broker.partition.partition import ACKS_ALL
 from ottla_broker.requests import Maybe, ProducerIdentity
 from ottla_broker.service.groups import OFFSETS_TOPIC
 from ottla_broker.txn.messages import MarkersWritten, WriteMarkers
-from ottla_core.errors import InvalidProducerEpoch, RequestError, error_from_code
+from ottla_core.errors import InvalidProducerEpoch, InvalidTxnState, RequestError, error_from_code
 from ottla_core.ids import NO_BROKER, TopicPartition
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.peers import PeerUnavailable
@@ -160,6 +160,22 @@ class TransactionMarkers:
             if number % _PER_TURN == 0:
                 await self._clock.sleep(0)
         return await asyncio.gather(*(_outcome(wait) for wait in waits))
+
+    async def abort_at(self, tp: TopicPartition, first_offset: int) -> None:
+        """Abort the transaction that begins at this offset of a partition that this broker leads."""
+        partition = self._host.find(tp)
+        partition.check_leader()
+        for each in partition.log.producers.described():
+            if each.txn_first_offset == first_offset >= 0:
+                break
+        else:
+            raise InvalidTxnState(f"No open transaction begins at offset {first_offset} of {tp}.")
+        producer = ProducerIdentity(each.producer_id, each.producer_epoch)
+        # Without an earlier marker any epoch is accepted; as kafka-transactions, the lowest one.
+        marker = TransactionMarker(producer, max(each.coordinator_epoch, 0), False)
+        (error,) = await self.write(marker, (tp,))
+        if error is not None:
+            raise error
 
     def _begin(self, marker: TransactionMarker, tp: TopicPartition) -> Awaitable[object] | None:
         partition = self._host.find(tp)

@@ -9,6 +9,8 @@ Theory of operation (KIP-98, KIP-360, KIP-890):
 * T3: with transactions v2 the end of a transaction moves to the next epoch, too, and markers carry it. So no late batch
   of an ended transaction is accepted in a partition.
 * T4: a request that came again (a lost response) has the outcome of the first one, or is refused.
+* T5: a prepared transaction takes no further partitions and has no timeout of its producer's, only the broker's bound.
+  Whoever knows its id, producer id and epoch ends it, and its producer's next one starts with InitProducerId.
 
 A function returns the next transaction, or None if nothing changes; it raises `RequestError` to refuse.
 """
@@ -18,13 +20,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ottla_broker.requests import ProducerIdentity
-from ottla_broker.txn.messages import AddPartitions, EndTransaction, InitProducer, VerifyPartitions
+from ottla_broker.txn.messages import (
+    AddPartitions,
+    EndTransaction,
+    InitProducer,
+    PrepareTransaction,
+    VerifyPartitions,
+)
 from ottla_broker.txn.transaction import (
     EPOCH_MAX,
     NO_EPOCH,
     NO_PRODUCER_ID,
     NO_TIME,
     TRANSACTIONS_V2,
+    TWO_PHASE_TIMEOUT_MS,
     State,
     Transaction,
 )
@@ -61,6 +70,8 @@ def init(
         raise ProducerFenced()
     if txn.is_prepared:
         raise ConcurrentTransactions()
+    if txn.is_ongoing and txn.is_two_phase and request.keep_prepared:
+        return txn, last_epoch
     if txn.is_ongoing:
         return abort(txn, now_ms), NO_EPOCH
     idle = replace(
@@ -143,10 +154,27 @@ def _open_to(txn: Transaction | None, producer: ProducerIdentity) -> Transaction
         raise ProducerFenced()
     if txn.is_prepared:
         raise ConcurrentTransactions()
+    if txn.is_two_phase:
+        raise InvalidTxnState(
+            "The transaction was prepared; end it, and initialize the producer for the next one."
+        )
     return txn
 
 
 # ---------------------------------------------------------------------- ending
+
+
+def prepare(txn: Transaction | None, request: PrepareTransaction, now_ms: int) -> Transaction | None:
+    """The transaction, held open until somebody ends it by name (T5); None if it was prepared before."""
+    if txn is None or txn.producer_id != request.producer.producer_id:
+        raise InvalidProducerIdMapping()
+    if txn.producer_epoch != request.producer.producer_epoch:
+        raise ProducerFenced()
+    if not txn.is_ongoing:
+        raise InvalidTxnState("There is no open transaction to prepare.")
+    if txn.is_two_phase:
+        return None
+    return replace(txn, timeout_ms=TWO_PHASE_TIMEOUT_MS, updated_ms=now_ms)
 
 
 def end(txn: Transaction | None, request: EndTransaction, now_ms: int) -> Transaction | None:

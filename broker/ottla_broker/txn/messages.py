@@ -24,7 +24,15 @@ class InitProducer:
     timeout_ms: int
     #: What the producer has had until now (KIP-360); None for one that starts.
     current: ProducerIdentity | None = None
+    #: Return the identity of a transaction that is open and prepared, instead of aborting it (KIP-939).
+    keep_prepared: bool = False
     fresh_id: int | None = None
+
+
+class KeptTransaction(NamedTuple):
+    """Reply to `InitProducer` with `keep_prepared`: the identity of the prepared transaction."""
+
+    producer: ProducerIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,15 @@ class PartitionsReply(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class PrepareTransaction:
+    """All records of the transaction are written: hold it open until somebody ends it by name."""
+
+    writes: ClassVar[bool] = True
+    transactional_id: str
+    producer: ProducerIdentity
+
+
+@dataclass(frozen=True, slots=True)
 class EndTransaction:
     writes: ClassVar[bool] = True
     transactional_id: str
@@ -64,8 +81,18 @@ class EndTransaction:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetTransactionalId:
+    """Nobody will use this id again. An unknown id is forgotten already."""
+
+    writes: ClassVar[bool] = True
+    transactional_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class ListTransactions:
     writes: ClassVar[bool] = False
+    #: List transactional ids that start so.
+    prefix: str = ""
 
 
 class ListedTransaction(NamedTuple):

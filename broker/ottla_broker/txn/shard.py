@@ -22,19 +22,22 @@ from ottla_broker.txn.messages import (
     AddPartitions,
     DescribeTransaction,
     EndTransaction,
+    ForgetTransactionalId,
     InitProducer,
+    KeptTransaction,
     ListedTransaction,
     ListReply,
     ListTransactions,
     MarkersWritten,
     NeedsProducerId,
     PartitionsReply,
+    PrepareTransaction,
     VerifyPartitions,
     WriteMarkers,
 )
 from ottla_broker.txn.records import read_key, read_value, transaction_record, transaction_tombstone
 from ottla_broker.txn.transaction import NO_EPOCH, State, Transaction
-from ottla_core.errors import ConcurrentTransactions, InvalidRequest, TransactionalIdNotFound
+from ottla_core.errors import ConcurrentTransactions, InvalidRequest, InvalidTxnState, TransactionalIdNotFound
 
 _EXPIRE_IDS = ("expire-ids",)
 _TIMEOUT = "timeout"
@@ -54,7 +57,9 @@ class TransactionShard:
             InitProducer: self._init,
             AddPartitions: self._add,
             VerifyPartitions: self._verify,
+            PrepareTransaction: self._prepare,
             EndTransaction: self._end,
+            ForgetTransactionalId: self._forget,
             MarkersWritten: self._markers_written,
             ListTransactions: self._list,
             DescribeTransaction: self._describe,
@@ -115,14 +120,16 @@ class TransactionShard:
     def _init(self, request: InitProducer, ticket: Ticket, now: Now, out: Decision) -> None:
         name = request.transactional_id
         last_epoch = self._last_epochs.get(name, NO_EPOCH)
-        txn, last_epoch = machine.init(self.transactions.get(name), last_epoch, request, now.wall_ms)
-        self._put(name, txn, now, out)
+        before = self.transactions.get(name)
+        txn, last_epoch = machine.init(before, last_epoch, request, now.wall_ms)
+        if txn is not before:
+            self._put(name, txn, now, out)
         self._last_epochs[name] = last_epoch
         if txn.is_prepared:
             self._probe.fenced += 1
             out.refuse(ticket, ConcurrentTransactions("The open transaction is being aborted; try again."))
         else:
-            out.reply(ticket, txn.producer)
+            out.reply(ticket, KeptTransaction(txn.producer) if txn.is_ongoing else txn.producer)
 
     def _add(self, request: AddPartitions, ticket: Ticket, now: Now, out: Decision) -> None:
         name = request.transactional_id
@@ -134,6 +141,21 @@ class TransactionShard:
     def _verify(self, request: VerifyPartitions, ticket: Ticket, now: Now, out: Decision) -> None:
         errors = machine.verify(self.transactions.get(request.transactional_id), request)
         out.reply(ticket, PartitionsReply(errors))
+
+    def _prepare(self, request: PrepareTransaction, ticket: Ticket, now: Now, out: Decision) -> None:
+        name = request.transactional_id
+        txn = machine.prepare(self.transactions.get(name), request, now.wall_ms)
+        if txn is not None:
+            self._put(name, txn, now, out)
+        out.reply(ticket, request.producer)
+
+    def _forget(self, request: ForgetTransactionalId, ticket: Ticket, now: Now, out: Decision) -> None:
+        txn = self.transactions.get(request.transactional_id)
+        if txn is not None and not txn.is_idle:
+            raise InvalidTxnState("The transaction has not ended; commit or abort it first.")
+        if txn is not None:
+            out.records.append(transaction_tombstone(request.transactional_id))
+        out.reply(ticket, request.transactional_id)
 
     def _end(self, request: EndTransaction, ticket: Ticket, now: Now, out: Decision) -> None:
         name = request.transactional_id
@@ -159,7 +181,10 @@ class TransactionShard:
         self._put(name, machine.complete(txn, now.wall_ms), now, out)
 
     def _list(self, request: ListTransactions, ticket: Ticket, now: Now, out: Decision) -> None:
-        listed = (ListedTransaction(name, txn) for name, txn in self.transactions.items())
+        prefix = request.prefix
+        listed = [
+            ListedTransaction(name, txn) for name, txn in self.transactions.items() if name.startswith(prefix)
+        ]
         out.reply(ticket, ListReply(tuple(listed)))
 
     def _describe(self, request: DescribeTransaction, ticket: Ticket, now: Now, out: Decision) -> None:
@@ -182,9 +207,12 @@ class TransactionShard:
     def _follow(self, name: str, txn: Transaction, now: Now, out: Decision) -> None:
         key = (_TIMEOUT, name)
         if txn.is_ongoing:
-            left_ms = txn.started_ms + txn.timeout_ms - now.wall_ms
+            since_ms, timeout_ms = txn.started_ms, txn.timeout_ms
+            if txn.is_two_phase:
+                since_ms, timeout_ms = txn.updated_ms, self._settings.two_phase_max_timeout_ms
+            left_ms = since_ms + timeout_ms - now.wall_ms
             # A wall clock that was set back must not keep a transaction open for longer than its timeout.
-            self.timers.set(key, now.monotonic_ms + min(max(left_ms, 0), txn.timeout_ms))
+            self.timers.set(key, now.monotonic_ms + min(max(left_ms, 0), timeout_ms))
         else:
             self.timers.cancel(key)
         if txn.is_prepared:
@@ -200,8 +228,7 @@ class TransactionShard:
     def _expire_ids(self, now: Now, out: Decision) -> None:
         self.timers.set(_EXPIRE_IDS, now.monotonic_ms + self._settings.ids_check_interval_ms)
         for name, txn in self.transactions.items():
-            is_idle = not txn.is_ongoing and not txn.is_prepared
-            if is_idle and now.wall_ms - txn.updated_ms >= self._settings.id_expiration_ms:
+            if txn.is_idle and now.wall_ms - txn.updated_ms >= self._settings.id_expiration_ms:
                 out.records.append(transaction_tombstone(name))
 
 

@@ -16,6 +16,8 @@ EPOCH_MAX = 32_767
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
 NO_TIME = -1
+#: The timeout of a prepared transaction, as KIP-939 records it; a broker setting bounds it instead.
+TWO_PHASE_TIMEOUT_MS = 2_147_483_647
 #: The client bumps its epoch with each transaction (KIP-890).
 TRANSACTIONS_V2 = 2
 
@@ -72,9 +74,19 @@ class Transaction:
         return self.state is State.ONGOING
 
     @property
+    def is_two_phase(self) -> bool:
+        """The current transaction, or the last one, was prepared by its producer: any process may end it by name."""
+        return self.timeout_ms == TWO_PHASE_TIMEOUT_MS
+
+    @property
     def is_prepared(self) -> bool:
         """Decided; markers are being written."""
         return self.state in _PREPARED
+
+    @property
+    def is_idle(self) -> bool:
+        """Neither open, nor waiting for markers."""
+        return not self.is_ongoing and not self.is_prepared
 
     @property
     def is_exhausted(self) -> bool:

@@ -1,5 +1,6 @@
 from ottla_core.pb import broker_pb2 as _broker_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -7,11 +8,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class CoordinatorType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    COORDINATOR_TYPE_GROUP: _ClassVar[CoordinatorType]
+    COORDINATOR_TYPE_TRANSACTION: _ClassVar[CoordinatorType]
+COORDINATOR_TYPE_GROUP: CoordinatorType
+COORDINATOR_TYPE_TRANSACTION: CoordinatorType
+
 class FindCoordinatorRequest(_message.Message):
-    __slots__ = ("groups",)
+    __slots__ = ("groups", "type")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, groups: _Optional[_Iterable[str]] = ...) -> None: ...
+    type: CoordinatorType
+    def __init__(self, groups: _Optional[_Iterable[str]] = ..., type: _Optional[_Union[CoordinatorType, str]] = ...) -> None: ...
 
 class FindCoordinatorResponse(_message.Message):
     __slots__ = ("coordinators",)
@@ -181,6 +191,68 @@ class LeftMember(_message.Message):
     error: _broker_pb2.Error
     def __init__(self, member_id: _Optional[str] = ..., group_instance_id: _Optional[str] = ..., error: _Optional[_Union[_broker_pb2.Error, _Mapping]] = ...) -> None: ...
 
+class ConsumerHeartbeatRequest(_message.Message):
+    __slots__ = ("group", "member_id", "member_epoch", "client_id", "group_instance_id", "rack_id", "rebalance_timeout_ms", "topics", "topic_regex", "assignor", "owned")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    RACK_ID_FIELD_NUMBER: _ClassVar[int]
+    REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_REGEX_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNOR_FIELD_NUMBER: _ClassVar[int]
+    OWNED_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    member_id: str
+    member_epoch: int
+    client_id: str
+    group_instance_id: str
+    rack_id: str
+    rebalance_timeout_ms: int
+    topics: TopicNames
+    topic_regex: str
+    assignor: str
+    owned: AssignedTopics
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., client_id: _Optional[str] = ..., group_instance_id: _Optional[str] = ..., rack_id: _Optional[str] = ..., rebalance_timeout_ms: _Optional[int] = ..., topics: _Optional[_Union[TopicNames, _Mapping]] = ..., topic_regex: _Optional[str] = ..., assignor: _Optional[str] = ..., owned: _Optional[_Union[AssignedTopics, _Mapping]] = ...) -> None: ...
+
+class TopicNames(_message.Message):
+    __slots__ = ("names",)
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class AssignedTopics(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[AssignedTopic]
+    def __init__(self, topics: _Optional[_Iterable[_Union[AssignedTopic, _Mapping]]] = ...) -> None: ...
+
+class AssignedTopic(_message.Message):
+    __slots__ = ("topic_id", "topic", "partitions")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    topic_id: str
+    topic: str
+    partitions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic_id: _Optional[str] = ..., topic: _Optional[str] = ..., partitions: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ConsumerHeartbeatResponse(_message.Message):
+    __slots__ = ("error", "member_id", "member_epoch", "heartbeat_interval_ms", "assignment")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    error: _broker_pb2.Error
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: AssignedTopics
+    def __init__(self, error: _Optional[_Union[_broker_pb2.Error, _Mapping]] = ..., member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., heartbeat_interval_ms: _Optional[int] = ..., assignment: _Optional[_Union[AssignedTopics, _Mapping]] = ...) -> None: ...
+
 class CommitOffsetsRequest(_message.Message):
     __slots__ = ("group", "generation", "member_id", "group_instance_id", "offsets")
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -276,10 +348,12 @@ class FetchedOffset(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error: _Optional[_Union[_broker_pb2.Error, _Mapping]] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., metadata: _Optional[str] = ..., commit_timestamp_ms: _Optional[int] = ...) -> None: ...
 
 class ListGroupsRequest(_message.Message):
-    __slots__ = ("states",)
+    __slots__ = ("states", "types")
     STATES_FIELD_NUMBER: _ClassVar[int]
+    TYPES_FIELD_NUMBER: _ClassVar[int]
     states: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, states: _Optional[_Iterable[str]] = ...) -> None: ...
+    types: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, states: _Optional[_Iterable[str]] = ..., types: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListGroupsResponse(_message.Message):
     __slots__ = ("error", "groups")
@@ -314,7 +388,7 @@ class DescribeGroupsResponse(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[DescribedGroup, _Mapping]]] = ...) -> None: ...
 
 class DescribedGroup(_message.Message):
-    __slots__ = ("group", "error", "state", "protocol_type", "protocol", "leader_id", "generation", "members", "coordinator_id")
+    __slots__ = ("group", "error", "state", "protocol_type", "protocol", "leader_id", "generation", "members", "coordinator_id", "group_type", "assignment_epoch")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -324,6 +398,8 @@ class DescribedGroup(_message.Message):
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     COORDINATOR_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_TYPE_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_EPOCH_FIELD_NUMBER: _ClassVar[int]
     group: str
     error: _broker_pb2.Error
     state: str
@@ -333,10 +409,12 @@ class DescribedGroup(_message.Message):
     generation: int
     members: _containers.RepeatedCompositeFieldContainer[DescribedMember]
     coordinator_id: int
-    def __init__(self, group: _Optional[str] = ..., error: _Optional[_Union[_broker_pb2.Error, _Mapping]] = ..., state: _Optional[str] = ..., protocol_type: _Optional[str] = ..., protocol: _Optional[str] = ..., leader_id: _Optional[str] = ..., generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[DescribedMember, _Mapping]]] = ..., coordinator_id: _Optional[int] = ...) -> None: ...
+    group_type: str
+    assignment_epoch: int
+    def __init__(self, group: _Optional[str] = ..., error: _Optional[_Union[_broker_pb2.Error, _Mapping]] = ..., state: _Optional[str] = ..., protocol_type: _Optional[str] = ..., protocol: _Optional[str] = ..., leader_id: _Optional[str] = ..., generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[DescribedMember, _Mapping]]] = ..., coordinator_id: _Optional[int] = ..., group_type: _Optional[str] = ..., assignment_epoch: _Optional[int] = ...) -> None: ...
 
 class DescribedMember(_message.Message):
-    __slots__ = ("member_id", "group_instance_id", "client_id", "client_host", "metadata", "assignment", "session_timeout_ms", "rebalance_timeout_ms", "protocols")
+    __slots__ = ("member_id", "group_instance_id", "client_id", "client_host", "metadata", "assignment", "session_timeout_ms", "rebalance_timeout_ms", "protocols", "member_epoch", "rack_id", "topics", "topic_regex", "current", "target")
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -346,6 +424,12 @@ class DescribedMember(_message.Message):
     SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     PROTOCOLS_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    RACK_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_REGEX_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
     member_id: str
     group_instance_id: str
     client_id: str
@@ -355,7 +439,13 @@ class DescribedMember(_message.Message):
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocols: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, member_id: _Optional[str] = ..., group_instance_id: _Optional[str] = ..., client_id: _Optional[str] = ..., client_host: _Optional[str] = ..., metadata: _Optional[bytes] = ..., assignment: _Optional[bytes] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ..., protocols: _Optional[_Iterable[str]] = ...) -> None: ...
+    member_epoch: int
+    rack_id: str
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    topic_regex: str
+    current: _containers.RepeatedCompositeFieldContainer[AssignedTopic]
+    target: _containers.RepeatedCompositeFieldContainer[AssignedTopic]
+    def __init__(self, member_id: _Optional[str] = ..., group_instance_id: _Optional[str] = ..., client_id: _Optional[str] = ..., client_host: _Optional[str] = ..., metadata: _Optional[bytes] = ..., assignment: _Optional[bytes] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ..., protocols: _Optional[_Iterable[str]] = ..., member_epoch: _Optional[int] = ..., rack_id: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., topic_regex: _Optional[str] = ..., current: _Optional[_Iterable[_Union[AssignedTopic, _Mapping]]] = ..., target: _Optional[_Iterable[_Union[AssignedTopic, _Mapping]]] = ...) -> None: ...
 
 class DeleteGroupsRequest(_message.Message):
     __slots__ = ("groups",)

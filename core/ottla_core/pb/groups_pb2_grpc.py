@@ -59,6 +59,11 @@ class GroupsStub:
                 request_serializer=ottla__core_dot_pb_dot_groups__pb2.LeaveGroupRequest.SerializeToString,
                 response_deserializer=ottla__core_dot_pb_dot_groups__pb2.LeaveGroupResponse.FromString,
                 _registered_method=True)
+        self.ConsumerHeartbeat = channel.unary_unary(
+                '/ottla.v1.Groups/ConsumerHeartbeat',
+                request_serializer=ottla__core_dot_pb_dot_groups__pb2.ConsumerHeartbeatRequest.SerializeToString,
+                response_deserializer=ottla__core_dot_pb_dot_groups__pb2.ConsumerHeartbeatResponse.FromString,
+                _registered_method=True)
         self.CommitOffsets = channel.unary_unary(
                 '/ottla.v1.Groups/CommitOffsets',
                 request_serializer=ottla__core_dot_pb_dot_groups__pb2.CommitOffsetsRequest.SerializeToString,
@@ -95,7 +100,7 @@ class GroupsServicer:
     """Missing associated documentation comment in .proto file."""
 
     def FindCoordinator(self, request, context):
-        """Which broker coordinates each group. Any broker answers.
+        """Which broker coordinates each group, or each transactional id. Any broker answers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -124,6 +129,13 @@ class GroupsServicer:
 
     def Leave(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ConsumerHeartbeat(self, request, context):
+        """Joins, stays in and leaves a broker-side group; never waits for other members.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -194,6 +206,11 @@ def add_GroupsServicer_to_server(servicer, server):
                     servicer.Leave,
                     request_deserializer=ottla__core_dot_pb_dot_groups__pb2.LeaveGroupRequest.FromString,
                     response_serializer=ottla__core_dot_pb_dot_groups__pb2.LeaveGroupResponse.SerializeToString,
+            ),
+            'ConsumerHeartbeat': grpc.unary_unary_rpc_method_handler(
+                    servicer.ConsumerHeartbeat,
+                    request_deserializer=ottla__core_dot_pb_dot_groups__pb2.ConsumerHeartbeatRequest.FromString,
+                    response_serializer=ottla__core_dot_pb_dot_groups__pb2.ConsumerHeartbeatResponse.SerializeToString,
             ),
             'CommitOffsets': grpc.unary_unary_rpc_method_handler(
                     servicer.CommitOffsets,
@@ -361,6 +378,33 @@ class Groups:
             '/ottla.v1.Groups/Leave',
             ottla__core_dot_pb_dot_groups__pb2.LeaveGroupRequest.SerializeToString,
             ottla__core_dot_pb_dot_groups__pb2.LeaveGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ConsumerHeartbeat(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ottla.v1.Groups/ConsumerHeartbeat',
+            ottla__core_dot_pb_dot_groups__pb2.ConsumerHeartbeatRequest.SerializeToString,
+            ottla__core_dot_pb_dot_groups__pb2.ConsumerHeartbeatResponse.FromString,
             options,
             channel_credentials,
             insecure,

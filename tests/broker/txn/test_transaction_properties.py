@@ -8,11 +8,14 @@ from hypothesis import strategies as st
 
 from broker.txn.txn_driver import T0, T1, TxnDriver
 from ottla_broker.requests import ProducerIdentity
+from ottla_broker.txn.messages import PrepareTransaction
 from ottla_core.errors import RequestError
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["init", "continue", "add", "commit", "abort", "markers", "time", "crash"]),
+        st.sampled_from(
+            ["init", "continue", "add", "prepare", "commit", "abort", "markers", "time", "crash"]
+        ),
         st.integers(0, 3),
         st.booleans(),
     ),
@@ -37,6 +40,10 @@ def test_decisions_hold(steps: list[tuple[str, int, bool]], version: int) -> Non
             elif kind == "add":
                 driver.add(client, T0 if flag else T1, version=version)
                 assert client == newest, "a fenced producer has written"
+            elif kind == "prepare":
+                driver.ask(PrepareTransaction("me", client))
+                assert client == newest, "a fenced producer has prepared"
+                assert driver.txn.is_ongoing and driver.txn.is_two_phase
             elif kind in ("commit", "abort"):
                 clients[number] = driver.end(client, commits=kind == "commit", version=version)
                 newest = max(newest, clients[number])
@@ -46,6 +53,8 @@ def test_decisions_hold(steps: list[tuple[str, int, bool]], version: int) -> Non
             driver.write_markers()
         elif kind == "time":
             driver.pass_time(4000)
+            if before is not None and before.is_two_phase and before.is_ongoing:
+                assert driver.txn == before, "a prepared transaction has timed out"
         elif kind == "crash":
             state = dict(driver.shard.transactions)
             driver.reload()

@@ -9,18 +9,21 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ottla_broker.caller import Caller
+from ottla_broker.edge.grpc import consumer_groups
 from ottla_broker.edge.grpc.callers import Enter
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.refusal import Refusals, guarded
 from ottla_broker.edge.grpc.translation import broker_info, error_message
 from ottla_broker.group import messages
+from ottla_broker.metadata.image import BrokerImage, ClusterImage
 from ottla_broker.requests import Maybe
-from ottla_core.errors import RequestError
+from ottla_core.errors import GroupIdNotFound, InvalidRequest, RequestError
 from ottla_core.ids import TopicPartition
 from ottla_core.pb import groups_pb2 as pb
 
 if TYPE_CHECKING:
     from ottla_broker.service.groups import GroupService
+    from ottla_broker.service.transactions import TransactionService
 
 GROUPS_SERVICE = "ottla.v1.Groups"
 #: The method in the proto, the method here, and its request.
@@ -30,6 +33,7 @@ GROUPS_CALLS: dict[str, tuple[str, Any]] = {
     "Sync": ("sync", pb.SyncGroupRequest),
     "Heartbeat": ("heartbeat", pb.GroupHeartbeatRequest),
     "Leave": ("leave", pb.LeaveGroupRequest),
+    "ConsumerHeartbeat": ("consumer_heartbeat", pb.ConsumerHeartbeatRequest),
     "CommitOffsets": ("commit_offsets", pb.CommitOffsetsRequest),
     "FetchOffsets": ("fetch_offsets", pb.FetchOffsetsRequest),
     "ListGroups": ("list_groups", pb.ListGroupsRequest),
@@ -53,7 +57,13 @@ class GroupServices(Protocol):
     def groups(self) -> GroupService: ...
 
     @property
+    def transactions(self) -> TransactionService: ...
+
+    @property
     def broker_id(self) -> int: ...
+
+    @property
+    def image(self) -> ClusterImage: ...
 
 
 class GroupsService:
@@ -76,7 +86,7 @@ class GroupsService:
         for group in request.groups:
             answer = response.coordinators.add(group=group)
             try:
-                found = await _got(services.groups.find_coordinator(group))
+                found = await _got(_find(services, group, request.type))
                 answer.broker.CopyFrom(broker_info(found, services.caller.listener))
             except RequestError as error:
                 answer.error.CopyFrom(error_message(error))
@@ -171,6 +181,18 @@ class GroupsService:
             ]
         )
 
+    @guarded
+    async def consumer_heartbeat(
+        self, request: pb.ConsumerHeartbeatRequest, context: Any
+    ) -> pb.ConsumerHeartbeatResponse:
+        services = self._enter(context)
+        try:
+            beat = consumer_groups.heartbeat(request, "/" + services.caller.address)
+            reply = await _got(services.groups.consumer_heartbeat(beat))
+        except RequestError as error:
+            return pb.ConsumerHeartbeatResponse(error=error_message(error))
+        return consumer_groups.heartbeat_response(reply, services.image.names_by_id)
+
     # ------------------------------------------------------------------ offsets
 
     @guarded
@@ -211,7 +233,15 @@ class GroupsService:
     async def fetch_offsets(self, request: pb.FetchOffsetsRequest, context: Any) -> pb.FetchOffsetsResponse:
         wanted = [TopicPartition(each.topic, each.partition) for each in request.partitions]
         try:
-            reply = await _got(self._enter(context).groups.fetch(request.group, wanted or None))
+            reply = await _got(
+                self._enter(context).groups.fetch(
+                    request.group,
+                    wanted or None,
+                    member_id=request.member_id,
+                    member_epoch=request.generation if request.member_id else messages.NO_GENERATION,
+                    require_stable=request.require_stable,
+                )
+            )
         except RequestError as error:
             return pb.FetchOffsetsResponse(error=error_message(error))
         return pb.FetchOffsetsResponse(
@@ -254,7 +284,7 @@ class GroupsService:
     @guarded
     async def list_groups(self, request: pb.ListGroupsRequest, context: Any) -> pb.ListGroupsResponse:
         try:
-            found = await self._enter(context).groups.list_groups(list(request.states))
+            found = await self._enter(context).groups.list_groups(list(request.states), list(request.types))
         except RequestError as error:
             return pb.ListGroupsResponse(error=error_message(error))
         return pb.ListGroupsResponse(
@@ -278,7 +308,10 @@ class GroupsService:
         for group in request.groups:
             answer = response.groups.add(group=group, coordinator_id=services.broker_id)
             try:
-                answer.MergeFrom(_described(await _got(services.groups.describe(group))))
+                found = await _got(services.groups.describe(group))
+                answer.MergeFrom(_described(found))
+                if found.state is messages.State.DEAD:
+                    await _describe_consumers(services, group, answer)
             except RequestError as error:
                 answer.error.CopyFrom(error_message(error))
         return response
@@ -295,6 +328,23 @@ class GroupsService:
         return response
 
 
+def _find(services: GroupServices, key: str, kind: int) -> Maybe[BrokerImage]:
+    if kind == pb.COORDINATOR_TYPE_TRANSACTION:
+        return services.transactions.find_coordinator(key)
+    if kind != pb.COORDINATOR_TYPE_GROUP:
+        raise InvalidRequest(f"There are no coordinators of type {kind}.")
+    return services.groups.find_coordinator(key)
+
+
+async def _describe_consumers(services: GroupServices, group: str, answer: pb.DescribedGroup) -> None:
+    """A group that is not classic may be broker-side; else it stays Dead."""
+    try:
+        found = await _got(services.groups.describe_consumers(group))
+    except GroupIdNotFound:
+        return
+    answer.MergeFrom(consumer_groups.described(found, services.image.names_by_id))
+
+
 def _described(found: messages.DescribedGroup) -> pb.DescribedGroup:
     return pb.DescribedGroup(
         state=found.state.value,
@@ -302,6 +352,7 @@ def _described(found: messages.DescribedGroup) -> pb.DescribedGroup:
         protocol=found.protocol,
         leader_id=found.leader_id,
         generation=found.generation,
+        group_type="" if found.state is messages.State.DEAD else messages.GroupType.CLASSIC.value,
         members=[
             pb.DescribedMember(
                 member_id=m.member_id,

@@ -30,6 +30,12 @@ from ottla_broker.edge.grpc.log_service import LogService, LogServices
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.reads import Reads
 from ottla_broker.edge.grpc.refusal import Refusals
+from ottla_broker.edge.grpc.transactions_service import (
+    TRANSACTIONS_CALLS,
+    TRANSACTIONS_SERVICE,
+    TransactionServices,
+    TransactionsService,
+)
 from ottla_broker.edge.grpc.turns import Turns, turns_within
 from ottla_broker.edge.memory import Memory
 from ottla_core.errors import InvariantViolation, invariant
@@ -37,6 +43,7 @@ from ottla_core.pb import broker_pb2 as pb
 
 LOG_SERVICE = "ottla.v1.Log"
 ADMIN_SERVICE = "ottla.v1.Admin"
+_SERVICES = (LOG_SERVICE, ADMIN_SERVICE, GROUPS_SERVICE, TRANSACTIONS_SERVICE)
 
 #: Every request but Produce is names and numbers; ten thousand partitions with long names fit.
 _SMALL_REQUEST_BYTES_MAX = 2 * 1024 * 1024
@@ -69,7 +76,7 @@ _ADMIN_CALLS: dict[str, tuple[str, Any]] = {
 }
 
 
-class Services(Cluster, ClusterServices, GroupServices, LogServices, Protocol):
+class Services(Cluster, ClusterServices, GroupServices, LogServices, TransactionServices, Protocol):
     """The services object, as far as this edge uses it."""
 
     def of(self, caller: Caller) -> Services: ...
@@ -105,6 +112,7 @@ class GrpcEdge:
         self._admin = AdminService(enter, config, probe, refusals)
         self._cluster = ClusterAdminService(enter, probe, refusals)
         self._groups = GroupsService(enter, probe, refusals)
+        self._transactions = TransactionsService(enter, probe, refusals)
         invariant(served() <= needs.GRPC.keys(), "each gRPC method has a row in edge/needs.py")
         self._health = health.HealthServicer()
         self._server: Any = None
@@ -121,19 +129,20 @@ class GrpcEdge:
                     ADMIN_SERVICE, _unary(self._admin, _ADMIN_CALLS) | _unary(self._cluster, CLUSTER_CALLS)
                 ),
                 grpc.method_handlers_generic_handler(GROUPS_SERVICE, _unary(self._groups, GROUPS_CALLS)),
+                grpc.method_handlers_generic_handler(
+                    TRANSACTIONS_SERVICE, _unary(self._transactions, TRANSACTIONS_CALLS)
+                ),
             )
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection(
-            (LOG_SERVICE, ADMIN_SERVICE, GROUPS_SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME), server
-        )
+        reflection.enable_server_reflection((*_SERVICES, HEALTH_SERVICE, reflection.SERVICE_NAME), server)
         bound = bind_port(server, host, port, "gRPC", self._credentials)
         self._server = server
         return bound
 
     async def serve(self) -> None:
         await self._server.start()
-        for service in (OVERALL_HEALTH, LOG_SERVICE, ADMIN_SERVICE, GROUPS_SERVICE):
+        for service in (OVERALL_HEALTH, *_SERVICES):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
 
     async def start(self, host: str, port: int) -> int:
@@ -170,6 +179,7 @@ def served() -> frozenset[str]:
         (ADMIN_SERVICE, _ADMIN_CALLS),
         (ADMIN_SERVICE, CLUSTER_CALLS),
         (GROUPS_SERVICE, GROUPS_CALLS),
+        (TRANSACTIONS_SERVICE, TRANSACTIONS_CALLS),
     )
     return frozenset(f"{service}/{name}" for service, calls in tables for name in calls)
 

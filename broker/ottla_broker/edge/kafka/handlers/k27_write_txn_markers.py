@@ -8,6 +8,7 @@ Versions: 2 adds the transaction version, which is not needed here.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from ottla_broker.coordination.shard import TransactionMarker
@@ -15,13 +16,20 @@ from ottla_broker.edge.kafka.request import Context, Reply, Request
 from ottla_broker.requests import Maybe, ProducerIdentity
 from ottla_core.ids import TopicPartition
 
+#: Each marker waits until it is replicated, so a request with a thousand of them, one by one, would take half a minute.
+_AT_ONCE = 32
+
 
 def handle(context: Context, request: Request) -> Maybe[Reply]:
     return _write(context, request.fields()["markers"])
 
 
 async def _write(context: Context, markers: list[dict[str, Any]]) -> Reply:
-    return {"markers": [await _one(context, each) for each in markers]}
+    answer: list[dict[str, Any]] = []
+    for start in range(0, len(markers), _AT_ONCE):
+        some = markers[start : start + _AT_ONCE]
+        answer += await asyncio.gather(*(_one(context, each) for each in some))
+    return {"markers": answer}
 
 
 async def _one(context: Context, fields: dict[str, Any]) -> dict[str, Any]:
