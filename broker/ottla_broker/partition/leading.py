@@ -135,7 +135,7 @@ class Leading:
 
     def on_image(self, image: PartitionImage) -> None:
         for broker_id in [b for b in self._outlets if b not in image.replicas]:
-            self._outlets.pop(broker_id).end()
+            self._outlets.pop(broker_id).reject()
         self._do(self.machine.on_image(image, self._clock.monotonic()))
 
     def on_outcome(self, proposal: ProposeIsr, image: PartitionImage | None) -> None:

@@ -145,6 +145,9 @@ class Sending:
     def end(self) -> None:
         self.stream.forget(self)
 
+    def reject(self) -> None:
+        self.stream.reject(self)
+
 
 class FollowStream:
     def __init__(self, around: Surroundings, link: FollowLink, follower: int, incarnation: bytes) -> None:
@@ -357,6 +360,12 @@ class FollowStream:
         """The follower no longer follows this partition, or not from this broker."""
         self.forget(sending)
         sending.role.detach(self.follower, sending)
+
+    def reject(self, sending: Sending) -> None:
+        """Make the follower ask again. It may be a replica already that was removed and added in this epoch, and has
+        asked before this broker knew of either."""
+        self._tell(sending, Tells.START, NO_EPOCH, sending.led.log.start_offset)
+        self.forget(sending)
 
     def forget(self, sending: Sending) -> None:
         if not sending.is_ended:

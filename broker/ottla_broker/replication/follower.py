@@ -34,7 +34,7 @@ class Follower:
     def __init__(self, leader: int, leader_epoch: int) -> None:
         self.leader = leader
         self.leader_epoch = leader_epoch
-        #: The leader has answered on this stream; until then the request is repeated.
+        #: The leader has answered the last request with batches or marks; until then the request is repeated.
         self.is_heard = False
 
     def on_stream(self) -> list[FollowerEffect]:
@@ -78,7 +78,7 @@ class Follower:
     ) -> list[FollowerEffect]:
         if leader_epoch != self.leader_epoch:
             return [Ignore(f"epoch {leader_epoch}, not {self.leader_epoch}")]
-        self.is_heard = True
+        self.is_heard = False
         cut = cut_for(lineage, told, end_offset)
         restarts = log_start > 0 and cut <= log_start
         return [RestartAt(log_start) if restarts else TruncateTo(cut), Report(wants=True)]
@@ -87,7 +87,7 @@ class Follower:
         """The leader's log starts after the follower's log end."""
         if leader_epoch != self.leader_epoch:
             return [Ignore(f"epoch {leader_epoch}, not {self.leader_epoch}")]
-        self.is_heard = True
+        self.is_heard = False
         if log_start <= end_offset:
             return [Ignore(f"the log already ends at {end_offset}"), Report(wants=True)]
         return [RestartAt(log_start), Report(wants=True)]

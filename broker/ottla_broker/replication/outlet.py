@@ -21,3 +21,6 @@ class Outlet(Protocol):
 
     def end(self) -> None:
         """The leadership is over: send nothing more of it."""
+
+    def reject(self) -> None:
+        """The follower is not a replica any more: send nothing, unless it asks again and is one then."""

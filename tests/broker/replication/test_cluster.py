@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -356,6 +357,20 @@ async def test_a_leader_that_learns_of_its_epoch_last_serves_who_asked_before() 
         late.host.on_image(late.host._image, late.metadata.image)
         await late.write("b")
         assert await world.agree() == ["a", "b"]
+
+
+async def test_a_replica_that_was_removed_and_added_in_one_epoch_is_served_again() -> None:
+    """The leader learns of both changes late, after the follower has asked for batches for the second time."""
+    async with cluster() as world:
+        leader, follower = world.nodes[1], world.nodes[3]
+        await leader.write("a")
+        leading = leader.partition.leading
+        assert leading is not None
+        image = leading.machine.image
+        leading.on_image(replace(image, replicas=(1, 2), isr=(1, 2), revision=image.revision + 1))
+        leading.on_image(replace(image, isr=(1, 2), revision=image.revision + 2))
+        leader.append("b", acks=1)
+        await world.until(lambda: follower.partition.log.end_offset == 2)
 
 
 async def test_batches_larger_than_a_frame_and_a_helping_arrive() -> None:
