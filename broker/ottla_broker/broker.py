@@ -370,6 +370,7 @@ class Broker:
                     metrics.grpc,
                     memory=memory,
                     turns=turns,
+                    scheduler=self._scheduler,
                     credentials=files.grpc_credentials() if files and secured else None,
                     rules=rules if secured else None,
                     on_violation=self.on_violation,

@@ -21,6 +21,11 @@ def next_turn(call: Callable[[], None]) -> None:
     asyncio.get_running_loop().call_soon(call)
 
 
+def loop_time() -> float:
+    """The clock of the running loop."""
+    return asyncio.get_running_loop().time()
+
+
 @coroutine
 def give_way() -> Generator[None, None, None]:
     """Await it to let everything else that is due run first."""

@@ -88,6 +88,10 @@ class Scheduler:
             self._ends = 0.0
             self._later(self._turn)
 
+    def is_over(self, until: float) -> bool:
+        """Whether a visit that lasts until then has to end."""
+        return self._now() >= until
+
     def forget(self, work: Work) -> None:
         self._urgent.pop(work, None)
         self._bulk.pop(work, None)

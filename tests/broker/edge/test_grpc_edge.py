@@ -104,21 +104,21 @@ async def test_later_requests_are_written_while_an_earlier_answer_waits(
 
 
 async def test_a_produce_over_many_partitions_lets_others_go_first(cluster: FakeCluster, log: Any) -> None:
-    cluster.add_topic("many", 900)
+    cluster.add_topic("many", 9000)
     large, small = log.Produce(), log.Produce()
     await small.write(produce(1))
     await small.read()
-    many = [pb.PartitionRecords(topic="many", partition=number, records=batch()) for number in range(900)]
+    many = [pb.PartitionRecords(topic="many", partition=number, records=batch()) for number in range(9000)]
     before = len(cluster.appends)
     await large.write(pb.ProduceRequest(correlation=1, acks=1, partitions=many))
     while len(cluster.appends) == before:
         await asyncio.sleep(0)
     await small.write(produce(2))
     await small.read()
-    assert len(cluster.appends) < before + 900, "the other stream waited for the whole request"
+    assert len(cluster.appends) < before + 9000, "the other stream waited for the whole request"
     await large.write(produce(2, 1))
     first, second = await large.read(), await large.read()
-    assert [(p.partition, p.base_offset) for p in first.partitions] == [(number, 0) for number in range(900)]
+    assert [(p.partition, p.base_offset) for p in first.partitions] == [(number, 0) for number in range(9000)]
     assert second.correlation == 2
     assert cluster.appends[-1][0] == TopicPartition("t", 1), (
         "requests of a stream are appended in their order"

@@ -20,8 +20,14 @@ from ottla_broker.edge.grpc.refusal import Refusals
 from ottla_broker.edge.grpc.share import WORTH_COUNTING_BYTES, Share
 from ottla_broker.edge.grpc.turns import Turns
 from ottla_broker.edge.memory import Memory
+from ottla_broker.edge.scheduler import Scheduler
+from ottla_broker.event_loop import loop_time, next_turn
 
 LARGE = WORTH_COUNTING_BYTES * 4
+
+
+def scheduler() -> Scheduler:
+    return Scheduler(loop_time, next_turn, lambda _: None)
 
 
 class FakeCall:
@@ -53,7 +59,9 @@ class FakeCall:
 async def served(memory: Memory, *calls: FakeCall, **options: Any) -> AsyncIterator[None]:
     options = {"weigh": lambda size: size} | options
     streams: list[AnsweredStream[int, int]] = [
-        AnsweredStream(call, lambda size: size, unanswered_max=4, share=Share(memory), **options)
+        AnsweredStream(
+            call, lambda size: size, unanswered_max=4, share=Share(memory), scheduler=scheduler(), **options
+        )
         for call in calls
     ]
     async with asyncio.TaskGroup() as group:
@@ -114,7 +122,12 @@ async def test_a_stream_that_breaks_while_it_stands_in_line_leaves_it() -> None:
     first, second = FakeCall(LARGE, LARGE), FakeCall(LARGE, LARGE)
     streams: list[AnsweredStream[int, int]] = [
         AnsweredStream(
-            call, lambda size: size, unanswered_max=4, share=Share(memory), weigh=lambda size: size
+            call,
+            lambda size: size,
+            unanswered_max=4,
+            share=Share(memory),
+            scheduler=scheduler(),
+            weigh=lambda size: size,
         )
         for call in (first, second)
     ]
@@ -209,7 +222,14 @@ async def test_a_stream_that_breaks_gives_its_place_or_its_place_in_line_back() 
     calls = [FakeCall(100) for _ in range(3)]
     tasks = [
         asyncio.create_task(
-            AnsweredStream(call, lambda size: size, unanswered_max=4, share=Share(memory), turns=turns).run()
+            AnsweredStream(
+                call,
+                lambda size: size,
+                unanswered_max=4,
+                share=Share(memory),
+                scheduler=scheduler(),
+                turns=turns,
+            ).run()
         )
         for call in calls
     ]
@@ -229,11 +249,11 @@ async def test_a_peer_that_goes_while_it_is_answered_is_nobodys_fault() -> None:
             raise aio.InternalError("Failed 'execute_batch': (<grpc._cython...>, 1)")
 
     memory, call = Memory(limit=LARGE), Gone(LARGE, 100)
-    service = LogService(None, GrpcEdgeConfig(), SilentProbe(), Refusals(), memory, Turns(1))  # type: ignore[arg-type]
+    service = LogService(None, GrpcEdgeConfig(), SilentProbe(), Refusals(), memory, Turns(1), scheduler())  # type: ignore[arg-type]
     call.send()
     weigh = {"weigh": lambda size: size, "weigh_answer": lambda size: size}
     stream: AnsweredStream[int, int] = AnsweredStream(
-        call, lambda size: size, unanswered_max=4, share=Share(memory), **weigh
+        call, lambda size: size, unanswered_max=4, share=Share(memory), scheduler=scheduler(), **weigh
     )
     with capture_logs() as lines:
         await service._serve("fetch", stream, call)  # The fake has no abort(): nobody is left to be told.

@@ -16,14 +16,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from grpc import aio
 
 from ottla_broker.edge.grpc.share import WORTH_COUNTING_BYTES, Share
 from ottla_broker.edge.grpc.turns import Turn, Turns
-from ottla_broker.event_loop import in_turns
+from ottla_broker.edge.grpc.visits import visited
+from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.requests import Maybe
 from ottla_broker.steps import Steps
 from ottla_core.errors import RequestError, RequestTimedOut
@@ -49,6 +50,7 @@ class AnsweredStream(Generic[Q, A]):
         *,
         unanswered_max: int,
         share: Share,
+        scheduler: Scheduler,
         turns: Turns | None = None,
         weigh: Callable[[Q], int] | None = None,
         weigh_answer: Callable[[A], int] | None = None,
@@ -65,6 +67,7 @@ class AnsweredStream(Generic[Q, A]):
         self._handle = handle
         self._unanswered_max = unanswered_max
         self._share = share
+        self._scheduler = scheduler
         self._turn = None if turns is None else Turn(turns, self.stop)
         self._weigh = weigh
         self._weigh_answer = weigh_answer
@@ -141,8 +144,7 @@ class AnsweredStream(Generic[Q, A]):
             self._end_waits()
         if self._weigh is not None:
             self._share.received(self._weigh(request))
-        handled = self._handle(request)
-        answer = await in_turns(handled) if isinstance(handled, Generator) else handled
+        answer = await visited(self._scheduler, lambda: self._handle(request))
         self._share.handled()
         return answer
 

@@ -20,6 +20,7 @@ from ottla_broker.edge.grpc.share import Share
 from ottla_broker.edge.grpc.translation import error_message, fetched_partition
 from ottla_broker.edge.grpc.turns import Turns
 from ottla_broker.edge.memory import Hold, Memory
+from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.event_loop import give_way
 from ottla_broker.log.producers import ProducerDescription
 from ottla_broker.requests import (
@@ -101,6 +102,7 @@ class LogService:
         refusals: Refusals,
         memory: Memory,
         turns: Turns,
+        scheduler: Scheduler,
     ) -> None:
         self._enter = enter
         self._config = config
@@ -108,6 +110,7 @@ class LogService:
         self.refusals = refusals
         self._memory = memory
         self._turns = turns
+        self._scheduler = scheduler
         #: Streams being served, in order of opening.
         self._streams: dict[int, AnsweredStream[Any, Any]] = {}
         self._stopping = False
@@ -130,6 +133,7 @@ class LogService:
             lambda request: self._produce(producing, request),
             unanswered_max=self._config.stream_requests_max,
             share=Share(self._memory),
+            scheduler=self._scheduler,
             turns=self._turns,
             weigh=pb.ProduceRequest.ByteSize,
         )
@@ -161,6 +165,7 @@ class LogService:
             fetch,
             unanswered_max=FETCHES_UNANSWERED_MAX,
             share=Share(self._memory),
+            scheduler=self._scheduler,
             weigh_answer=pb.FetchResponse.ByteSize,
             end_waits=end_waits,
             sending=sending,

@@ -38,6 +38,9 @@ from ottla_broker.edge.grpc.transactions_service import (
 )
 from ottla_broker.edge.grpc.turns import Turns, turns_within
 from ottla_broker.edge.memory import Memory
+from ottla_broker.edge.scheduler import Scheduler
+from ottla_broker.event_loop import loop_time, next_turn
+from ottla_broker.metrics import Histogram
 from ottla_core.errors import InvariantViolation, invariant
 from ottla_core.pb import broker_pb2 as pb
 
@@ -91,13 +94,14 @@ class GrpcEdge:
         *,
         memory: Memory | None = None,
         turns: Turns | None = None,
+        scheduler: Scheduler | None = None,
         credentials: Any = None,
         rules: Principals | None = None,
         on_violation: Callable[[InvariantViolation], None] | None = None,
     ) -> None:
-        """`memory` is the budget that streams share with each other and with the other protocol; `turns` bounds the
-        Produce messages that are read at once, over all gRPC listeners. With `credentials` it speaks TLS, and `rules`
-        make principals of client certificates."""
+        """`memory` is the budget that streams share with each other and with the other protocol, `scheduler` the run
+        queue; `turns` bounds the Produce messages that are read at once, over all gRPC listeners. With `credentials` it
+        speaks TLS, and `rules` make principals of client certificates."""
         self._config = config
         self._credentials = credentials
         refusals = Refusals(on_violation)
@@ -107,7 +111,13 @@ class GrpcEdge:
 
         memory = memory or Memory(_MEMORY_BYTES)
         self._log = LogService(
-            enter, config, probe, refusals, memory, turns or turns_within(memory, config.message_max_bytes)
+            enter,
+            config,
+            probe,
+            refusals,
+            memory,
+            turns or turns_within(memory, config.message_max_bytes),
+            scheduler or Scheduler(loop_time, next_turn, Histogram().observe),
         )
         self._admin = AdminService(enter, config, probe, refusals)
         self._cluster = ClusterAdminService(enter, probe, refusals)
