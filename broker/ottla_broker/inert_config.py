@@ -1,29 +1,22 @@
 """Settings of Kafka that Ottla accepts, stores and describes, without effect. [P]
 
-Kafka's tools set and clear them on the way to something else: `kafka-reassign-partitions --verify` clears the
-replication throttles of every broker and topic, and consoles set thread counts. Refusing them breaks the tool. Only
+Kafka's tools and consoles set and clear them on the way to something else. Refusing them breaks the tool. Only
 settings that tune how fast Kafka does something belong here. A setting that a user relies on for data, security or
 limits is refused instead (`topic_config`), because ignoring it would be worse than an error.
 
 The documentation of each setting says that it has no effect, and docs/kafka-settings.md lists them. Called by
-`topic_config`, `service.config_edits` and `service.configs`. Values are checked as Kafka checks them, and are bounded:
-every broker keeps them in memory.
+`service.config_edits` and `service.configs`. Values are checked as Kafka checks them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla_core.errors import InvalidConfig
 
-#: Text of one value. 2,000 partitions with three throttled replicas each take 50 KB.
-_VALUE_CHARACTERS_MAX = 64 * 1024
-
 _NUMBER = re.compile(r"[0-9]{1,19}(\.[0-9]{1,19})?", re.ASCII)
-_THROTTLED = re.compile(r"\*|none|[0-9]{1,10}:[0-9]{1,10}", re.ASCII)
-_NOT_THROTTLED = "replication is not throttled"
 _NO_THREADS = "one event loop serves all requests, and background.threads bounds the rest"
 _NO_BUFFERS = "the cleaner needs no buffer of this kind"
 
@@ -46,8 +39,6 @@ def _by_name(*settings: InertSetting) -> dict[str, InertSetting]:
 
 _ANY_RATE = str((1 << 63) - 1)
 BROKER = _by_name(
-    InertSetting("leader.replication.throttled.rate", "long", _ANY_RATE, _NOT_THROTTLED),
-    InertSetting("follower.replication.throttled.rate", "long", _ANY_RATE, _NOT_THROTTLED),
     InertSetting(
         "replica.alter.log.dirs.io.max.bytes.per.second",
         "long",
@@ -62,33 +53,13 @@ BROKER = _by_name(
     InertSetting("log.cleaner.io.buffer.size", "int", "524288", _NO_BUFFERS),
     InertSetting("log.cleaner.io.buffer.load.factor", "double", "0.9", _NO_BUFFERS),
 )
-TOPIC = _by_name(
-    InertSetting("leader.replication.throttled.replicas", "list", "", _NOT_THROTTLED),
-    InertSetting("follower.replication.throttled.replicas", "list", "", _NOT_THROTTLED),
-)
 
 
-def check(settings: Mapping[str, InertSetting], values: Mapping[str, str]) -> None:
+def check(values: Mapping[str, str]) -> None:
     """`InvalidConfig` for a value that Kafka would refuse too; names that are not in the table are not checked."""
     for name, text in values.items():
-        setting = settings.get(name)
+        setting = BROKER.get(name)
         if setting is None:
             continue
-        if len(text) > _VALUE_CHARACTERS_MAX:
-            raise InvalidConfig(f"{name} has more than {_VALUE_CHARACTERS_MAX} characters.")
-        if setting.type == "list":
-            _check_throttled(name, text)
-        elif not _NUMBER.fullmatch(text.strip()) or (setting.type != "double" and "." in text):
+        if not _NUMBER.fullmatch(text.strip()) or (setting.type != "double" and "." in text):
             raise InvalidConfig(f"{name} must be a number of at least 0.")
-
-
-def _check_throttled(name: str, text: str) -> None:
-    for part in _parts(text):
-        if not _THROTTLED.fullmatch(part):
-            raise InvalidConfig(
-                f"{name} must be '*', 'none' or a list of partition:broker, like 0:101,1:102."
-            )
-
-
-def _parts(text: str) -> Iterable[str]:
-    return (part.strip() for part in text.split(",")) if text.strip() else ()

@@ -256,6 +256,14 @@ class ReplicationProbe:
     )
     frames_out: int = counter("ottla_replication_sent_frames_total", "Frames sent to followers.")
     frames_in: int = counter("ottla_replication_received_frames_total", "Frames received from leaders.")
+    throttled_out: int = counter(
+        "ottla_replication_throttled_sent_bytes_total",
+        "Bytes of batches sent to throttled replicas (leader.replication.throttled.replicas).",
+    )
+    throttled_in: int = counter(
+        "ottla_replication_throttled_received_bytes_total",
+        "Bytes of batches received by throttled replicas (follower.replication.throttled.replicas).",
+    )
     bad_sections: int = counter(
         "ottla_replication_refused_total", "Sections from leaders that were rejected: wrong CRC or offset."
     )

@@ -45,9 +45,25 @@ class PeerWiring:
         self._answer = answer
         self._host = host
         self._server = FollowServer(
-            broker_id, incarnation, host.find_by_key, clock, offload, probe, on_lost=suspect
+            broker_id,
+            incarnation,
+            host.find_by_key,
+            clock,
+            offload,
+            probe,
+            on_lost=suspect,
+            throttles=host.replication.throttles,
         )
-        self._clients = FollowClients(broker_id, incarnation, peers, clock, chance, probe, on_lost=suspect)
+        self._clients = FollowClients(
+            broker_id,
+            incarnation,
+            peers,
+            clock,
+            chance,
+            probe,
+            on_lost=suspect,
+            throttles=host.replication.throttles,
+        )
         self._isr_writer = IsrWriter(store, clock, metadata)
         host.connect(self._clients, self._isr_writer, on_led=self._server.on_led, is_confirmed=is_confirmed)
 

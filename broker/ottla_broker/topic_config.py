@@ -3,7 +3,7 @@
 Three levels: what a topic sets, what the broker sets under its own older names (`log.retention.hours`), and
 Kafka's defaults. `TopicConfig.resolve` folds them into one typed value, which the log and the partition read.
 
-Every accepted setting has an effect, apart from the few in `inert_config`. Other settings that Kafka has and Ottla
+Every accepted setting has an effect. Other settings that Kafka has and Ottla
 does not have is refused with the reason, and a misspelt name with the nearest ones: a setting that is silently ignored
 is worse than an error.
 """
@@ -17,7 +17,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ottla_broker import inert_config
+from ottla_broker.throttled_replicas import NONE, ThrottledReplicas, throttled_replicas
 from ottla_core.errors import InvalidConfig
 
 INT_MAX = (1 << 31) - 1
@@ -151,9 +151,21 @@ _DEFINITIONS: tuple[Definition, ...] = (
         (_log("flush.interval.ms"), _log("flush.scheduler.interval.ms")), at_least=0,
     ),
     _define(
+        "follower.replication.throttled.replicas", "list", "",
+        "Replicas that copy at follower.replication.throttled.rate while they are not in sync: '*', or a list of "
+        "partition:broker with the brokers that copy.",
+        (),
+    ),
+    _define(
         "index.interval.bytes", "int", 4096,
         "Bytes of log between two index entries: more makes indexes smaller and look-ups read further.",
         at_least=0,
+    ),
+    _define(
+        "leader.replication.throttled.replicas", "list", "",
+        "Replicas whose leader sends at leader.replication.throttled.rate to followers that are not in sync: '*', or "
+        "a list of partition:broker with the brokers that lead.",
+        (),
     ),
     _define(
         "max.compaction.lag.ms", "long", LONG_MAX,
@@ -310,7 +322,9 @@ class TopicConfig:
     flush_before_ack: bool = False
     flush_messages: int = LONG_MAX
     flush_ms: int = LONG_MAX
+    follower_replication_throttled_replicas: ThrottledReplicas = NONE
     index_interval_bytes: int = 4096
+    leader_replication_throttled_replicas: ThrottledReplicas = NONE
     max_compaction_lag_ms: int = LONG_MAX
     max_message_bytes: int = _MIB + 12
     message_timestamp_after_max_ms: int = _HOUR_MS
@@ -365,13 +379,11 @@ class TopicConfig:
 def validate(overrides: Mapping[str, str | None], broker_defaults: Mapping[str, str] | None = None) -> None:
     checked: dict[str, str] = {}
     for name, text in overrides.items():
-        setting = inert_config.TOPIC.get(name) or definition(name)
+        setting = definition(name)
         if text is None:
             raise InvalidConfig(f"{name} has no value; leave it out to get the default, {setting.default!r}.")
-        if isinstance(setting, Definition):
-            setting.parse(text)
+        setting.parse(text)
         checked[name] = text
-    inert_config.check(inert_config.TOPIC, checked)
     TopicConfig.resolve(checked, broker_defaults or {})
 
 
@@ -379,8 +391,7 @@ def _effective(
     overrides: Mapping[str, str], broker_defaults: Mapping[str, str]
 ) -> list[tuple[Definition, Any]]:
     for name in overrides:
-        if name not in inert_config.TOPIC:
-            definition(name)
+        definition(name)
     values: list[tuple[Definition, Any]] = []
     for setting in _DEFINITIONS:
         text = overrides.get(setting.name)
@@ -479,7 +490,9 @@ def _parse_string(setting: Definition, name: str, text: str) -> str:
     return word
 
 
-def _parse_list(setting: Definition, name: str, text: str) -> frozenset[str]:
+def _parse_list(setting: Definition, name: str, text: str) -> frozenset[str] | ThrottledReplicas:
+    if not setting.allowed:
+        return throttled_replicas(name, text)
     words = [word.strip() for word in text.split(",")] if text.strip() else []
     if any(word not in setting.allowed for word in words):
         raise _refuse(setting, name, text)

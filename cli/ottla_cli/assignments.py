@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ottla_cli.failure import Failure
+from ottla_cli.quantities import parse_size
 
 Assignment = Annotated[
     list[str] | None,
@@ -19,7 +20,28 @@ Assignment = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Throttle = Annotated[
+    str | None,
+    typer.Option(
+        "--throttle",
+        metavar="RATE",
+        help="Copy at most this many bytes per second from and to each broker, such as 50MB.",
+    ),
+]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return when the moves have begun.")]
+
+
+def rate_of(text: str | None) -> int | None:
+    """`--throttle` in bytes per second."""
+    if text is None:
+        return None
+    try:
+        rate = parse_size(text)
+    except ValueError as error:
+        raise Failure(f"--throttle: {error}", exit_code=2) from None
+    if not rate:
+        raise Failure("--throttle: with a rate of 0 no partition would ever move.", exit_code=2)
+    return rate
 
 
 def brokers_of(text: str, option: str) -> tuple[int, ...]:

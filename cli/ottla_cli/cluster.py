@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
+from ottla_cli.assignments import Throttle, rate_of
 from ottla_cli.cluster_moves import cordon, drain, elect, moves, uncordon, unregister
 from ottla_cli.cluster_rebalance import rebalance as rebalance_cluster
 from ottla_cli.cluster_recover import recover as recover_metadata
 from ottla_cli.cluster_status import status as show_status
+from ottla_cli.cluster_throttle import throttle
 from ottla_cli.connecting import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, admin, run
 from ottla_cli.quantities import plural, show_size
 from ottla_cli.screen import print_json, show, table
@@ -17,7 +19,7 @@ from ottla_client.cluster_admin import BrokerLoad, ClusterLoad
 from ottla_client.rebalance_pace import COPIES_PER_BROKER
 
 app = typer.Typer(invoke_without_command=True)
-for _command in (moves, drain, cordon, uncordon, unregister, elect):
+for _command in (moves, throttle, drain, cordon, uncordon, unregister, elect):
     app.command()(_command)
 
 
@@ -63,6 +65,7 @@ def rebalance(
     concurrency: Annotated[
         int, typer.Option("--concurrency", help="Copies that one broker receives at the same time.", min=1)
     ] = COPIES_PER_BROKER,
+    throttle: Throttle = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
     cancel: Annotated[
         bool,
@@ -80,7 +83,7 @@ def rebalance(
     themselves, and the next run continues from there.
 
     $ ottla cluster rebalance --dry-run
-    $ ottla cluster rebalance --yes
+    $ ottla cluster rebalance --yes --throttle 50MB
     $ ottla cluster rebalance --drain 3
     $ ottla cluster rebalance --cancel
     """
@@ -88,6 +91,7 @@ def rebalance(
         bootstrap,
         drain or [],
         concurrency=concurrency,
+        throttle=rate_of(throttle),
         dry_run=dry_run,
         cancel=cancel,
         yes=yes,

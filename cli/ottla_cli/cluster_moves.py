@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ottla_cli.assignments import NoWait, Yes
+from ottla_cli.assignments import NoWait, Throttle, Yes, rate_of
 from ottla_cli.connecting import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, admin, run
 from ottla_cli.failure import Failure
 from ottla_cli.move_progress import as_json as moves_as_json
@@ -101,6 +101,7 @@ def drain(
     broker: BrokerId,
     yes: Yes = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the moves.")] = False,
+    throttle: Throttle = None,
     no_wait: NoWait = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -112,8 +113,9 @@ def drain(
     and run `ottla cluster unregister`.
 
     $ ottla cluster drain 3 --dry-run
-    $ ottla cluster drain 3 --yes
+    $ ottla cluster drain 3 --yes --throttle 50MB
     """
+    rate = rate_of(throttle)
 
     async def work() -> list[Move]:
         async with admin(bootstrap) as client:
@@ -129,7 +131,7 @@ def drain(
             planned = await _drain_plan(client, broker)
             layout = await read_layout(client)
             if planned or layout.held_by(broker):  # Earlier moves away from it are waited for, too.
-                await carry_out(client, planned, wait=not no_wait)
+                await carry_out(client, planned, wait=not no_wait, throttle=rate)
             return planned
 
     planned = run(work())

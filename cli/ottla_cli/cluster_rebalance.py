@@ -15,6 +15,7 @@ from ottla_cli.connecting import admin, run
 from ottla_cli.failure import Failure
 from ottla_cli.quantities import plural, show_size
 from ottla_cli.screen import confirm, note, print_json, say, show, table
+from ottla_client import move_throttle
 from ottla_client.admin import Admin
 from ottla_client.rebalance import Broker, CannotPlace, Load, Move, applied, loads, plan
 from ottla_client.rebalance_layout import read_layout, start_moves
@@ -32,18 +33,27 @@ def rebalance(
     drain: Sequence[int],
     *,
     concurrency: int,
+    throttle: int | None,
     dry_run: bool,
     cancel: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
-    run(
-        _cancel(bootstrap, yes=yes) if cancel else _work(bootstrap, drain, concurrency, dry_run, yes, as_json)
-    )
+    if cancel:
+        run(_cancel(bootstrap, yes=yes))
+    else:
+        run(_work(bootstrap, drain, concurrency, throttle, dry_run=dry_run, yes=yes, as_json=as_json))
 
 
 async def _work(
-    bootstrap: str, drain: Sequence[int], concurrency: int, dry_run: bool, yes: bool, as_json: bool
+    bootstrap: str,
+    drain: Sequence[int],
+    concurrency: int,
+    throttle: int | None,
+    *,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     async with admin(bootstrap) as client:
         layout = await read_layout(client)
@@ -66,7 +76,7 @@ async def _work(
             # Otherwise a topic that is created meanwhile may get a replica there.
             await client.cordon_broker(broker)
         if moves or layout.moving:
-            await carry_out(client, moves, concurrency)
+            await carry_out(client, moves, concurrency, throttle)
             copied = show_size(sum(move.copied for move in moves))
             note(f"Moved {plural(len(moves), 'partition')}, {copied} copied.")
         if drain:
@@ -82,7 +92,23 @@ def _with_leaving(layout: Layout, drain: Sequence[int]) -> list[Broker]:
     return layout.planned(drain)
 
 
-async def carry_out(client: Admin, moves: Sequence[Move], concurrency: int) -> None:
+async def carry_out(
+    client: Admin, moves: Sequence[Move], concurrency: int, throttle: int | None = None
+) -> None:
+    """`throttle`: bytes per second from and to each broker."""
+    if throttle is None:
+        await _carry_out(client, moves, concurrency)
+        return
+    await move_throttle.throttle(client, moves, throttle)
+    try:
+        await _carry_out(client, moves, concurrency)
+    except BaseException:
+        note("The moves stay throttled; `ottla cluster throttle off` removes that.")
+        raise
+    await move_throttle.clear(client, moves)
+
+
+async def _carry_out(client: Admin, moves: Sequence[Move], concurrency: int) -> None:
     from ottla_cli.bars import progress
 
     clock = RealClock()

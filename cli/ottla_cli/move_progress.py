@@ -10,7 +10,7 @@ from ottla_cli.failure import Failure
 from ottla_cli.quantities import plural, show_size
 from ottla_cli.screen import note, table
 from ottla_cli.tables import Table
-from ottla_client import Admin
+from ottla_client import Admin, move_throttle
 from ottla_client.cluster_admin import Reassignment
 from ottla_client.errors import RequestError
 from ottla_client.rebalance import Move
@@ -87,11 +87,14 @@ def bytes_left(moving: Iterable[Reassignment]) -> int:
     return sum(replica.bytes_left for each in moving for replica in each.progress)
 
 
-async def carry_out(client: Admin, moves: Sequence[Move], *, wait: bool) -> None:
+async def carry_out(client: Admin, moves: Sequence[Move], *, wait: bool, throttle: int | None) -> None:
     """With a bounded number of copies at a time and a bar; or all at once, and only begun."""
     if wait:
-        await paced(client, moves, COPIES_PER_BROKER)
+        await paced(client, moves, COPIES_PER_BROKER, throttle)
         return
+    if throttle is not None:
+        await move_throttle.throttle(client, moves, throttle)
+        note("The moves are throttled; run `ottla cluster throttle off` when they are done.", style="dim")
     await begin(client, {TopicPartition(each.topic, each.partition): each.after for each in moves})
     note("The moves continue in the background; `ottla cluster moves --watch` shows them.", style="dim")
 

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla_cli.assignments import Assignment, NoWait, Yes, assignments_of, brokers_of, rotated
+from ottla_cli.assignments import (
+    Assignment,
+    NoWait,
+    Throttle,
+    Yes,
+    assignments_of,
+    brokers_of,
+    rate_of,
+    rotated,
+)
 from ottla_cli.connecting import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, admin, describe_topic, run
 from ottla_cli.failure import Failure
 from ottla_cli.quantities import plural, show_size
@@ -29,6 +38,7 @@ def move(
         str | None, typer.Option("--to", metavar="B,B,…", help="Brokers for all partitions of the topic.")
     ] = None,
     assignment: Assignment = None,
+    throttle: Throttle = None,
     yes: Yes = False,
     no_wait: NoWait = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -39,10 +49,10 @@ def move(
     With --to, each partition prefers the next of the brokers as its leader.
     `ottla cluster moves` shows and cancels moves.
 
-    $ ottla topics move orders --to 1,2,4
+    $ ottla topics move orders --to 1,2,4 --throttle 50MB
     $ ottla topics move orders -a 0=1,2 -a 5=4,1 --no-wait
     """
-    chosen = assignments_of(assignment)
+    chosen, rate = assignments_of(assignment), rate_of(throttle)
     if (to is None) == (not chosen):
         raise Failure("Give either --to for all partitions, or --assignment for single ones.", exit_code=2)
 
@@ -64,7 +74,7 @@ def move(
                 for p in placed
                 if p.topic == name and p.partition in targets and p.replicas != tuple(targets[p.partition])
             ]
-            await _carry_out(client, moves, yes=yes, wait=not no_wait, quiet=as_json)
+            await _carry_out(client, moves, yes=yes, wait=not no_wait, throttle=rate, quiet=as_json)
             return moves
 
     _report(name, run(work()), as_json=as_json, waited=not no_wait)
@@ -73,6 +83,7 @@ def move(
 def replicas(
     name: _Topic,
     count: Annotated[int, typer.Argument(metavar="COUNT", help="The new replication factor.", min=1)],
+    throttle: Throttle = None,
     yes: Yes = False,
     no_wait: NoWait = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -82,6 +93,7 @@ def replicas(
 
     $ ottla topics replicas orders 3
     """
+    rate = rate_of(throttle)
 
     async def work() -> list[Move]:
         from ottla_client.rebalance import CannotPlace, plan
@@ -95,13 +107,15 @@ def replicas(
             except CannotPlace as reason:
                 raise Failure(str(reason)) from None
             moves = [each for each in moves if each.topic == name]
-            await _carry_out(client, moves, yes=yes, wait=not no_wait, quiet=as_json)
+            await _carry_out(client, moves, yes=yes, wait=not no_wait, throttle=rate, quiet=as_json)
             return moves
 
     _report(name, run(work()), as_json=as_json, waited=not no_wait)
 
 
-async def _carry_out(client: Admin, moves: Sequence[Move], *, yes: bool, wait: bool, quiet: bool) -> None:
+async def _carry_out(
+    client: Admin, moves: Sequence[Move], *, yes: bool, wait: bool, throttle: int | None, quiet: bool
+) -> None:
     from ottla_cli.move_progress import carry_out, plan_table
 
     if not moves:
@@ -110,7 +124,7 @@ async def _carry_out(client: Admin, moves: Sequence[Move], *, yes: bool, wait: b
         show(plan_table(moves))
     copied = show_size(sum(each.copied for each in moves))
     confirm(f"Move {plural(len(moves), 'partition')} ({copied} to copy)?", yes=yes)
-    await carry_out(client, moves, wait=wait)
+    await carry_out(client, moves, wait=wait, throttle=throttle)
 
 
 def _report(name: str, moves: Sequence[Move], *, as_json: bool, waited: bool) -> None:

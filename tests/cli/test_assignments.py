@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla_cli.assignments import assignments_of, brokers_of, rotated
+from ottla_cli.assignments import assignments_of, brokers_of, rate_of, rotated
 from ottla_cli.failure import Failure
 
 
@@ -31,3 +31,10 @@ def test_partitions_prefer_different_leaders() -> None:
         2: (3, 1, 2),
         3: (1, 2, 3),
     }
+
+
+def test_a_rate_is_a_size_per_second() -> None:
+    assert (rate_of(None), rate_of("50MB"), rate_of("1000")) == (None, 50_000_000, 1000)
+    for text, reason in (("fast", "not a size"), ("0", "no partition would ever move")):
+        with pytest.raises(Failure, match=reason):
+            rate_of(text)

@@ -4,6 +4,7 @@ and with Kafka's own tools."""
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from ottla_bench.kafka_jars import (
 )
 from ottla_cli.local_cluster import LocalCluster
 from ottla_client.admin import NewTopic
+from ottla_client.move_throttle import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
 from ottla_client.record import TopicPartition
 from ottla_client.sync import Admin, Producer
 from ottla_core.errors import InvalidReplicaAssignment, InvalidRequest
@@ -125,8 +127,15 @@ def test_the_command_line_moves_partitions(
     ottla("topics", "create", "by-hand", "-a", "0=0,1", "-a", "1=1,0")
     ottla("topics", "grow", "by-hand", "--by", "1", "-a", "2=2,3")
     assert replicas_of(admin, "by-hand") == [(0, 1), (1, 0), (2, 3)]
-    ottla("topics", "move", "by-hand", "-a", "0=3,2", "--yes")
+    ottla("topics", "move", "by-hand", "-a", "0=3,2", "--yes", "--throttle", "50MB")
     assert replicas_of(admin, "by-hand")[0] == (3, 2)
+    assert [
+        each for each in admin.describe_configs(topic="by-hand") if "throttled" in each.name and each.value
+    ] == []
+    assert (
+        "is not a size" in ottla("topics", "move", "by-hand", "--to", "0", "--throttle", "fast", code=2).err
+    )
+    assert "no partition would ever move" in ottla("cluster", "drain", "2", "--throttle", "0", code=2).err
     moved = ottla("topics", "replicas", "by-hand", "3", "--yes", "--json").json
     assert moved["complete"] and len(moved["moves"]) == 3
     assert [len(replicas) for replicas in replicas_of(admin, "by-hand")] == [3] * 3
@@ -148,6 +157,34 @@ def test_the_command_line_moves_partitions(
     assert "No partition" in ottla("cluster", "moves", "--cancel", "--yes").out
 
 
+RATE = 3_000_000
+
+
+def test_a_throttled_move_keeps_its_rate_and_delays_no_writer(
+    cluster: LocalCluster, admin: Admin, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    admin.create_topics(
+        [NewTopic("slow", replica_assignments={0: [0]}), NewTopic("steady", replica_assignments={0: [0, 1]})]
+    )
+    with Producer(cluster.grpc_bootstrap) as producer:
+        producer.send_many("slow", [random.randbytes(20_000) for _ in range(600)])
+    for broker in (0, 1):
+        admin.alter_configs(dict.fromkeys((LEADER_RATE, FOLLOWER_RATE), str(RATE)), broker=broker)
+    admin.alter_configs({LEADER_REPLICAS: "0:0", FOLLOWER_REPLICAS: "0:1"}, topic="slow")
+    with SteadyWriter(cluster.kafka_bootstrap, "steady") as writer:
+        until(lambda: len(writer.acknowledged) > 20, "the writer is under way")
+        began = time.monotonic()
+        admin.alter_partition_reassignments({TopicPartition("slow", 0): [1]})
+        until(lambda: not admin.list_partition_reassignments(), "the move is complete")
+        took_s = time.monotonic() - began
+    assert writer.failed == []
+    assert 0.75 < 600 * 20_000 / RATE / took_s < 1.25, took_s
+    ottla = Ottla(cluster.grpc_bootstrap, capsysbinary)
+    assert "4 brokers copy" in ottla("cluster", "throttle", "50MB").out
+    assert "1 topic had throttled replicas" in ottla("cluster", "throttle", "off").out
+    assert "0 topics had" in ottla("cluster", "throttle", "off").out
+
+
 @pytest.mark.java
 def test_kafkas_tools_move_partitions(cluster: LocalCluster, admin: Admin, tmp_path: Path) -> None:
     def tool(main_class: str, *arguments: str) -> str:
@@ -164,9 +201,14 @@ def test_kafkas_tools_move_partitions(cluster: LocalCluster, admin: Admin, tmp_p
     proposed = json.loads(said.split("Proposed partition reassignment configuration")[1])
     assert {r for each in proposed["partitions"] for r in each["replicas"]} == {2, 3}
     (plan := tmp_path / "plan.json").write_text(json.dumps(proposed))
-    assert "Successfully started" in reassign("--execute", "--reassignment-json-file", str(plan))
+    execute = ("--execute", "--reassignment-json-file", str(plan), "--throttle", "1000000")
+    assert "throttle limit was set to 1000000 B/s" in reassign(*execute)
+    settings = {each.name: each.value for each in admin.describe_configs(topic="by-kafka")}
+    assert settings["follower.replication.throttled.replicas"]
     until(lambda: not admin.list_partition_reassignments(), "the moves are complete")
     assert "is completed" in reassign("--verify", "--reassignment-json-file", str(plan))
+    settings = {each.name: each.value for each in admin.describe_configs(topic="by-kafka")}
+    assert settings["follower.replication.throttled.replicas"] == ""
     assert {frozenset(replicas) for replicas in replicas_of(admin, "by-kafka")} == {frozenset({2, 3})}
     cancelled = reassign("--cancel", "--reassignment-json-file", str(plan))
     assert "None of the specified partition reassignments are active" in cancelled

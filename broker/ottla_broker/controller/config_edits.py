@@ -15,6 +15,7 @@ from ottla_broker.config import SETTINGS
 from ottla_broker.group_config import definition as group_definition
 from ottla_broker.inert_config import InertSetting
 from ottla_broker.requests import ConfigChange
+from ottla_broker.throttle_config import RATES, check_rates
 from ottla_broker.topic_config import Definition, definition, definitions, no_such_setting
 from ottla_core.errors import InvalidConfig, InvalidRequest
 
@@ -22,6 +23,8 @@ from ottla_core.errors import InvalidConfig, InvalidRequest
 Edit: TypeAlias = Callable[[Mapping[str, str]], dict[str, str]]
 
 SERVER_NAMES = {synonym.name: d for d in definitions() for synonym in d.synonyms}
+#: Settings that exist only at run time.
+RUNTIME: Mapping[str, Definition | InertSetting] = {**RATES, **inert_config.BROKER}
 
 
 def replacement(values: Mapping[str, str]) -> Edit:
@@ -30,13 +33,14 @@ def replacement(values: Mapping[str, str]) -> Edit:
 
 
 def topic_edit(changes: Sequence[ConfigChange]) -> Edit:
-    return lambda old: changed(old, changes, topic_definition)
+    return lambda old: changed(old, changes, definition)
 
 
 def broker_edit(changes: Sequence[ConfigChange]) -> Edit:
     def edit(old: Mapping[str, str]) -> dict[str, str]:
         made = changed(old, changes, server_definition)
-        inert_config.check(inert_config.BROKER, made)
+        inert_config.check(made)
+        check_rates(made)
         return made
 
     return edit
@@ -59,12 +63,8 @@ def edit_of(
     return edit(changes)
 
 
-def topic_definition(name: str) -> Definition | InertSetting:
-    return inert_config.TOPIC.get(name) or definition(name)
-
-
 def server_definition(name: str) -> Definition | InertSetting:
-    found = SERVER_NAMES.get(name) or inert_config.BROKER.get(name)
+    found = SERVER_NAMES.get(name) or RUNTIME.get(name)
     if found is None:
         if name in SETTINGS:
             raise InvalidConfig(
@@ -101,4 +101,6 @@ def changed(
             else:
                 parts = [p for p in parts if p not in given]
             made[change.name] = ",".join(parts)
+            if not parts and not setting.default:
+                del made[change.name]  # A cleared list of throttled replicas leaves nothing behind.
     return made

@@ -61,6 +61,12 @@ class Following:
         reported = log.start_offset if says == Says.START else partition.position
         return PositionEntry(self.key, says, self.machine.leader_epoch, epoch, end, reported)
 
+    @property
+    def is_throttled(self) -> bool:
+        """Whether `follower.replication.throttled.replicas` names this replica."""
+        throttled = self._partition.log.config.follower_replication_throttled_replicas
+        return throttled.has(self._partition.tp.partition, self._partition.broker_id)
+
     def when_flushed(self, report: Callable[[], None] | None) -> None:
         """Call `report` on each flush: with flush.before.ack, a flush moves the position."""
         self._on_flushed = report

@@ -27,6 +27,7 @@ from ottla_broker.partition.mending import Mending, is_free
 from ottla_broker.partition.partition import Partition
 from ottla_broker.replication.effects import ProposeIsr
 from ottla_broker.replication.follow_client import Followed
+from ottla_broker.throttle_config import rates
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.errors import KafkaStorageError, NotLeaderOrFollower, RequestError, UnknownTopicOrPartition
 from ottla_core.ids import TopicPartition
@@ -190,6 +191,8 @@ class PartitionHost:
                 self._drop_topic(topic)
         defaults = self._broker_defaults(new)
         defaults_changed = old.broker_configs is not new.broker_configs
+        if defaults_changed:
+            self.replication.throttles.set_rates(*rates(defaults), self._clock.monotonic())
         for name, topic in new.topics.items():
             before = old.topics.get(name)
             if before is topic and not defaults_changed:

@@ -19,6 +19,7 @@ from ottla_broker.replication.leader import Leader, OwnLog, Position
 from ottla_broker.replication.lineage import leading as leading_lineage
 from ottla_broker.replication.outlet import Outlet
 from ottla_broker.replication.selection import closest
+from ottla_broker.replication.throttle import Throttles
 from ottla_core.errors import NotLeaderOrFollower, invariant
 from ottla_core.ports.clock import Clock
 
@@ -49,6 +50,8 @@ class Replication:
     propose: Callable[[Partition, ProposeIsr, PartitionImage], None] = _nothing
     #: Whether this broker's lease is confirmed (rule 14).
     is_confirmed: Callable[[], bool] = lambda: True
+    #: Rates of replicas that catch up, for all streams of this broker.
+    throttles: Throttles = field(default_factory=Throttles)
     #: A leadership began: handle the requests of followers that knew the epoch first.
     on_led: Callable[[bytes], None] = lambda key: None
 
@@ -145,6 +148,7 @@ class Leading:
         self._do(self.machine.on_members(self._shared.admitted, self._clock.monotonic()))
 
     def on_config(self) -> None:
+        self.tell_followers()  # Other replicas may be throttled now.
         self._do(self.machine.on_min_insync(self._partition.log.config.min_insync_replicas))
 
     def tick(self) -> None:
@@ -153,7 +157,21 @@ class Leading:
     # ------------------------------------------------------------------ being asked
 
     def is_in_sync(self, broker_id: int) -> bool:
-        return broker_id in self.machine.image.isr
+        machine = self.machine
+        return broker_id in machine.image.isr or (
+            machine.proposed is not None and broker_id in machine.proposed.isr
+        )
+
+    @property
+    def throttles_sending(self) -> bool:
+        partition = self._partition
+        throttled = partition.log.config.leader_replication_throttled_replicas
+        return throttled.has(partition.tp.partition, self._shared.broker_id)
+
+    def throttles_copying(self, broker_id: int) -> bool:
+        partition = self._partition
+        throttled = partition.log.config.follower_replication_throttled_replicas
+        return throttled.has(partition.tp.partition, broker_id)
 
     def closest_replica(self, rack: str, offset: int) -> int:
         """The follower that a consumer in `rack` should read from; NO_BROKER to stay with the leader."""
@@ -189,6 +207,7 @@ class Leading:
         partition, machine = self._partition, self.machine
         if partition.image is not machine.image:
             partition.confirm(machine.image)
+            self.tell_followers()  # One that is in sync now is no longer throttled.
         if partition.is_deleting:
             partition.deleted_to(machine.low_watermark(partition.log.start_offset))
         for at, effect in enumerate(effects):
@@ -215,3 +234,4 @@ class Leading:
             elr=wanted.elr,
         )
         self._shared.propose(partition, wanted, image)
+        self.tell_followers()  # The high watermark waits for a proposed replica, so it is no longer throttled.

@@ -196,6 +196,11 @@ class Partition:
             leading.end()
         self._release(error)
 
+    @property
+    def broker_id(self) -> int:
+        """This broker."""
+        return self._replication.broker_id
+
     def update_config(self, config: TopicConfig) -> None:
         self.log.update_config(config)
         if self.leading is not None:

@@ -8,6 +8,9 @@ many appends make one report; a report is sent after each whole frame, in the sa
 * C2 (rule 10): a removed partition gets nothing more from frames that are still in flight.
 * C3: an unanswered request for batches is repeated every `BEAT_S`: the leader may learn of its epoch later than the
   follower.
+* C4: the report of a throttled section is held back until the token bucket has paid for it, so the leader sends no
+  more of it meanwhile (`follower.replication.throttled.rate`). The leader marks such sections, only while the replica
+  is not in sync; the next section without the mark releases the report, because commits wait for it then.
 
 It must never touch a log itself: partitions do, as their machine decides.
 """
@@ -25,6 +28,7 @@ from ottla_broker.metrics import ReplicationProbe
 from ottla_broker.replication import follow_wire as wire
 from ottla_broker.replication.effects import Report
 from ottla_broker.replication.follow_wire import Kind, PositionEntry, Says, Section, WireError
+from ottla_broker.replication.throttle import Throttle
 from ottla_core.errors import CorruptMessage, KafkaStorageError, RequestError
 from ottla_core.ports.chance import Chance
 from ottla_core.ports.clock import Clock
@@ -49,6 +53,9 @@ class Followed(Protocol):
     @property
     def key(self) -> bytes: ...
 
+    @property
+    def is_throttled(self) -> bool: ...
+
     def when_flushed(self, report: Callable[[], None] | None) -> None: ...
 
     def entry(self, says: Says) -> PositionEntry: ...
@@ -72,6 +79,7 @@ class FollowClient:
         chance: Chance,
         probe: ReplicationProbe,
         on_lost: Callable[[int], None] | None = None,
+        throttle: Throttle | None = None,
     ) -> None:
         self._on_lost = on_lost
         self._own_id = own_id
@@ -83,6 +91,7 @@ class FollowClient:
         self._clock = clock
         self._chance = chance
         self._probe = probe
+        self._throttle = throttle or Throttle()
         self._followed: dict[bytes, Followed] = {}
         #: Reports to send, in order; a position does not replace a request for batches.
         self._reports: dict[bytes, Says] = {}
@@ -94,6 +103,9 @@ class FollowClient:
         self._unheard: dict[bytes, None] = {}
         #: Of these, partitions that were sent invalid data: nothing more reaches them until they have asked again.
         self._spoilt: dict[bytes, None] = {}
+        #: Reports that wait for tokens (C4), in order.
+        self._held: dict[bytes, Says] = {}
+        self._held_timer: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
         self._is_connected = False
         self._spoke = False
@@ -124,6 +136,7 @@ class FollowClient:
         self._starts.pop(key, None)
         self._unheard.pop(key, None)
         self._spoilt.pop(key, None)
+        self._held.pop(key, None)
         if self._is_connected:
             self._farewells[key] = followed.entry(Says.LEAVE)
             self._wake.set()
@@ -136,6 +149,9 @@ class FollowClient:
         if self._is_connected and key in self._followed:
             if says == Says.WANT:
                 self._unheard[key] = None
+                self._held.pop(key, None)
+            elif key in self._held:
+                return  # A flush; the position is built when the report is sent.
             elif self._reports.get(key) == Says.WANT:
                 return
             self._reports[key] = says
@@ -189,6 +205,7 @@ class FollowClient:
             self._farewells.clear()
             self._unheard.clear()
             self._spoilt.clear()
+            self._held.clear()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -264,11 +281,39 @@ class FollowClient:
             return
         self._probe.bytes_in += len(section.records)
         self._unheard.pop(section.key, None)
+        if section.is_throttled and len(section.records) and followed.is_throttled:
+            self._pay(section.key, len(section.records))
+        elif self._held.pop(section.key, None) is not None:
+            report = report or Report(wants=False)
         if report is not None:
             self._report(section.key, Says.WANT if report.wants else Says.HAVE)
         if section.asks_start:
             self._starts[section.key] = None
             self._wake.set()
+
+    def _pay(self, key: bytes, size: int) -> None:
+        """C4: take tokens for a section; hold its report back if there are too few."""
+        now = self._clock.monotonic()
+        self._probe.throttled_in += size
+        self._throttle.take(size, now)
+        wait_s = self._throttle.wait_s(now)
+        if wait_s:
+            self._held[key] = Says.HAVE
+            self._release_after(wait_s)
+
+    def _release_after(self, wait_s: float) -> None:
+        if self._held_timer is None:
+            self._held_timer = asyncio.get_running_loop().call_later(wait_s, self._release)
+
+    def _release(self) -> None:
+        self._held_timer = None
+        wait_s = self._throttle.wait_s(self._clock.monotonic())
+        if self._held and wait_s:
+            self._release_after(wait_s)
+            return
+        held, self._held = self._held, {}
+        for key, says in held.items():
+            self._report(key, says)
 
     def _refuse(self, followed: Followed) -> None:
         """Invalid data is neither appended nor reported. It is requested again at the next heartbeat, in case it was
@@ -280,6 +325,7 @@ class FollowClient:
         key = followed.key
         followed.on_stream()
         self._reports.pop(key, None)
+        self._held.pop(key, None)
         self._unheard[key] = self._spoilt[key] = None
         self._farewells[key] = followed.entry(Says.LEAVE)
         self._wake.set()

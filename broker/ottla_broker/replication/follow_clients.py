@@ -13,6 +13,7 @@ from uuid import UUID
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metrics import ReplicationProbe
 from ottla_broker.replication.follow_client import FollowClient, Followed
+from ottla_broker.replication.throttle import Throttles
 from ottla_core.ports.chance import Chance
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.peers import Peers
@@ -29,6 +30,7 @@ class FollowClients:
         probe: ReplicationProbe,
         *,
         on_lost: Callable[[int], None] | None = None,
+        throttles: Throttles | None = None,
     ) -> None:
         """`on_lost` is called with the leader each time its stream breaks."""
         self._on_lost = on_lost
@@ -38,6 +40,7 @@ class FollowClients:
         self._clock = clock
         self._chance = chance
         self._probe = probe
+        self._throttle = (throttles or Throttles()).follower
         self._image = ClusterImage(cluster_id="")
         #: All following partitions, by leader, including offline leaders.
         self._wanted: dict[int, dict[bytes, Followed]] = {}
@@ -115,6 +118,7 @@ class FollowClients:
             self._chance,
             self._probe,
             self._on_lost,
+            self._throttle,
         )
         task = asyncio.get_running_loop().create_task(client.run(), name=f"follow-{leader_id}")
         task.add_done_callback(self._on_done)

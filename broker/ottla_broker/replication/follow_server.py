@@ -17,6 +17,7 @@ from ottla_broker.replication import follow_wire as wire
 from ottla_broker.replication.follow_stream import FollowStream, Surroundings
 from ottla_broker.replication.follow_wire import Kind, WireError
 from ottla_broker.replication.led import Led
+from ottla_broker.replication.throttle import Throttles
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.offload import Offload
 from ottla_core.ports.peers import FollowLink, PeerUnavailable
@@ -40,11 +41,12 @@ class FollowServer:
         probe: ReplicationProbe,
         *,
         on_lost: Callable[[int], None] | None = None,
+        throttles: Throttles | None = None,
     ) -> None:
         """`on_lost` is called with the follower whose stream ended unexpectedly."""
         self._on_lost = on_lost
         self._broker_id = broker_id
-        self._around = Surroundings(incarnation.bytes, find, clock, offload, probe)
+        self._around = Surroundings(incarnation.bytes, find, clock, offload, probe, throttles or Throttles())
         self._probe = probe
         self._streams: dict[FollowStream, None] = {}
         self._is_stopped = False

@@ -10,7 +10,9 @@ the next one; so frames are small when there is little to do and large under loa
   follower's memory, and makes frames grow with the load: a small message costs gRPC as much as a large one.
 * S3 (rule 12): partitions that catch up take turns in the rest of a frame after the in-sync ones, and have
   their own, smaller bound of bytes in flight. So in-sync partitions wait behind at most that, never behind a full
-  window.
+  window. Their bytes in flight do not count against the frames of in-sync partitions, because a throttled follower
+  reports late. Throttled partitions have a third queue and bound, and share the broker's token bucket. A partition
+  changes its queue as soon as its follower is proposed for the ISR.
 * S4: batches and indexes are read from the page cache; a thread reads what is not cached, while the
   other partitions continue. A read that
   fails is retried after a pause: it delays only its own partition.
@@ -37,6 +39,7 @@ from ottla_broker.replication.effects import LeaderEffect, SendFrom, TellDiverge
 from ottla_broker.replication.follow_wire import Kind, PositionEntry, Says, Section, Tells, WireError
 from ottla_broker.replication.leader import Position
 from ottla_broker.replication.led import Led, LedRole
+from ottla_broker.replication.throttle import Throttles
 from ottla_broker.replication.whole import whole_batches_in
 from ottla_core.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
 from ottla_core.ids import NO_EPOCH
@@ -62,6 +65,10 @@ _WORTHWHILE_BYTES = _FRAME_BYTES // 2
 _BEHIND_BYTES = 512 * 1024
 #: Bytes per turn of a partition that catches up.
 _HELPING_BYTES = 256 * 1024
+#: The same for partitions that are throttled: they need no more for their rate, and must not fill the bound of others.
+_THROTTLED_BYTES = 256 * 1024
+#: Queues of a stream; also the index of their bytes in flight.
+_LIVE, _BEHIND, _THROTTLED = range(3)
 #: How long a high watermark waits for batches to travel with. Clients do not read from followers, and a new leader
 #: learns it from the others' positions; a separate frame for each would double the number of frames under steady load.
 _WATERMARK_S = 0.025
@@ -83,6 +90,7 @@ class Surroundings(NamedTuple):
     clock: Clock
     offload: Offload
     probe: ReplicationProbe
+    throttles: Throttles
 
 
 class Sending:
@@ -92,11 +100,10 @@ class Sending:
         "cold",
         "epoch",
         "flying",
-        "flying_bytes",
-        "is_behind",
         "is_ended",
         "is_queued",
         "is_reading",
+        "lane",
         "led",
         "mark_sent",
         "next_offset",
@@ -116,12 +123,12 @@ class Sending:
         self.mark_sent = -1
         self.start_sent = -1
         self.is_queued = False
-        self.is_behind = False
+        #: The queue that it is in, or was in last.
+        self.lane = _LIVE
         self.is_reading = False
         self.is_ended = False
-        #: (end offset, bytes) of sections sent and not reported.
-        self.flying: deque[tuple[int, int]] = deque()
-        self.flying_bytes = 0
+        #: (end offset, bytes, queue) of sections sent and not reported.
+        self.flying: deque[tuple[int, int, int]] = deque()
         self.reader = LogReader(stream.offload)
         #: Batches that a thread has read, from `next_offset` on.
         self.cold: Batches | None = None
@@ -132,8 +139,9 @@ class Sending:
 
     def mark(self, size: int = 0) -> None:
         stream = self.stream
-        stream.waiting_bytes += size
-        if not self.is_queued:
+        if self.lane == _LIVE:
+            stream.waiting_bytes += size
+        if not self.is_queued or (self.lane == _THROTTLED and stream.lane_of(self) != _THROTTLED):
             stream.enqueue(self)
         elif stream.waiting_bytes >= _WORTHWHILE_BYTES:
             stream.wake()
@@ -163,18 +171,23 @@ class FollowStream:
         self._early: dict[bytes, PositionEntry] = {}
         self._live: deque[Sending] = deque()
         self._behind: deque[Sending] = deque()
+        self._throttled: deque[Sending] = deque()
+        #: Pending while throttled partitions wait for tokens.
+        self._tokens_timer: asyncio.TimerHandle | None = None
         #: Answers without batches, ready to send: the last one for each partition.
         self._told: dict[bytes, bytes] = {}
         #: High watermarks that wait for batches to travel with (S5).
         self._marks: dict[Sending, None] = {}
         self._marks_timer: asyncio.TimerHandle | None = None
-        self._flying_bytes = 0
-        self._flying_behind_bytes = 0
-        #: Total bytes sent and reported, and for each frame in flight the total reported once it has arrived.
+        #: Bytes in flight of each queue.
+        self._flying = [0, 0, 0]
+        #: Of in-sync partitions: total bytes sent and reported, and for each frame in flight the total reported once it
+        #: has arrived.
         self._sent_bytes = 0
         self._landed_bytes = 0
         self._frames: deque[int] = deque()
-        #: Estimate of bytes appended and not sent; an error makes a frame smaller, or late by one round trip.
+        #: Estimate of bytes appended to in-sync partitions and not sent; an error makes a frame smaller, or late by one
+        #: round trip.
         self.waiting_bytes = 0
         self._wake = asyncio.Event()
         self._beat_due = False
@@ -202,8 +215,9 @@ class FollowStream:
             task.cancel()
 
     async def _end(self) -> None:
-        if self._marks_timer is not None:
-            self._marks_timer.cancel()
+        for timer in (self._marks_timer, self._tokens_timer):
+            if timer is not None:
+                timer.cancel()
         for sending in list(self._sendings.values()):
             self._leave(sending)
         tasks = [*self._tasks, *self._reads]
@@ -327,31 +341,24 @@ class FollowStream:
 
     def _landed(self, sending: Sending, end_offset: int) -> None:
         flying = sending.flying
-        landed = 0
-        while flying and flying[0][0] <= end_offset:
-            landed += flying.popleft()[1]
-        if landed:
-            self._account(sending, -landed)
+        if flying and flying[0][0] <= end_offset:
+            while flying and flying[0][0] <= end_offset:
+                self._land(*flying.popleft())
             self.wake()  # There may be room again.
 
-    def _account(self, sending: Sending, size: int) -> None:
-        """Add `size`, which may be negative, to the bytes in flight."""
-        if size < 0:
-            self._landed_bytes -= size
+    def _land(self, end_offset: int, size: int, lane: int) -> None:
+        """A section is no longer in flight."""
+        self._flying[lane] -= size
+        if lane == _LIVE:
+            self._landed_bytes += size
             frames = self._frames
             while frames and frames[0] <= self._landed_bytes:
                 frames.popleft()
-        else:
-            self._sent_bytes += size
-        sending.flying_bytes += size
-        self._flying_bytes += size
-        if sending.is_behind:
-            self._flying_behind_bytes += size
 
     def _reset(self, sending: Sending) -> None:
         """Forget what is in flight: the follower restarts or leaves, and will not report it."""
-        self._account(sending, -sending.flying_bytes)
-        sending.flying.clear()
+        while sending.flying:
+            self._land(*sending.flying.popleft())
         sending.next_offset = sending.mark_sent = sending.start_sent = -1
         sending.cold = None
         self._wake.set()
@@ -381,23 +388,34 @@ class FollowStream:
         sending.is_queued = True
         if self._marks:
             self._marks.pop(sending, None)
-        behind = not sending.role.is_in_sync(self.follower)
-        if behind != sending.is_behind:
-            sending.is_behind = behind
-            self._flying_behind_bytes += sending.flying_bytes if behind else -sending.flying_bytes
-        (self._behind if behind else self._live).append(sending)
+        lane = self.lane_of(sending)
+        if lane == _LIVE and sending.lane == _THROTTLED:
+            sending.mark_sent = -1  # A section that is not throttled makes the follower report at once.
+        sending.lane = lane
+        (self._live, self._behind, self._throttled)[lane].append(sending)
         self.wake()
+
+    def lane_of(self, sending: Sending) -> int:
+        role = sending.role
+        if role.is_in_sync(self.follower):
+            return _LIVE
+        return _THROTTLED if role.throttles_sending or role.throttles_copying(self.follower) else _BEHIND
 
     def wake(self) -> None:
         """Wake the writer if batches wait and it could send them."""
-        if self._may_send() and (self._live or self._behind):
+        flying = self._flying
+        if (
+            (self._live and self._may_send())
+            or (self._behind and flying[_BEHIND] < _BEHIND_BYTES)
+            or (self._throttled and flying[_THROTTLED] < _THROTTLED_BYTES and self._tokens_timer is None)
+        ):
             self._wake.set()
 
     def _may_send(self) -> bool:
         frames = len(self._frames)
         if not frames:
             return True
-        # Partitions that catch up send full turns, and have a separate bound.
+        # Partitions that catch up send full turns, and a frame for them can carry in-sync ones, too.
         return frames < _FRAMES_FLYING_MAX and (self.waiting_bytes >= _WORTHWHILE_BYTES or bool(self._behind))
 
     def enqueue_soon(self, sending: Sending) -> None:
@@ -432,22 +450,42 @@ class FollowStream:
         if count:
             parts += self._told.values()
             self._told = {}
-        if self._may_send():
+        room = min(_FRAME_BYTES, _IN_FLIGHT_BYTES - sum(self._flying))
+        if self._live and self._may_send():
             sent = self._sent_bytes
-            room = min(_FRAME_BYTES, _IN_FLIGHT_BYTES - self._flying_bytes)
             more, room = self._take(self._live, room, _FRAME_BYTES, parts)
             count += more
-            if self._behind:
-                room = min(room, _BEHIND_BYTES - self._flying_behind_bytes)
-                count += self._take(self._behind, room, _HELPING_BYTES, parts)[0]
             if self._sent_bytes > sent:
                 self._frames.append(self._sent_bytes)
-            is_all = not self._live and not self._behind
-            self.waiting_bytes = 0 if is_all else max(0, self.waiting_bytes - self._sent_bytes + sent)
+            self.waiting_bytes = max(0, self.waiting_bytes - self._sent_bytes + sent) if self._live else 0
+        if self._behind:
+            most = min(room, _BEHIND_BYTES - self._flying[_BEHIND])
+            more, left = self._take(self._behind, most, _HELPING_BYTES, parts)
+            count, room = count + more, room - (most - left)
+        if self._throttled:
+            count += self._take_throttled(room, parts)
         if not count and not self._beat_due:
             return None
         self._beat_due = False
         return wire.encode_batches(self._around.incarnation, self._incarnation, count, parts)
+
+    def _take_throttled(self, room: int, parts: list[Buffer]) -> int:
+        """Add sections of throttled partitions while there are tokens; return their number."""
+        throttle, now = self._around.throttles.leader, self._around.clock.monotonic()
+        tokens = throttle.room(now)
+        if tokens is not None and tokens <= 0:
+            self._wake_with_tokens(throttle.wait_s(now))
+            return 0
+        room = min(room, _THROTTLED_BYTES - self._flying[_THROTTLED])
+        return self._take(self._throttled, room if tokens is None else min(room, tokens), room, parts)[0]
+
+    def _wake_with_tokens(self, wait_s: float) -> None:
+        def wake() -> None:
+            self._tokens_timer = None
+            self._wake.set()
+
+        if self._tokens_timer is None:
+            self._tokens_timer = asyncio.get_running_loop().call_later(wait_s, wake)
 
     def _take(self, queue: deque[Sending], room: int, helping: int, parts: list[Buffer]) -> tuple[int, int]:
         """Add sections of one queue, each partition once; return their number and the remaining room."""
@@ -456,6 +494,8 @@ class FollowStream:
             if room <= 0:
                 break
             sending = queue.popleft()
+            if queue is self._throttled and self._has_left(sending):
+                continue
             sending.is_queued = False
             if sending.is_ended or sending.next_offset < 0 or sending.is_reading:
                 continue
@@ -466,6 +506,15 @@ class FollowStream:
                 if sending.next_offset < sending.led.log.end_offset:
                     self.enqueue(sending)
         return count, room
+
+    def _has_left(self, sending: Sending) -> bool:
+        """Whether the partition is no longer throttled: it is in another queue then."""
+        if sending.lane != _THROTTLED:
+            return True  # Since it was marked.
+        if sending.is_ended or self.lane_of(sending) == _THROTTLED:
+            return False
+        self.enqueue(sending)
+        return True
 
     def _fill(self, sending: Sending, room: int, parts: list[Buffer]) -> int:
         """Add the next section of a partition; return the size of its batches, -1 if there is nothing to send."""
@@ -481,16 +530,27 @@ class FollowStream:
             return -1
         size = len(records)
         mark, start = led.high_watermark, log.start_offset
-        asks = sending.start_sent != start
-        section = Section(led.key, Tells.BATCHES, sending.epoch, NO_EPOCH, offset, mark, start, b"", asks)
+        asks, slow = sending.start_sent != start, sending.lane == _THROTTLED
+        section = Section(
+            led.key, Tells.BATCHES, sending.epoch, NO_EPOCH, offset, mark, start, b"", asks, slow
+        )
         parts.append(wire.encode_section_header(section, size))
         if size:
             parts.append(records)
-            sending.flying.append((sending.next_offset, size))
-            self._account(sending, size)
-            self._around.probe.bytes_out += size
+            self._note_sent(sending, size)
         sending.mark_sent, sending.start_sent = mark, start
         return size
+
+    def _note_sent(self, sending: Sending, size: int) -> None:
+        lane, around = sending.lane, self._around
+        sending.flying.append((sending.next_offset, size, lane))
+        self._flying[lane] += size
+        around.probe.bytes_out += size
+        if lane == _LIVE:
+            self._sent_bytes += size
+        elif lane == _THROTTLED and sending.role.throttles_sending:
+            around.throttles.leader.take(size, around.clock.monotonic())
+            around.probe.throttled_out += size
 
     def _records(self, sending: Sending, log: Log, offset: int, room: int) -> Buffer | None:
         """Read whole batches from the next offset on, and advance it; None if not possible now."""
@@ -508,11 +568,11 @@ class FollowStream:
                 return None
             active = log.segments[-1]
             is_all = extent.file is active.file and extent.position + extent.size == active.size
-            if is_all and not sending.is_behind:
+            if is_all and sending.lane == _LIVE:
                 sending.next_offset = log.end_offset  # The common case: all there is.
                 return records
             # In-sync followers are sent what was just written.
-            return self._whole(sending, log, records, check_crc=sending.is_behind)
+            return self._whole(sending, log, records, check_crc=sending.lane != _LIVE)
         except NotLoaded as missing:
             self._begin_read(sending, self._warm(sending, missing))
         except OffsetOutOfRange:
@@ -559,7 +619,7 @@ class FollowStream:
     async def _wait_for_disk(self, sending: Sending, extent: Extent) -> None:
         wanted = sending.next_offset
         try:
-            found = await sending.reader.on_thread(extent, check=sending.is_behind)
+            found = await sending.reader.on_thread(extent, check=sending.lane != _LIVE)
             if sending.next_offset == wanted and (found.data or found.damage):
                 sending.cold = found
         except OSError as error:

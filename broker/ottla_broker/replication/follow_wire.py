@@ -24,7 +24,7 @@ KEY_BYTES = 20
 _HEADER = struct.Struct(">BBxxI16s16s")
 _HELLO = struct.Struct(">ii")
 _POSITION = struct.Struct(">20sBxxxiiqq")
-_SECTION = struct.Struct(">20sB?xxiiqqqI")
+_SECTION = struct.Struct(">20sB??xiiqqqI")
 _INDEX = struct.Struct(">I")
 
 HEADER_BYTES = _HEADER.size
@@ -100,6 +100,8 @@ class Section(NamedTuple):
     records: Buffer
     #: The follower shall report its log start. The flag is a byte that was padding: older followers ignore it.
     asks_start: bool = False
+    #: The replica catches up and may be throttled: its report may be late. Also a byte that was padding.
+    is_throttled: bool = False
 
 
 def partition_key(topic_id: UUID, index: int) -> bytes:
@@ -124,8 +126,10 @@ def encode_positions(sender: bytes, receiver: bytes, entries: Sequence[PositionE
 
 
 def encode_section_header(section: Section, size: int) -> bytes:
-    key, tells, leader_epoch, epoch, offset, high_watermark, log_start, _, asks_start = section
-    return _SECTION.pack(key, tells, asks_start, leader_epoch, epoch, offset, high_watermark, log_start, size)
+    key, tells, leader_epoch, epoch, offset, high_watermark, log_start, _, asks, throttled = section
+    return _SECTION.pack(
+        key, tells, asks, throttled, leader_epoch, epoch, offset, high_watermark, log_start, size
+    )
 
 
 def encode_batches(sender: bytes, receiver: bytes, count: int, parts: Iterable[Buffer]) -> bytes:
@@ -168,12 +172,16 @@ def decode_batches(frame: Buffer, count: int) -> list[Section]:
     for _ in range(count):
         if end - at < SECTION_BYTES:
             raise WireError(f"A section of {count} is cut off.")
-        key, tells, asks, leader_epoch, epoch, offset, mark, log_start, size = _SECTION.unpack_from(frame, at)
+        key, tells, asks, slow, leader_epoch, epoch, offset, mark, log_start, size = _SECTION.unpack_from(
+            frame, at
+        )
         at += SECTION_BYTES
         if size > end - at:
             raise WireError(f"A section claims {size} bytes, but only {end - at} are left.")
         sections.append(
-            Section(key, tells, leader_epoch, epoch, offset, mark, log_start, view[at : at + size], asks)
+            Section(
+                key, tells, leader_epoch, epoch, offset, mark, log_start, view[at : at + size], asks, slow
+            )
         )
         at += size
     if at != end:

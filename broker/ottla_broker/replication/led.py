@@ -22,7 +22,15 @@ class LedRole(Protocol):
 
     def detach(self, broker_id: int, outlet: Outlet) -> None: ...
 
-    def is_in_sync(self, broker_id: int) -> bool: ...
+    def is_in_sync(self, broker_id: int) -> bool:
+        """Whether the high watermark waits for this replica: it is in the ISR, or proposed for it."""
+
+    @property
+    def throttles_sending(self) -> bool:
+        """Whether `leader.replication.throttled.replicas` names this leader."""
+
+    def throttles_copying(self, broker_id: int) -> bool:
+        """Whether `follower.replication.throttled.replicas` names this follower."""
 
 
 class Led(Protocol):

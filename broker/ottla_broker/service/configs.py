@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ottla_broker import group_config, inert_config
+from ottla_broker import group_config
 from ottla_broker.config import SETTINGS, BrokerConfig
 from ottla_broker.controller.caretaker import CareConfig
 from ottla_broker.controller.command import Command
@@ -18,6 +18,7 @@ from ottla_broker.controller.commands.alter_broker_config import AlterBrokerConf
 from ottla_broker.controller.commands.alter_group_config import AlterGroupConfig
 from ottla_broker.controller.commands.alter_topic_config import AlterTopicConfig
 from ottla_broker.controller.config_edits import (
+    RUNTIME,
     SERVER_NAMES,
     Edit,
     broker_edit,
@@ -90,11 +91,7 @@ class ConfigService:
 
     def describe_new_topic(self, own: Mapping[str, str]) -> list[ConfigValue]:
         """All settings of a topic for which these are set, whether it exists or not."""
-        values = [self._topic_value(d, own) for d in definitions()]
-        values += [
-            _inert_value(d, own[d.name], "topic") for d in inert_config.TOPIC.values() if d.name in own
-        ]
-        return values
+        return [self._topic_value(d, own) for d in definitions()]
 
     def _topic_value(self, setting: Definition, own: Mapping[str, str]) -> ConfigValue:
         levels: list[tuple[str, str | None, str]] = []
@@ -146,7 +143,7 @@ class ConfigService:
             return [
                 ConfigValue(name, value, "dynamic-default-broker", d.type, d.documentation)
                 for name, value in sorted(image.broker_configs.get(ALL_BROKERS, {}).items())
-                if (d := SERVER_NAMES.get(name) or inert_config.BROKER.get(name)) is not None
+                if (d := SERVER_NAMES.get(name) or RUNTIME.get(name)) is not None
             ]
         if broker_id != self._config.process.broker_id:
             raise InvalidRequest(
@@ -154,7 +151,7 @@ class ConfigService:
             )
         values = [self._static_value(name) for name in SETTINGS if name not in _LISTENER_SETTINGS]
         values += self._listener_values(image)
-        values += self._inert_broker_values(image)
+        values += self._runtime_values(image)
         for setting in definitions():
             name, value, source = (levels := self._server_levels(setting))[0]
             values.append(
@@ -203,15 +200,15 @@ class ConfigService:
             for name, found in values.items()
         ]
 
-    def _inert_broker_values(self, image: ClusterImage) -> list[ConfigValue]:
+    def _runtime_values(self, image: ClusterImage) -> list[ConfigValue]:
         own = image.broker_configs.get(str(self._config.process.broker_id), {})
         for_all = image.broker_configs.get(ALL_BROKERS, {})
         values = []
-        for setting in inert_config.BROKER.values():
+        for setting in RUNTIME.values():
             if setting.name in own:
-                values.append(_inert_value(setting, own[setting.name], "dynamic-broker"))
+                values.append(_runtime_value(setting, own[setting.name], "dynamic-broker"))
             elif setting.name in for_all:
-                values.append(_inert_value(setting, for_all[setting.name], "dynamic-default-broker"))
+                values.append(_runtime_value(setting, for_all[setting.name], "dynamic-default-broker"))
         return values
 
     async def alter_broker(
@@ -261,7 +258,7 @@ class ConfigService:
         )
 
 
-def _inert_value(setting: InertSetting, value: str, source: str) -> ConfigValue:
+def _runtime_value(setting: Definition | InertSetting, value: str, source: str) -> ConfigValue:
     synonyms = ((setting.name, value, source), (setting.name, setting.default, "default"))
     return ConfigValue(setting.name, value, source, setting.type, setting.documentation, synonyms=synonyms)
 

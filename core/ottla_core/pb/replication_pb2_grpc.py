@@ -74,12 +74,13 @@ class ReplicationServicer:
         `position` is what the follower acknowledges: its end offset, or the flushed offset if the topic
         sets flush.before.ack. It counts only if (last epoch, end offset) agrees with the leader's log.
         3 BATCHES    leader to follower, `count` times:
-        topic id 16 bytes, partition u32, tells u8, asks u8, 2 bytes zero, leader epoch i32, epoch i32,
-        offset i64, high watermark i64, log start offset i64, size u32, `size` bytes of record batches
+        topic id 16 bytes, partition u32, tells u8, asks u8, throttled u8, 1 byte zero, leader epoch i32,
+        epoch i32, offset i64, high watermark i64, log start offset i64, size u32, `size` bytes of record batches
         tells: 0 batches, as on the leader's disk, for a log that ends at `offset` (none: only the
         watermarks changed); 1 diverged, your log is not a prefix of mine, whose `epoch` ends at `offset`:
         truncate and ask again; 2 start, my log begins at `offset`: restart your log there.
         asks: 1 report your log start, which is new on this stream or has moved; else 0.
+        throttled: 1 you catch up, and may report this late, at your throttled rate; else 0.
 
         Frames without entries are heartbeats: from the follower twice a second, from the leader once, if there is
         nothing else to send. The leader bounds the bytes that it has sent and the follower has not reported.

@@ -54,8 +54,11 @@ def test_deleting_what_is_not_set_is_accepted_whatever_its_name(name: str) -> No
         assert edit([ConfigChange("delete", name)])({"kept": "5"}) == {"kept": "5"}
 
 
-def test_a_setting_without_effect_is_kept_and_bounded() -> None:
+def test_throttles_are_checked_kept_and_bounded() -> None:
     set_rate = ConfigChange("set", "leader.replication.throttled.rate", "1000")
+    for bad in ("-1", "fast", "1.5"):
+        with pytest.raises(InvalidConfig, match="a whole number from 0"):
+            broker_edit([set_rate._replace(value=bad)])({})
     assert broker_edit([set_rate])({}) == {"leader.replication.throttled.rate": "1000"}
     throttled = "follower.replication.throttled.replicas"
     made = topic_edit([ConfigChange("append", throttled, "0:1"), ConfigChange("append", throttled, "1:2")])
@@ -68,11 +71,14 @@ def test_a_setting_without_effect_is_kept_and_bounded() -> None:
     for bad in ("0:1,x", "0", "0:1," * 20_000):
         with pytest.raises(InvalidConfig):
             TopicConfig.validate({throttled: bad})
-    assert TopicConfig.resolve({throttled: "0:1"}, {}) == TopicConfig.resolve({}, {})
+    resolved = TopicConfig.resolve({throttled: "0:1"}, {}).follower_replication_throttled_replicas
+    assert (resolved.has(0, 1), resolved.has(0, 2), resolved.has(1, 1)) == (True, False, False)
+    assert TopicConfig.resolve({throttled: "*"}, {}).follower_replication_throttled_replicas.has(7, 9)
+    assert not TopicConfig.resolve({throttled: "none"}, {}).follower_replication_throttled_replicas.has(7, 9)
 
 
 def test_the_page_about_kafkas_settings_names_all_that_have_no_effect() -> None:
     page = (DOCS / "kafka-settings.md").read_text("utf-8")
-    for setting in (*inert_config.BROKER.values(), *inert_config.TOPIC.values()):
+    for setting in inert_config.BROKER.values():
         assert f"| `{setting.name}` |" in page, setting.name
         assert "without effect" in setting.documentation

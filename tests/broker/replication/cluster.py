@@ -75,9 +75,23 @@ class Node:
             broker_id, self.dirs, clock, offload, self.metrics, lambda image: {}, lag_max_s=LAG_S
         )
         probe = self.metrics.replication
-        self.server = FollowServer(broker_id, self.incarnation, self.host.find_by_key, clock, offload, probe)
+        self.server = FollowServer(
+            broker_id,
+            self.incarnation,
+            self.host.find_by_key,
+            clock,
+            offload,
+            probe,
+            throttles=self.host.replication.throttles,
+        )
         self.clients = FollowClients(
-            broker_id, self.incarnation, SimPeers(cluster.net, broker_id), clock, chance, probe
+            broker_id,
+            self.incarnation,
+            SimPeers(cluster.net, broker_id),
+            clock,
+            chance,
+            probe,
+            throttles=self.host.replication.throttles,
         )
         self.writer = IsrWriter(self.store, clock, self.metadata)
         self.is_confirmed = True
