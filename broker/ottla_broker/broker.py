@@ -124,7 +124,7 @@ class Broker:
         self._offload = offload
         self._chance = chance
         self._log = log
-        self._metrics = Metrics(topics_max=config.http.topics_max)
+        self._metrics = Metrics(topics_max=config.http.topics_max, clients_max=config.http.clients_max)
         self._lag = LagProbe(self._metrics.loop.lag_seconds.observe)
         self._store: MetadataStore = MeteredStore(store, self._metrics.metadata, clock)
         self._exporter = Exporter(config.http, self._metrics, self.not_ready)
@@ -319,6 +319,8 @@ class Broker:
         )
         self._metadata.subscribe(partitions.on_image)
         metrics.source(partitions.families)
+        if self._tls is not None:
+            metrics.source(self._tls.families)
         disks = DiskMetrics(
             services.log_dirs, topics_max=limits.topics_max, partitions_max=limits.partitions_max
         )

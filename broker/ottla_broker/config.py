@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ottla_broker.config_sources import read_environ, read_file
+from ottla_broker.http_config import HttpConfig
 from ottla_broker.listeners import REPLACED_BY_LISTS, SECURITY_PROTOCOLS, SSL, listeners_of
 from ottla_broker.setting import (
     ADDRESS,
@@ -582,52 +583,6 @@ class EtcdConfig:
     )
     heartbeat_interval_ms: int = setting(
         "broker.heartbeat.interval.ms", "2000", whole(100), "How often the lease is renewed."
-    )
-
-
-@dataclass(frozen=True)
-class HttpConfig:
-    """Metrics and health."""
-
-    listener: Listener = setting(
-        "http.listener", "127.0.0.1:9292", listener("http"), "Listener for metrics and health."
-    )
-    # Prometheus and kubelet send a few hundred bytes.
-    request_max_bytes: int = setting(
-        "http.request.max.bytes",
-        "8192",
-        whole(256, MIB),
-        "Maximum request size; a longer request is refused.",
-    )
-    timeout_ms: int = setting(
-        "http.timeout.ms", "5000", whole(10), "Time limit of a request and of its response."
-    )
-    connections_max: int = setting(
-        "http.connections.max",
-        "64",
-        whole(1, 10_000),
-        "Maximum number of connections; more are refused at once.",
-    )
-    # Each topic is a handful of time series; a tenant with random topic names must not fill Prometheus.
-    topics_max: int = setting(
-        "metrics.topics.max",
-        "1000",
-        whole(0, 100_000),
-        "Maximum number of topics with metrics per topic; the rest are summed up.",
-    )
-    # A dozen series each. Partitions in trouble come first.
-    partitions_max: int = setting(
-        "metrics.partitions.max",
-        "1000",
-        whole(0, 100_000),
-        "Maximum number of partitions per broker with metrics of their own; the rest are omitted.",
-    )
-    # Three series each, per committed offset.
-    lags_max: int = setting(
-        "metrics.lags.max",
-        "2000",
-        whole(0, 100_000),
-        "Maximum number of committed offsets per coordinator with lag metrics; the rest are omitted.",
     )
 
 

@@ -20,9 +20,10 @@ from contextlib import suppress
 
 import structlog
 
-from ottla_broker.config import HttpConfig
+from ottla_broker.exposed import Family, Sample
 from ottla_broker.exposition import CONTENT_TYPE, write_text
-from ottla_broker.metrics import Family, Metrics, Sample
+from ottla_broker.http_config import HttpConfig
+from ottla_broker.metrics import Metrics
 
 _log = structlog.get_logger("ottla.http")
 

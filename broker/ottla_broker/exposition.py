@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ottla_broker.metrics import Family
+from ottla_broker.exposed import Family
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -12,59 +12,13 @@ make the series grow without bound.
 # ruff: noqa: RUF009  (these functions make dataclass fields)
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any
 
-#: From 0.1 ms, where a produce request lives, to 10 s, beyond which every client has given up.
-SECONDS_BOUNDS = (
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-)  # fmt: skip
-
-#: Label value under which everything beyond a limit is counted. No topic can have this name.
-OTHER = "(other)"
-
-
-class Sample(NamedTuple):
-    suffix: str
-    labels: tuple[tuple[str, str], ...]
-    value: float
-
-
-class Family(NamedTuple):
-    """One metric with all its samples, as a scrape shows it."""
-
-    name: str
-    type: str  # "counter", "gauge" or "histogram"
-    doc: str
-    samples: list[Sample]
-
-
-class Histogram:
-    """Counts per bucket; about 0.2 µs per observation."""
-
-    __slots__ = ("counts", "total")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(SECONDS_BOUNDS) + 1)
-        self.total = 0.0
-
-    def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(SECONDS_BOUNDS, seconds)] += 1
-        self.total += seconds
-
-    def samples(self) -> list[Sample]:
-        made = []
-        running = 0
-        for bound, count in zip(SECONDS_BOUNDS, self.counts, strict=False):
-            running += count
-            made.append(Sample("_bucket", (("le", repr(bound)),), running))
-        running += self.counts[-1]
-        made.append(Sample("_bucket", (("le", "+Inf"),), running))
-        made.append(Sample("_sum", (), self.total))
-        made.append(Sample("_count", (), running))
-        return made
+from ottla_broker.exposed import OTHER, Family, Histogram, Histograms, Sample
+from ottla_broker.request_metrics import ApiTimes, ClientTraffic, RequestMetrics
+from ottla_broker.request_metrics import families as request_families
 
 
 class Cell:
@@ -113,6 +67,17 @@ def seconds(name: str, doc: str) -> Any:
     return field(default_factory=Histogram, metadata={"name": name, "type": "histogram", "doc": doc})
 
 
+def seconds_by(name: str, doc: str, label: str) -> Any:
+    return field(
+        default_factory=lambda: Histograms(label), metadata={"name": name, "type": "histogram", "doc": doc}
+    )
+
+
+def requests_of(edge: str) -> Any:
+    """Not a family: `Metrics` shows both edges together."""
+    return field(default_factory=lambda: RequestMetrics(edge))
+
+
 def labelled(name: str, doc: str, label: str, limit: int = 128, type: str = "counter") -> Any:
     """A counter by a label from a closed set; the limit only guards against a bug."""
     return field(
@@ -140,12 +105,13 @@ class KafkaEdgeProbe:
     reading_paused: int = counter(
         "ottla_kafka_reading_paused_total", "Times a connection waited for request memory."
     )
-    produce_seconds: Histogram = seconds(
-        "ottla_kafka_produce_seconds", "Time from a complete request to its response."
+    connections: Labelled = labelled(
+        "kafka_server_socketservermetrics_connection_count",
+        "Open connections by listener.",
+        "listener",
+        type="gauge",
     )
-    fetch_seconds: Histogram = seconds(
-        "ottla_kafka_fetch_seconds", "The same for fetches, including long polls."
-    )
+    times: RequestMetrics = requests_of("kafka")
 
 
 @dataclass
@@ -170,11 +136,22 @@ class GrpcEdgeProbe:
     closed: Labelled = labelled("ottla_grpc_streams_closed_total", "Streams ended, by method.", "method")
     requests: Labelled = labelled("ottla_grpc_requests_total", "Requests answered, by method.", "method")
     errors: Labelled = labelled("ottla_grpc_errors_total", "Error codes returned.", "error")
+    times: RequestMetrics = requests_of("grpc")
 
     def answered(self, method: str, errors: Iterable[str] = ()) -> None:
         self.requests.add(method)
         for error in errors:
             self.errors.add(error)
+            self.times.failed(method, error)
+
+    def api(self, method: str) -> ApiTimes:
+        return self.times.of(method)
+
+    def connected(self, client_id: str) -> ClientTraffic:
+        return self.times.connected(client_id)
+
+    def disconnected(self, traffic: ClientTraffic) -> None:
+        self.times.disconnected(traffic)
 
     def stream_opened(self, method: str) -> None:
         self.opened.add(method)
@@ -358,7 +335,9 @@ class MetadataProbe:
     transactions_lost: int = counter(
         "ottla_metadata_transactions_lost_total", "Transactions that failed because another writer was first."
     )
-    store_seconds: Histogram = seconds("ottla_metadata_store_seconds", "Duration of etcd transactions.")
+    store_seconds: Histograms = seconds_by(
+        "ottla_etcd_request_seconds", "Duration of calls to etcd, by operation.", "operation"
+    )
 
 
 class TopicProbe:
@@ -414,7 +393,7 @@ class Topics:
 class Metrics:
     """All probes of one broker. Made once by the composition root; no global registry."""
 
-    def __init__(self, *, topics_max: int = 1000) -> None:
+    def __init__(self, *, topics_max: int = 1000, clients_max: int = 100) -> None:
         self.loop = LoopProbe()
         self.kafka = KafkaEdgeProbe()
         self.grpc = GrpcEdgeProbe()
@@ -426,6 +405,7 @@ class Metrics:
         self.transactions = TransactionsProbe()
         self.metadata = MetadataProbe()
         self.topics = Topics(topics_max)
+        self.kafka.times.clients_max = self.grpc.times.clients_max = clients_max
         self._refreshers: list[Callable[[], None]] = []
         self._collectors: list[Callable[[], Awaitable[None]]] = []
         self._sources: list[Callable[[], Iterable[Family]]] = []
@@ -472,12 +452,15 @@ class Metrics:
         ):
             yield from _families_of(probe)
         yield from self.topics.families()
+        yield from request_families((self.kafka.times, self.grpc.times))
         for families in self._sources:
             yield from families()
 
 
 def _families_of(probe: Any) -> Iterator[Family]:
     for part in fields(probe):
+        if "name" not in part.metadata:
+            continue
         value = getattr(probe, part.name)
         samples = [Sample("", (), value)] if isinstance(value, int | float) else value.samples()
         yield Family(part.metadata["name"], part.metadata["type"], part.metadata["doc"], samples)

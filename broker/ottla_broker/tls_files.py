@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import ssl
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
 import structlog
 
+from ottla_broker.certificate_dates import earliest_expiry_s
+from ottla_broker.exposed import Family, Sample
 from ottla_broker.setting import ConfigError
 from ottla_broker.tls_config import TlsConfig
 from ottla_core.ports.clock import Clock
@@ -33,6 +36,7 @@ class TlsFiles:
         self._lock = threading.Lock()
         self._checked_at = clock.monotonic()
         self._seen = self._signature()
+        self._expiries: dict[str, float] = {}
         try:
             self._context, self._grpc = self._load()
         except (OSError, ssl.SSLError, ValueError) as failed:
@@ -53,6 +57,15 @@ class TlsFiles:
         return grpc.dynamic_ssl_server_credentials(
             self._grpc, current, require_client_authentication=self._config.client_auth == "required"
         )
+
+    def families(self) -> Iterator[Family]:
+        """When certificates expire, for the metrics."""
+        self._refresh()
+        yield Family(
+            "ottla_certificate_expiry_timestamp_seconds", "gauge",
+            "When the first certificate of a file of the TLS listeners expires, in seconds since 1970.",
+            [Sample("", (("file", path),), at_s) for path, at_s in sorted(self._expiries.items())],
+        )  # fmt: skip
 
     def _refresh(self) -> None:
         now = self._clock.monotonic()
@@ -99,6 +112,9 @@ class TlsFiles:
         context.verify_mode = _VERIFY[config.client_auth]
         pairs = [(_read(config.key_file or certificate), _read(certificate))]
         roots = _read(config.ca_file) if config.ca_file is not None else None
+        files = {certificate: pairs[0][1]} | ({config.ca_file: roots} if config.ca_file and roots else {})
+        expiries = {path: earliest_expiry_s(content) for path, content in files.items()}
+        self._expiries = {path: at_s for path, at_s in expiries.items() if at_s is not None}
         return context, grpc.ssl_server_certificate_configuration(pairs, roots)
 
 

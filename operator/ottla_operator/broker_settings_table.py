@@ -107,6 +107,7 @@ TABLE: dict[str, tuple[str, float | None, float | None, tuple[str, ...], str, bo
     'max.connections': ('int', 1, 2147483647, (), '10000', False),
     'max.incremental.fetch.session.cache.slots': ('int', 0, 1000000, (), '1000', False),
     'message.max.bytes': ('int', 0, None, (), '1048588', False),
+    'metrics.clients.max': ('int', 0, 10000, (), '100', False),
     'metrics.lags.max': ('int', 0, 100000, (), '2000', False),
     'metrics.partitions.max': ('int', 0, 100000, (), '1000', False),
     'metrics.topics.max': ('int', 0, 100000, (), '1000', False),

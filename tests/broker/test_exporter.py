@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ottla_broker.config import HttpConfig
 from ottla_broker.exporter import Exporter
+from ottla_broker.http_config import HttpConfig
 from ottla_broker.metrics import Metrics
 from ottla_broker.setting import Listener
 

@@ -238,6 +238,7 @@ class FakeRecords:
         read_committed: bool = False,
         ask: object = None,
         rack: str | None = None,
+        polled: object = None,
     ) -> Maybe[list[Fetched]]:
         fetched = self._read(wants, max_bytes)
         enough = sum(len(f.records) for f in fetched) >= min_bytes or any(f.error for f in fetched)

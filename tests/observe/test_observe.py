@@ -7,10 +7,11 @@ import time
 
 import pytest
 
-from ottla_broker.config import HttpConfig
 from ottla_broker.exporter import Exporter
+from ottla_broker.exposed import Family, Sample
+from ottla_broker.http_config import HttpConfig
 from ottla_broker.log.times import interpolated
-from ottla_broker.metrics import Family, Metrics, Sample
+from ottla_broker.metrics import Metrics
 from ottla_broker.observe.lag import Behind, Lag
 from ottla_broker.setting import Listener
 from ottla_core.ids import TopicPartition

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
+import ottla_core.errors
 from observe.prometheus_process import Prometheus
 from ottla_cli.local_cluster import LocalCluster
 from ottla_client import NewTopic, TopicPartition
@@ -52,6 +54,9 @@ STRIMZI = (
     "sum(irate(kafka_server_brokertopicmetrics_messagesin_total{topic!=''}[5m]))",
     "sum(kafka_log_log_size{topic=~'.*'}) by (topic)",
     "kafka_server_replicafetchermanager_maxlag",
+    "sum by (request) (rate(kafka_network_requestmetrics_requests_total[1m]))",
+    "sum(kafka_network_requestmetrics_errors_total) by (request, error)",
+    "sum(kafka_server_socketservermetrics_connection_count) by (listener)",
     "sum(process_open_fds)",
     "time() - process_start_time_seconds",
 )
@@ -77,6 +82,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             writer.start()
             prometheus.until(lambda: len(times) > 20, "twenty records")
             admin.alter_group_offsets(GROUP, {TopicPartition(TOPIC, 0): 10})
+            _read_with_kcat(cluster)
+            with pytest.raises(ottla_core.errors.UnknownTopicOrPartition):
+                admin.delete_topics(["no-such-topic"])
             yield World(cluster, prometheus, times)
             done.set()
             writer.join(30)
@@ -87,6 +95,12 @@ def _write(cluster: LocalCluster, times: list[float], done: threading.Event) -> 
         while not done.wait(0.2):
             times.append(time.time())
             producer.send(TOPIC, b"drop", partition=0).result(20)
+
+
+def _read_with_kcat(cluster: LocalCluster) -> None:
+    """A Kafka client with a name, which waits for records."""
+    kcat = ["kcat", "-b", cluster.kafka_bootstrap, "-X", "client.id=dashboard-reader"]
+    subprocess.run([*kcat, "-C", "-t", TOPIC, "-c", "25", "-q"], check=True, capture_output=True, timeout=60)
 
 
 def _lag_s(world: World) -> float | None:
@@ -144,6 +158,38 @@ def test_disks_have_sizes(world: World) -> None:
 
 
 def test_followers_have_little_lag(world: World) -> None:
-    rows = world.prometheus.query("ottla_replication_follower_lag_seconds")
-    assert {labels["follower"] for labels, _ in rows} == {"0", "1", "2"}
-    assert all(lag_s < 10 for _, lag_s in rows)
+    def rows() -> list[tuple[dict[str, str], float]]:
+        return world.prometheus.query("ottla_replication_follower_lag_seconds")
+
+    def followers() -> set[str]:
+        return {labels["follower"] for labels, _ in rows()}
+
+    world.prometheus.until(lambda: followers() == {"0", "1", "2"}, "all three follow the others")
+    assert all(lag_s < 10 for _, lag_s in rows())
+
+
+def test_requests_have_phases_on_both_edges(world: World) -> None:
+    prometheus = world.prometheus
+    rows = prometheus.query("sum by (edge, api, phase) (ottla_request_phase_seconds_total) > 0")
+    found = {(labels["edge"], labels["api"], labels["phase"]) for labels, _ in rows}
+    assert {
+        ("grpc", "Produce", "local"),
+        ("grpc", "Produce", "replication"),
+        ("kafka", "Fetch", "local"),
+        ("kafka", "Fetch", "poll"),
+    } <= found
+    ((_, slowest_s),) = prometheus.query(
+        'histogram_quantile(1, sum by (le) (ottla_request_seconds_bucket{edge="kafka",api="Fetch"}))'
+    )
+    assert slowest_s < 0.2, "records come every 0.2 s: waiting for them is not latency"
+
+
+def test_traffic_by_client_id(world: World) -> None:
+    for metric in ("ottla_client_requests_total", "ottla_client_received_bytes_total"):
+        ((_, value),) = world.prometheus.query(f'sum({metric}{{edge="kafka",client_id="dashboard-reader"}})')
+        assert value > 0
+
+
+def test_calls_to_etcd_are_timed(world: World) -> None:
+    rows = world.prometheus.query("sum by (operation) (ottla_etcd_request_seconds_count)")
+    assert {labels["operation"] for labels, _ in rows} >= {"transact", "keep_alive"}

@@ -31,8 +31,8 @@ from ottla_broker.coordination.loading import replay_log
 from ottla_broker.coordination.metadata_change import MetadataChange
 from ottla_broker.coordination.shard import NO_TICKET, Decision, Now, Shard, Ticket
 from ottla_broker.coordination.tasks import surface
+from ottla_broker.exposed import Histogram
 from ottla_broker.metadata.image import ClusterImage
-from ottla_broker.metrics import Histogram
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.partition import Partition
 from ottla_broker.requests import Maybe

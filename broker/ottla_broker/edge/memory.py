@@ -121,10 +121,12 @@ class Memory:
 class Hold:
     """What the answer to one fetch occupies, from before it is read until its connection takes it over."""
 
-    __slots__ = ("_full_bytes", "_held", "_memory")
+    __slots__ = ("_full_bytes", "_held", "_memory", "polled_s")
 
     def __init__(self, memory: Memory, full_times: float) -> None:
         """`full_times` the budget is the limit beyond which only small batches are read."""
+        #: How long the fetch waited for records, for the metrics.
+        self.polled_s = 0.0
         self._memory = memory
         self._full_bytes = full_times * memory.limit
         self._held = 0
@@ -141,6 +143,9 @@ class Hold:
         self._held = granted
         memory.owe(granted)
         return granted
+
+    def polled(self, seconds: float) -> None:
+        self.polled_s += seconds
 
     def release(self) -> None:
         held, self._held = self._held, 0

@@ -47,7 +47,8 @@ class Scheduler:
         #: Whether `_turn` will be called back.
         self._is_open = False
         self._ends = 0.0
-        self._admitted_at = 0.0
+        #: When the last work was admitted.
+        self.admitted_at = 0.0
         self._used = 0.0
 
     @property
@@ -68,12 +69,12 @@ class Scheduler:
             self._later(self._turn)
         elif self._bulk or self._urgent or now >= self._ends:
             return None
-        self._admitted_at = now
+        self.admitted_at = now
         return self._ends
 
     def done(self) -> None:
         """The end of the work that `admit` let in."""
-        self._used += self._now() - self._admitted_at
+        self._used += self._now() - self.admitted_at
 
     def queue(self, work: Work, *, urgent: bool) -> None:
         """Serve `work` in a later turn. Once is enough; again moves it only if its urgency changed."""

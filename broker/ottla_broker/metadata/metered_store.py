@@ -1,4 +1,4 @@
-"""A metadata store with metrics: failed calls, transactions, their duration. [S]
+"""A metadata store with metrics: failed calls, transactions, durations. [S]
 
 Wraps any `MetadataStore`; the composition root puts it around etcd's, so that neither the adapter nor its
 users need to know of metrics.
@@ -32,43 +32,44 @@ class MeteredStore:
         self._clock = clock
 
     async def get(self, key: str) -> Entry | None:
-        return await self._counted(self._store.get(key))
+        return await self._counted("get", self._store.get(key))
 
     async def scan(self, prefix: str) -> Snapshot:
         self._probe.scans += 1
-        return await self._counted(self._store.scan(prefix))
+        return await self._counted("scan", self._store.scan(prefix))
 
     async def transact(self, guard: Sequence[Compare], branches: Sequence[Branch]) -> Outcome:
-        began = self._clock.monotonic()
-        outcome = await self._counted(self._store.transact(guard, branches))
-        self._probe.store_seconds.observe(self._clock.monotonic() - began)
+        outcome = await self._counted("transact", self._store.transact(guard, branches))
         self._probe.transactions += 1
         if not outcome.all_taken:
             self._probe.transactions_lost += 1
         return outcome
 
     async def grant_lease(self, ttl_s: int) -> int:
-        return await self._counted(self._store.grant_lease(ttl_s))
+        return await self._counted("grant_lease", self._store.grant_lease(ttl_s))
 
     async def keep_alive(self, lease: int) -> float:
-        return await self._counted(self._store.keep_alive(lease))
+        return await self._counted("keep_alive", self._store.keep_alive(lease))
 
     async def revoke_lease(self, lease: int) -> None:
-        await self._counted(self._store.revoke_lease(lease))
+        await self._counted("revoke_lease", self._store.revoke_lease(lease))
 
     def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Revision]:
         """Not counted: a lost watch shows as another scan."""
         return self._store.watch(prefix, after_revision)
 
     async def compact(self, revision: int) -> None:
-        await self._counted(self._store.compact(revision))
+        await self._counted("compact", self._store.compact(revision))
 
     async def close(self) -> None:
         await self._store.close()
 
-    async def _counted(self, call: Awaitable[T]) -> T:
+    async def _counted(self, operation: str, call: Awaitable[T]) -> T:
+        began = self._clock.monotonic()
         try:
-            return await call
+            done = await call
         except StoreError:
             self._probe.store_errors += 1
             raise
+        self._probe.store_seconds.of(operation).observe(self._clock.monotonic() - began)
+        return done

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ottla_broker.metrics import OTHER, Family, Sample
+from ottla_broker.exposed import OTHER, Family, Sample
 from ottla_broker.service.log_dirs import DescribedDir, LogDirService
 
 

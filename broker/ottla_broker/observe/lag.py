@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import structlog
 
+from ottla_broker.exposed import Family, Sample
 from ottla_broker.log.log import Log
 from ottla_broker.membership.broker_rpc import Body, BrokerRpc
 from ottla_broker.metadata.watcher import Metadata
-from ottla_broker.metrics import Family, Sample
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.service.groups import GroupService
 from ottla_core.errors import CorruptMessage, RequestError

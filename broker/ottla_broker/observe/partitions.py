@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from ottla_broker.exposed import Family, Sample
 from ottla_broker.metadata.image import ClusterImage, PartitionImage
-from ottla_broker.metrics import Family, Metrics, Sample
+from ottla_broker.metrics import Metrics
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.partition import Partition
 from ottla_core.ids import NO_BROKER

@@ -31,6 +31,7 @@ from ottla_core.ports.offload import Offload
 from ottla_core.records.batch import complete_batches
 
 Ask: TypeAlias = Callable[[int, int], int]
+Polled: TypeAlias = Callable[[float], None]
 
 
 class FetchLimits(NamedTuple):
@@ -42,6 +43,8 @@ class FetchLimits(NamedTuple):
     ask: Ask | None = None
     #: The consumer's rack (`client.rack`). With None it reads from leaders only.
     rack: str | None = None
+    #: Called with the seconds that the fetch waited for records.
+    polled: Polled | None = None
 
 
 FetchSteps: TypeAlias = Generator[None, None, "list[Fetched] | Callable[[], Awaitable[FetchSteps]]"]
@@ -153,9 +156,12 @@ class DelayedFetch:
         ):
             self._wake()
         self._metrics.partitions.waiting_fetches += 1
+        began = self._clock.monotonic()
         try:
             ready = await self._future
         finally:
+            if self._limits.polled is not None:
+                self._limits.polled(self._clock.monotonic() - began)
             self._metrics.partitions.waiting_fetches -= 1
             self._timer.cancel()
             self._unregister(located)

@@ -26,7 +26,7 @@ from ottla_broker.requests import (
     Maybe,
     ProducerIdentity,
 )
-from ottla_broker.service.delayed_fetch import Ask, DelayedFetch, FetchLimits, FetchSteps
+from ottla_broker.service.delayed_fetch import Ask, DelayedFetch, FetchLimits, FetchSteps, Polled
 from ottla_broker.service.producer_ids import ProducerIds
 from ottla_broker.service.reread_check import RereadCheck
 from ottla_broker.service.validating import Validating
@@ -100,14 +100,18 @@ class RecordService:
         read_committed: bool = False,
         ask: Ask | None = None,
         rack: str | None = None,
+        polled: Polled | None = None,
     ) -> Maybe[list[Fetched]]:
         """Batches from each wanted partition, waiting up to `max_wait_s` until `min_bytes` are there.
 
         `ask` gets the bytes to read, in total and of the first partition; it may grant less. With a `rack`, also an
         empty one, followers serve the fetch too, and leaders may name a closer replica instead (KIP-392).
+        `polled` gets the seconds that were spent waiting for records.
         """
         # A fetch never waits for more than one response can hold.
-        limits = FetchLimits(max_wait_s, min(min_bytes, max_bytes), max_bytes, read_committed, ask, rack)
+        limits = FetchLimits(
+            max_wait_s, min(min_bytes, max_bytes), max_bytes, read_committed, ask, rack, polled
+        )
         return self._delayed(wants, limits).start()
 
     def fetch_in_steps(
@@ -120,9 +124,12 @@ class RecordService:
         read_committed: bool = False,
         ask: Ask | None = None,
         rack: str | None = None,
+        polled: Polled | None = None,
     ) -> FetchSteps:
         """The same in slices, for many partitions."""
-        limits = FetchLimits(max_wait_s, min(min_bytes, max_bytes), max_bytes, read_committed, ask, rack)
+        limits = FetchLimits(
+            max_wait_s, min(min_bytes, max_bytes), max_bytes, read_committed, ask, rack, polled
+        )
         return self._delayed(wants, limits).steps()
 
     def _delayed(self, wants: Sequence[FetchWant], limits: FetchLimits) -> DelayedFetch:

@@ -104,6 +104,7 @@ class FakeRecords:
         read_committed: bool = False,
         ask: Callable[[int, int], int] | None = None,
         rack: str | None = None,
+        polled: Callable[[float], None] | None = None,
     ) -> Maybe[list[Fetched]]:
         fetched = self._read(wants, max_bytes)
         enough = sum(len(f.records) for f in fetched) >= min_bytes or any(f.error for f in fetched)

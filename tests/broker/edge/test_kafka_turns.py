@@ -18,6 +18,7 @@ from ottla_broker.edge.memory import Memory
 from ottla_broker.edge.scheduler import SLICE_S, TURN_S, Scheduler
 from ottla_broker.edge.seats import Seats
 from ottla_broker.metrics import Cell, KafkaEdgeProbe
+from ottla_broker.request_metrics import ApiTimes
 
 #: What one request costs on the played clock.
 REQUEST_S = 0.00005
@@ -87,7 +88,7 @@ class World:
         return self.now
 
     def route(self, key: int) -> Route:
-        return Route(self.handle, False, False, Cell(), None)
+        return Route(self.handle, False, False, Cell(), ApiTimes("Fake"))
 
     def handle(self, context: Context, request: Request) -> Any:
         self.handled.append(context.peer)

@@ -25,7 +25,7 @@ async def test_transactions_scans_and_failures_are_counted() -> None:
     assert entry.value == b"1"
     assert [found.key for found in (await store.scan("")).entries] == ["a"]
     assert (probe.transactions, probe.transactions_lost, probe.scans, probe.store_errors) == (2, 1, 1, 0)
-    assert sum(probe.store_seconds.counts) == 2
+    assert sum(probe.store_seconds.of("transact").counts) == 2
 
     async def fail(operation: str) -> None:
         raise StoreError("cut off")

@@ -17,7 +17,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Generic, TypeAlias, TypeVar
+from time import monotonic
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from grpc import aio
 
@@ -25,6 +26,7 @@ from ottla_broker.edge.grpc.share import WORTH_COUNTING_BYTES, Share
 from ottla_broker.edge.grpc.turns import Turn, Turns
 from ottla_broker.edge.grpc.visits import visited
 from ottla_broker.edge.scheduler import Scheduler
+from ottla_broker.request_metrics import ApiTimes, ClientTraffic
 from ottla_broker.requests import Maybe
 from ottla_broker.steps import Steps
 from ottla_core.errors import RequestError, RequestTimedOut
@@ -42,6 +44,14 @@ class PeerGone(Exception):
     """The stream ended before a response was written: the peer disconnected, which is not an error."""
 
 
+class _Times(NamedTuple):
+    """When a request was read, when its handler was called, when that returned."""
+
+    arrived: float
+    started: float
+    handled: float
+
+
 class AnsweredStream(Generic[Q, A]):
     def __init__(
         self,
@@ -55,11 +65,14 @@ class AnsweredStream(Generic[Q, A]):
         weigh: Callable[[Q], int] | None = None,
         weigh_answer: Callable[[A], int] | None = None,
         end_waits: Callable[[], None] | None = None,
-        sending: Callable[[A], None] | None = None,
+        sending: Callable[[A], float] | None = None,
+        times: ApiTimes | None = None,
+        traffic: ClientTraffic | None = None,
     ) -> None:
         """`weigh` and `weigh_answer` give the bytes of a message, where they are worth counting.
 
-        `sending` is called when an answer is about to be written: from here on its memory is counted here.
+        `sending` is called when an answer is about to be written: from here on its memory is counted here. It returns
+        the seconds that the request waited for records. `times` and `traffic` count for the metrics.
 
         `turns` if the messages of such streams may be large: then only some of them are read at the same time.
         """
@@ -72,10 +85,14 @@ class AnsweredStream(Generic[Q, A]):
         self._weigh = weigh
         self._weigh_answer = weigh_answer
         self._sending = sending
+        self._times = times or ApiTimes("")
+        self.traffic = traffic or ClientTraffic()
         #: Called when a request arrives while earlier ones wait, and at the end: ends their waits.
         self._end_waits = end_waits
-        #: Answers in order: ready ones, or futures of them.
-        self._queue: deque[A | asyncio.Future[A | None]] = deque()
+        #: Answers in order: ready ones, or futures of them; with the times of their requests.
+        self._queue: deque[tuple[_Times, A | asyncio.Future[A | None]]] = deque()
+        #: When the handler of the last request was called.
+        self._started = 0.0
         self._ended = False
         self._stopping = False
         #: Set when the queue or `_ended` changed; cleared by the waiter.
@@ -94,7 +111,7 @@ class AnsweredStream(Generic[Q, A]):
             self._share.close()
             if self._turn is not None:
                 self._turn.give_back()
-            for answer in self._queue:
+            for _, answer in self._queue:
                 if isinstance(answer, asyncio.Future):
                     answer.cancel()
 
@@ -120,6 +137,7 @@ class AnsweredStream(Generic[Q, A]):
                 self._reading = False
                 if request is aio.EOF:
                     break
+                arrived = monotonic()
                 answer = await self._start(request)
                 if self._turn is not None:
                     self._turn.give_back()
@@ -127,7 +145,7 @@ class AnsweredStream(Generic[Q, A]):
                     # Other streams may receive meanwhile. Else it is kept until the next one arrives: to free it
                     # at once gives its pages back to the kernel, and getting them again costs 2 ms of CPU per MB.
                     request = None
-                await self._queue_up(answer)
+                await self._queue_up(answer, arrived)
         except asyncio.CancelledError:
             # Cancelled by `stop()`, this is the clean end; by gRPC, the stream is dead.
             if not self._stopping:
@@ -142,22 +160,32 @@ class AnsweredStream(Generic[Q, A]):
             raise request
         if self._queue and self._end_waits is not None:
             self._end_waits()
+        self.traffic.requests += 1
         if self._weigh is not None:
-            self._share.received(self._weigh(request))
-        answer = await visited(self._scheduler, lambda: self._handle(request))
+            size = self._weigh(request)
+            self.traffic.bytes_in += size
+            self._share.received(size)
+
+        def handle() -> Handled[A]:
+            self._started = monotonic()
+            return self._handle(request)
+
+        answer = await visited(self._scheduler, handle)
         self._share.handled()
         return answer
 
-    async def _queue_up(self, answer: Maybe[A | None]) -> None:
+    async def _queue_up(self, answer: Maybe[A | None], arrived: float) -> None:
+        times = _Times(arrived, self._started, monotonic())
         if answer is None:
+            self._times.answered_at_once(*times)
             return
         if isinstance(answer, Awaitable):
-            self._queue.append(asyncio.ensure_future(answer))
+            self._queue.append((times, asyncio.ensure_future(answer)))
         elif not self._queue:
-            await self._send(answer)
+            await self._send(answer, times, times.handled)
             return
         else:
-            self._queue.append(answer)
+            self._queue.append((times, answer))
         self._changed.set()
         while len(self._queue) >= self._unanswered_max:
             self._room.clear()
@@ -168,10 +196,12 @@ class AnsweredStream(Generic[Q, A]):
             if self._queue:
                 # Stays in the queue until it is written: that is what "unanswered" counts, and what keeps
                 # the reader from writing at the same time.
-                answer = self._queue[0]
+                times, answer = self._queue[0]
                 made = (await answer) if isinstance(answer, asyncio.Future) else answer
                 if made is not None:
-                    await self._send(made)
+                    await self._send(made, times, monotonic())
+                else:
+                    self._observe(times, monotonic(), 0.0)
                 self._queue.popleft()
                 self._room.set()
             elif self._ended:
@@ -180,10 +210,23 @@ class AnsweredStream(Generic[Q, A]):
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def _send(self, answer: A) -> None:
+    def _observe(self, times: _Times, made: float, polled_s: float) -> None:
+        # A fetch knows how long it waited for records; the rest of its time it read them.
+        waited_s = 0.0 if self._sending is not None else made - times.handled
+        queued_s = times.started - times.arrived
+        self._times.answered(queued_s, made - times.started, waited_s, polled_s)
+
+    async def _send(self, answer: A, times: _Times, made: float) -> None:
+        """`made` is when the answer was there."""
+        self._observe(times, made, 0.0 if self._sending is None else self._sending(answer))
+        try:
+            await self._send_counted(answer)
+        finally:
+            self._times.send_s += monotonic() - made
+
+    async def _send_counted(self, answer: A) -> None:
         size = 0 if self._weigh_answer is None else self._weigh_answer(answer)
-        if self._sending is not None:
-            self._sending(answer)
+        self.traffic.bytes_out += size
         if size < WORTH_COUNTING_BYTES:
             await self._write_one(answer)
             return

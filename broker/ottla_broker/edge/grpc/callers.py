@@ -31,7 +31,7 @@ class Principals(Protocol):
 def caller_of(context: Any, listener: str, rules: Principals | None = None) -> Caller:
     """`rules` are those of a TLS listener. Raises if they have no principal for the client's certificate."""
     principal = ANONYMOUS if rules is None else _principal(context, rules)
-    return Caller(principal, _client_id(context), address_of(context.peer()), listener)
+    return Caller(principal, client_id_of(context), address_of(context.peer()), listener)
 
 
 def _principal(context: Any, rules: Principals) -> str:
@@ -45,7 +45,7 @@ def _principal(context: Any, rules: Principals) -> str:
     return principal
 
 
-def _client_id(context: Any) -> str:
+def client_id_of(context: Any) -> str:
     for key, value in context.invocation_metadata() or ():
         if key == CLIENT_ID_KEY:
             return str(value)[:_CLIENT_ID_CHARS_MAX]

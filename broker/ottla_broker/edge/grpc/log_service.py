@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 from ottla_broker.config import GrpcEdgeConfig
 from ottla_broker.edge.deleting import each_deleted
 from ottla_broker.edge.grpc.answered_stream import AnsweredStream, Handled, PeerGone
-from ottla_broker.edge.grpc.callers import Enter
+from ottla_broker.edge.grpc.callers import Enter, client_id_of
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.refusal import Refusals, abort, guarded
 from ottla_broker.edge.grpc.share import Share
@@ -68,6 +68,7 @@ class Records(Protocol):
         read_committed: bool = False,
         ask: Callable[[int, int], int] | None = None,
         rack: str | None = None,
+        polled: Callable[[float], None] | None = None,
     ) -> Maybe[list[Fetched]]: ...
 
     def epoch_end(self, tp: TopicPartition, epoch: int, current_leader_epoch: int) -> EpochEnd: ...
@@ -131,6 +132,8 @@ class LogService:
         stream = AnsweredStream[pb.ProduceRequest, pb.ProduceResponse](
             context,
             lambda request: self._produce(producing, request),
+            times=self.probe.api("produce"),
+            traffic=self.probe.connected(client_id_of(context)),
             unanswered_max=self._config.stream_requests_max,
             share=Share(self._memory),
             scheduler=self._scheduler,
@@ -148,9 +151,12 @@ class LogService:
         #: Answers that are made and not being written yet, by identity, with the memory they are counted in.
         held: dict[int, Hold] = {}
 
-        def sending(answer: pb.FetchResponse) -> None:
-            if (hold := held.pop(id(answer), None)) is not None:
-                hold.release()
+        def sending(answer: pb.FetchResponse) -> float:
+            hold = held.pop(id(answer), None)
+            if hold is None:
+                return 0.0
+            hold.release()
+            return hold.polled_s
 
         def end_waits() -> None:
             for poll in waiting:
@@ -163,6 +169,8 @@ class LogService:
         stream = AnsweredStream[pb.FetchRequest, pb.FetchResponse](
             context,
             fetch,
+            times=self.probe.api("fetch"),
+            traffic=self.probe.connected(client_id_of(context)),
             unanswered_max=FETCHES_UNANSWERED_MAX,
             share=Share(self._memory),
             scheduler=self._scheduler,
@@ -190,6 +198,7 @@ class LogService:
         finally:
             del self._streams[id(stream)]
             self.probe.stream_closed(method)
+            self.probe.disconnected(stream.traffic)
         if refusal is not None:
             await abort(context, refusal)
 
@@ -285,6 +294,7 @@ class LogService:
                 read_committed=request.read_committed,
                 ask=hold.ask,
                 rack=request.rack or None,
+                polled=hold.polled,
             )
 
         def made(found: list[Fetched]) -> pb.FetchResponse:

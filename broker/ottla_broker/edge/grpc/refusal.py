@@ -9,12 +9,15 @@ trailer `ottla-error-bin`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from time import monotonic
 from typing import Any, NoReturn, TypeVar
 
 import grpc
 import structlog
 
+from ottla_broker.edge.grpc.callers import client_id_of
+from ottla_broker.edge.grpc.timed import Timed
 from ottla_broker.edge.grpc.translation import error_message
 from ottla_core.errors import InvariantViolation, RequestError
 from ottla_core.pb import broker_pb2 as pb
@@ -26,7 +29,7 @@ ERROR_TRAILER = "ottla-error-bin"
 _ERROR = pb.Error.DESCRIPTOR
 
 Answer = TypeVar("Answer")
-Method = Callable[[Any, Any, Any], Awaitable[Answer]]
+Method = Callable[[Any, Any, Any], Coroutine[Any, Any, Answer]]
 
 _STATUS_BY_NAME = {
     "REQUEST_TIMED_OUT": grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -79,14 +82,24 @@ def guarded(method: Method[Answer]) -> Method[Answer]:
     @functools.wraps(method)
     async def call(self: Any, request: Any, context: Any) -> Answer:
         name = method.__name__
+        traffic = self.probe.connected(client_id_of(context))
+        began = monotonic()
+        work: Timed[Answer] | None = None
         try:
+            traffic.requests += 1
             if isinstance(request, RequestError):  # the deserializer would not have it
                 raise request
-            answer = await method(self, request, context)
+            work = Timed(method(self, request, context))
+            answer = await work
         except Exception as error:
             refusal = self.refusals.of(error, name)
             self.probe.answered(name, (refusal.name,))
             await abort(context, refusal)
+        finally:
+            self.probe.disconnected(traffic)
+            took_s = monotonic() - began
+            worked_s = took_s if work is None else work.worked_s
+            self.probe.api(name).answered(0.0, took_s, took_s - worked_s)
         self.probe.answered(name, _errors_in(answer))
         return answer
 

@@ -40,7 +40,7 @@ from ottla_broker.edge.grpc.turns import Turns, turns_within
 from ottla_broker.edge.memory import Memory
 from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.event_loop import loop_time, next_turn
-from ottla_broker.metrics import Histogram
+from ottla_broker.exposed import Histogram
 from ottla_core.errors import InvariantViolation, invariant
 from ottla_core.pb import broker_pb2 as pb
 

@@ -40,6 +40,7 @@ from ottla_core.ports.disk import Buffer
 
 if TYPE_CHECKING:
     from ottla_broker.edge.kafka.shared import Route, Shared
+    from ottla_broker.request_metrics import ApiTimes, ClientTraffic
 
 _log = structlog.get_logger("ottla.kafka")
 
@@ -66,12 +67,25 @@ _BUSY_READ_BYTES = 1 << 14
 class _Slot:
     """The place of one request in the order of answers."""
 
-    __slots__ = ("buffers", "future", "hold", "is_done", "request", "route", "started")
+    __slots__ = (
+        "arrived",
+        "buffers",
+        "future",
+        "hold",
+        "is_done",
+        "request",
+        "route",
+        "started",
+        "waits_from",
+    )
 
-    def __init__(self, route: Route, request: Request, started: float) -> None:
+    def __init__(self, route: Route, request: Request, arrived: float, started: float) -> None:
         self.route = route
         self.request = request
+        self.arrived = arrived
         self.started = started
+        #: When the handler had done what it can do at once; 0 if nothing was left.
+        self.waits_from = 0.0
         #: The answer when it is there; empty for "none will be sent".
         self.buffers: list[Buffer] | None = None
         #: The memory that it is counted in.
@@ -95,6 +109,7 @@ class Connection(asyncio.BufferedProtocol):
             shared.probe.errors,
             fetch_sessions=shared.fetch_sessions,
             opened_at=shared.clock.monotonic(),
+            requests=shared.probe.times,
         )
         #: Unanswered requests, oldest first.
         self._slots: deque[_Slot] = deque()
@@ -104,6 +119,12 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox: list[Buffer] = []
         self._outbox_bytes = 0
         self._outbox_holds: list[Hold] = []
+        #: API of the last of them, which counts the time until a slow client takes them, and when that began.
+        self._outbox_times: ApiTimes | None = None
+        self._sending_from = 0.0
+        #: When the requests that are handled next were complete, or when the connection became free for them.
+        self._arrived = 0.0
+        self._traffic: ClientTraffic | None = None
         #: A large request that is handled step by step, and what its next step has to wait for.
         self._steps: tuple[_Slot, Steps] | None = None
         self._pause: asyncio.Future[Any] | None = None
@@ -164,6 +185,9 @@ class Connection(asyncio.BufferedProtocol):
                 slot.future.cancel()
         if self._context.fetch_session is not None:
             self._shared.fetch_sessions.close(self._context.fetch_session)
+        if self._traffic is not None:
+            self._shared.probe.times.disconnected(self._traffic)
+            self._traffic = None
         self._shared.gone(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -188,6 +212,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        if self._sending_from and self._outbox_times is not None:
+            self._outbox_times.send_s += self._shared.now() - self._sending_from
+            self._sending_from = 0.0
         self._write_ticks = 0
         unsent, self._unsent = self._unsent, 0
         self._shared.memory.owe(-unsent)
@@ -205,9 +232,11 @@ class Connection(asyncio.BufferedProtocol):
         scheduler = self._shared.scheduler
         until = scheduler.admit()
         if until is None:
+            self._arrived = self._shared.now()
             self._queue_up()
             self._keep_rest()
             return
+        self._arrived = scheduler.admitted_at
         try:
             self._pump(until)
         finally:
@@ -381,6 +410,10 @@ class Connection(asyncio.BufferedProtocol):
         request = Request(api, version, correlation_id, self._client_id, frame[body_at:])
         route = shared.route(key)
         route.requests.n += 1
+        self._context.api = api.name
+        traffic = self._traffic or self._count_as_client()
+        traffic.requests += 1
+        traffic.bytes_in += len(frame) + 4
         self._run(route, request, started)
 
     def _read_client_id(self, frame: memoryview, length: int) -> int:
@@ -392,7 +425,16 @@ class Connection(asyncio.BufferedProtocol):
             self._client_id_raw = bytes(raw)
             self._client_id = str(raw, "utf-8", "replace")
             self._enter()
+            self._count_as_client()
         return end
+
+    def _count_as_client(self) -> ClientTraffic:
+        """Count traffic for the client id, from now on."""
+        times = self._shared.probe.times
+        if self._traffic is not None:
+            times.disconnected(self._traffic)
+        self._traffic = traffic = times.connected(self._client_id or "")
+        return traffic
 
     def _enter(self) -> None:
         """Make the caller, and use the services through it from now on."""
@@ -412,14 +454,15 @@ class Connection(asyncio.BufferedProtocol):
             buffers = self._encode(request, reply)
             hold = reply.hold if type(reply) is Encoded else None
             if not self._slots:
-                self._finish(route, buffers, started, hold)  # I2
+                route.times.answered_at_once(self._arrived, started, self._shared.now())
+                self._finish(route, buffers, hold)  # I2
                 return
-            slot = _Slot(route, request, started)
+            slot = _Slot(route, request, self._arrived, started)
             slot.buffers, slot.hold = buffers, hold
             slot.is_done = True
             self._slots.append(slot)
             return
-        slot = _Slot(route, request, started)
+        slot = _Slot(route, request, self._arrived, started)
         self._slots.append(slot)
         self._go_on(slot, reply)
 
@@ -434,6 +477,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             if not slot.route.overlaps:
                 self._exclusive = slot
+            slot.waits_from = self._shared.now()
             slot.future = self._shared.spawn(cast(Awaitable[Reply | Steps], reply))
             slot.future.add_done_callback(lambda _: self._answered(slot))
 
@@ -494,7 +538,18 @@ class Connection(asyncio.BufferedProtocol):
                 slot.buffers = self._encode(slot.request, cast(Reply, reply))
                 slot.hold = reply.hold if type(reply) is Encoded else None
         self._slots.popleft()
-        self._finish(slot.route, slot.buffers or [], slot.started, slot.hold)
+        self._observe(slot)
+        self._finish(slot.route, slot.buffers or [], slot.hold)
+
+    def _observe(self, slot: _Slot) -> None:
+        """Count the time of a request whose answer was not there at once."""
+        now, waits_from = self._shared.now(), slot.waits_from
+        waited_s = now - waits_from if waits_from else 0.0
+        # A fetch knows how long it waited for records; the rest of its time it read them.
+        polled_s = slot.hold.polled_s if slot.hold is not None else 0.0
+        if slot.hold is not None:
+            waited_s = 0.0
+        slot.route.times.answered(slot.started - slot.arrived, now - slot.started, waited_s, polled_s)
 
     def _reply_to(self, request: Request, error: BaseException) -> Reply:
         """What to answer instead, when a handler raised."""
@@ -509,7 +564,7 @@ class Connection(asyncio.BufferedProtocol):
             )
             self._shared.report_bug(error)
             error = RequestError()
-        self._context.failed(error)
+        self._context.failed(error, request.api.name)
         reply = codec.error_response(request.api, request.version, error)
         if reply is None:
             # Such a response has no field for an error of the whole request. Only bugs are internal errors.
@@ -544,10 +599,9 @@ class Connection(asyncio.BufferedProtocol):
             return [b"".join((head, *body))]
         return [head, *body]
 
-    def _finish(self, route: Route, buffers: list[Buffer], started: float, hold: Hold | None) -> None:
-        shared, transport = self._shared, self._transport
-        if route.seconds is not None:
-            route.seconds.observe(shared.now() - started)
+    def _finish(self, route: Route, buffers: list[Buffer], hold: Hold | None) -> None:
+        transport = self._transport
+        self._outbox_times = route.times
         if not buffers or transport is None or transport.is_closing():
             return
         if hold is not None:
@@ -567,6 +621,8 @@ class Connection(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             return
         self._shared.probe.bytes_out += size
+        if self._traffic is not None:
+            self._traffic.bytes_out += size
         if len(outbox) == 1:
             transport.write(outbox[0])
         elif size <= _JOIN_BYTES_MAX:
@@ -575,6 +631,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.writelines(outbox)
         if self._unsent:
             self._count_unsent()
+            self._sending_from = self._sending_from or self._shared.now()
         if holds:
             self._outbox_holds = []
             for hold in holds:

@@ -10,6 +10,7 @@ from ottla_broker.edge.kafka import codec
 from ottla_broker.edge.kafka.fetch_session import FetchSession, FetchSessions
 from ottla_broker.edge.kafka.versions import Api
 from ottla_broker.edge.memory import Hold
+from ottla_broker.request_metrics import RequestMetrics
 from ottla_broker.requests import Maybe
 from ottla_broker.steps import Pause
 from ottla_core.errors import RequestError
@@ -48,6 +49,9 @@ class Context:
     software: str = ""
     #: Monotonic connect time; infinity if unknown.
     opened_at: float = float("inf")
+    #: Errors by API. `api` is the one that was handled last.
+    requests: RequestMetrics = field(default_factory=lambda: RequestMetrics("kafka"))
+    api: str = ""
 
     @property
     def caller(self) -> Caller:
@@ -58,9 +62,10 @@ class Context:
         """Metadata answers with the endpoints of the listener it was asked on."""
         return self.config.listener.name
 
-    def failed(self, error: RequestError) -> int:
-        """Count a returned error; return its code."""
+    def failed(self, error: RequestError, api: str = "") -> int:
+        """Count a returned error; return its code. `api` is needed if other requests may be handled meanwhile."""
         self.errors.add(error.name)
+        self.requests.failed(api or self.api, error.name)
         return error.code
 
 

@@ -14,7 +14,8 @@ from ottla_broker.edge.memory import Memory
 from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.edge.seats import Seats
 from ottla_broker.event_loop import next_turn
-from ottla_broker.metrics import Histogram, KafkaEdgeProbe
+from ottla_broker.exposed import Histogram
+from ottla_broker.metrics import KafkaEdgeProbe
 from ottla_core.errors import InvariantViolation, invariant
 from ottla_core.ports.clock import Clock
 from ottla_core.real import heap

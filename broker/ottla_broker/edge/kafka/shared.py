@@ -18,7 +18,8 @@ from ottla_broker.edge.kafka.versions import APIS
 from ottla_broker.edge.memory import Memory
 from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.edge.seats import Seats
-from ottla_broker.metrics import Cell, Histogram, KafkaEdgeProbe
+from ottla_broker.metrics import Cell, KafkaEdgeProbe
+from ottla_broker.request_metrics import ApiTimes
 from ottla_core.errors import InvariantViolation
 from ottla_core.ports.clock import Clock
 
@@ -33,7 +34,7 @@ class Route(NamedTuple):
     overlaps: bool
     read_only: bool
     requests: Cell
-    seconds: Histogram | None
+    times: ApiTimes
 
 
 class Shared:
@@ -67,14 +68,14 @@ class Shared:
         self._answers: dict[asyncio.Future[Reply | Steps], None] = {}
         self._routes: dict[int, Route] = {}
         self._on_violation = on_violation
-        self._seconds = {0: probe.produce_seconds, 1: probe.fetch_seconds}
 
     def route(self, key: int) -> Route:
         route = self._routes.get(key)
         if route is None:
             entry = registry.entry(key)
-            requests = self.probe.requests.of(APIS[key].name)
-            route = Route(entry.handle, entry.overlaps, entry.read_only, requests, self._seconds.get(key))
+            name = APIS[key].name
+            requests, times = self.probe.requests.of(name), self.probe.times.of(name)
+            route = Route(entry.handle, entry.overlaps, entry.read_only, requests, times)
             self._routes[key] = route
         return route
 
@@ -98,12 +99,14 @@ class Shared:
             return False
         self.connections[connection] = None
         self.probe.connections_opened += 1
+        self.probe.connections.of(self.config.listener.name).n += 1
         return True
 
     def gone(self, connection: Connection) -> None:
         if self.connections.pop(connection, self) is None:
             self.seats.leave()
             self.probe.connections_closed += 1
+            self.probe.connections.of(self.config.listener.name).n -= 1
 
     def give_up_answers(self) -> None:
         for future in list(self._answers):

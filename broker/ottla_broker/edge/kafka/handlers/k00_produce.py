@@ -164,7 +164,7 @@ def _partition_answer(context: Context, index: int, outcome: Outcome) -> dict[st
         raise outcome
     return {
         "index": index,
-        "error_code": context.failed(outcome),
+        "error_code": context.failed(outcome, "Produce"),
         "error_message": outcome.message,
         "record_errors": [
             {"batch_index": at, "batch_index_error_message": message} for at, message in outcome.record_errors

@@ -35,7 +35,7 @@ from ottla_broker.edge.kafka.fetch_wire import (
 from ottla_broker.edge.kafka.request import Context, Encoded, Reply, Request, Steps
 from ottla_broker.edge.memory import Hold
 from ottla_broker.requests import WAIT_S_MAX, Fetched, FetchWant, Maybe
-from ottla_broker.service.delayed_fetch import Ask, FetchSteps
+from ottla_broker.service.delayed_fetch import Ask, FetchSteps, Polled
 from ottla_broker.steps import PARTITIONS_PER_STEP, exhaust
 from ottla_core.errors import RequestError, UnknownTopicId
 from ottla_core.ids import TopicPartition
@@ -130,6 +130,7 @@ class _Limits(TypedDict):
     read_committed: bool
     ask: Ask
     rack: str | None
+    polled: Polled
 
 
 def _limits(context: Context, wanted: FetchRequest, hold: Hold, *, at_once: bool) -> _Limits:
@@ -141,6 +142,7 @@ def _limits(context: Context, wanted: FetchRequest, hold: Hold, *, at_once: bool
         "read_committed": wanted.read_committed,
         "ask": hold.ask,
         "rack": wanted.rack,
+        "polled": hold.polled,
     }
 
 
