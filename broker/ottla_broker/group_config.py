@@ -36,8 +36,8 @@ _DEFINITIONS: tuple[Definition, ...] = (
     ),
     Definition(
         PINS, "string", "",
-        "Specific to Ottla: for the assignor pinned, the instance ids that get partitions: "
-        "orders:0=worker-a,orders:1=worker-b.",
+        "Specific to Ottla: broker-side groups: members, by instance id, that get partitions, whatever the assignor "
+        "(except broadcast): orders:0=worker-a,orders:1=worker-b. The assignor assigns the rest.",
         (),
     ),
     Definition(

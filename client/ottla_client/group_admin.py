@@ -48,7 +48,7 @@ class MemberDescription:
     #: Assigned partitions and subscribed topics; of classic groups only if stable, with consumers as members.
     partitions: tuple[TopicPartition, ...]
     topics: tuple[str, ...]
-    #: Effective value: the group's setting, else what the member asked for; 0 in broker-side groups.
+    #: Effective value: the group's setting, else what the member asked for (broker-side: the default).
     session_timeout_ms: int
     rebalance_timeout_ms: int
     #: Supported assignors in order of preference; empty while the coordinator does not know them.

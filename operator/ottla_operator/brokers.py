@@ -299,12 +299,15 @@ def _seen_group(found: GroupDescription) -> SeenGroup:
             each.rebalance_timeout_ms,
             tuple((tp.topic, tp.partition) for tp in each.partitions),
             each.protocols,
+            each.topics,
+            each.topic_regex is not None,
         )
         for each in found.members
     )
-    return SeenGroup(
+    seen = SeenGroup(
         found.group, found.state, found.protocol, found.generation, found.coordinator_id, members
     )
+    return replace(seen, type=found.group_type)
 
 
 class Links:

@@ -41,6 +41,9 @@ class SeenMember:
     partitions: tuple[Partition, ...]
     #: Assignors that it supports; empty until the coordinator knows them.
     protocols: tuple[str, ...] = ()
+    #: Subscribed topics; empty if unknown, or subscribed by regular expression only.
+    topics: tuple[str, ...] = ()
+    is_by_regex: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,12 @@ class SeenGroup:
     starts: Mapping[Partition, int] = field(default_factory=dict)
     #: The group's settings on the brokers.
     settings: Mapping[str, str] = field(default_factory=dict)
+    #: classic or consumer (broker-side); empty if it does not exist.
+    type: str = ""
+
+    @property
+    def is_broker_side(self) -> bool:
+        return self.type == "consumer"
 
 
 # ------------------------------------------------------------------ status
@@ -122,9 +131,11 @@ def condition_of(seen: SeenGroup, reset: Condition | None = None) -> Condition:
         return not_ready("Rebalancing", "The group is rebalancing.")
     if not seen.members:
         return ready("The group has no members.", "NoMembers")
-    return ready(
-        f"The group is stable with {len(seen.members)} members in generation {seen.generation}.", "Stable"
-    )
+    epoch = f"{'epoch' if seen.is_broker_side else 'generation'} {seen.generation}"
+    if seen.state in ("Assigning", "Reconciling"):
+        # Members of broker-side groups go on reading meanwhile.
+        return ready(f"Partitions move between the {len(seen.members)} members in {epoch}.", seen.state)
+    return ready(f"The group is stable with {len(seen.members)} members in {epoch}.", "Stable")
 
 
 # ------------------------------------------------------------------ the offset reset

@@ -9,6 +9,7 @@ from ottla_operator.schemas import (
     choice,
     cluster_reference,
     conditions,
+    fraction,
     listed,
     long,
     text,
@@ -16,28 +17,113 @@ from ottla_operator.schemas import (
     thing,
     whole,
 )
-from ottla_operator.specs import ASSIGNORS, RESET_TARGETS, TOPIC_NAME
+from ottla_operator.specs import ASSIGNORS, INSTANCE_ID, RESET_TARGETS, TOPIC_NAME, UNPINNABLE
+
+_ASSIGNMENT_RULES = (
+    (
+        "!has(self.assignor) || !has(self.customAssignor)",
+        "assignor and customAssignor cannot be used together",
+    ),
+    (
+        "!has(self.assignorParameters) || !has(self.assignorParameters.tolerance) || "
+        "(has(self.assignor) && self.assignor == 'sticky')",
+        "assignorParameters.tolerance needs assignor: sticky",
+    ),
+    (
+        f"!has(self.pins) || !has(self.assignor) || !(self.assignor in {list(UNPINNABLE)})",
+        f"pins cannot be used with the assignors {', '.join(UNPINNABLE)}",
+    ),
+)
+
+
+def _topic() -> Schema:
+    return text("Name of a topic.", pattern=TOPIC_NAME, maxLength=249)
 
 
 def group_spec() -> Schema:
-    topic = text("Name of a topic.", pattern=TOPIC_NAME, maxLength=249)
+    return thing(
+        "The desired state of a consumer group.",
+        {
+            "cluster": cluster_reference(),
+            "groupId": text("Group id. Default: the resource's name.", minLength=1, maxLength=255),
+            "topics": listed("Topics whose lag is shown even before the first commit.", _topic(), 100),
+            **_assignment(),
+            "sessionTimeoutMs": whole("Session timeout; overrides the members' own.", 1, 3_600_000),
+            "rebalanceTimeoutMs": whole("Rebalance timeout; overrides the members' own.", 1, 86_400_000),
+            "offsetReset": _reset(),
+        },
+        required=("cluster",),
+        rules=[
+            ("has(self.groupId) == has(oldSelf.groupId)", "a group cannot be renamed"),
+            (
+                "!has(self.groupId) || !has(oldSelf.groupId) || self.groupId == oldSelf.groupId",
+                "a group cannot be renamed",
+            ),
+            *_ASSIGNMENT_RULES,
+        ],
+    )
+
+
+def _assignment() -> dict[str, Schema]:
+    pin = thing(
+        "One pinned partition.",
+        {
+            "topic": _topic(),
+            "partition": whole("Partition number.", 0),
+            "instanceId": text(
+                "group.instance.id of the member.", pattern=INSTANCE_ID, minLength=1, maxLength=249
+            ),
+        },
+        required=("topic", "partition", "instanceId"),
+    )
+    return {
+        "assignor": choice(
+            "The assignor of the group. Broker-side groups have range, sticky, uniform, consistent-hash, broadcast "
+            "and pinned; in classic groups all members must support it, else they vote.",
+            ASSIGNORS,
+        ),
+        "customAssignor": text(
+            "Name of a custom assignor that is installed on the brokers, instead of assignor.",
+            minLength=1,
+            maxLength=249,
+        ),
+        "assignorParameters": thing(
+            "Parameters of the assignor.",
+            {
+                "tolerance": fraction(
+                    "With assignor: sticky, the part by which a member may exceed its share before partitions "
+                    "move. Default: 0.2."
+                )
+            },
+        ),
+        "pins": listed(
+            "Partitions that a certain member reads; the assignor assigns the rest, and those whose member is "
+            "absent. Broker-side groups only.",
+            pin,
+            ROWS_MAX,
+            **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["topic", "partition"]},
+        ),
+    }
+
+
+def _reset() -> Schema:
     offset = thing(
         "Target offset of one partition.",
         {
-            "topic": topic,
+            "topic": _topic(),
             "partition": whole("Partition number.", 0),
             "offset": long("Offset of the next record to read.", 0),
         },
         required=("topic", "partition", "offset"),
     )
-    reset = thing(
+    return thing(
         "Resets the committed offsets, once. A new id is a new request.",
         {
             "id": text("Identifies this reset; the status records it.", minLength=1, maxLength=63),
             "to": choice("Target of the reset.", RESET_TARGETS),
             "time": text("With to: time, the first record at or after it.", format="date-time", maxLength=64),
             "offsets": listed("With to: offsets, the target offsets.", offset, MOVED_MAX),
-            "topics": listed("Only these topics. Default: all that the group reads.", topic, 100),
+            "topics": listed("Only these topics. Default: all that the group reads.", _topic(), 100),
             "whenActive": choice(
                 "If the group has members: refuse, or wait until they have left.",
                 ("Refuse", "Wait"),
@@ -48,28 +134,6 @@ def group_spec() -> Schema:
         rules=[
             ("(self.to == 'time') == has(self.time)", "time and to: time must be used together"),
             ("(self.to == 'offsets') == has(self.offsets)", "offsets and to: offsets must be used together"),
-        ],
-    )
-    return thing(
-        "The desired state of a consumer group.",
-        {
-            "cluster": cluster_reference(),
-            "groupId": text("Group id. Default: the resource's name.", minLength=1, maxLength=255),
-            "topics": listed("Topics whose lag is shown even before the first commit.", topic, 100),
-            "assignor": choice(
-                "The assignor of the group, if all members support it; else the members vote.", ASSIGNORS
-            ),
-            "sessionTimeoutMs": whole("Session timeout; overrides the members' own.", 1, 3_600_000),
-            "rebalanceTimeoutMs": whole("Rebalance timeout; overrides the members' own.", 1, 86_400_000),
-            "offsetReset": reset,
-        },
-        required=("cluster",),
-        rules=[
-            ("has(self.groupId) == has(oldSelf.groupId)", "a group cannot be renamed"),
-            (
-                "!has(self.groupId) || !has(oldSelf.groupId) || self.groupId == oldSelf.groupId",
-                "a group cannot be renamed",
-            ),
         ],
     )
 

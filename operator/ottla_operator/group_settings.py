@@ -1,4 +1,4 @@
-"""A ConsumerGroup's assignor and timeouts, as settings of the group on the brokers. [P]
+"""A ConsumerGroup's assignor, pins and timeouts, as settings of the group on the brokers. [P]
 
 A resource that declares one of these settings owns all of them: the operator unsets those that it leaves out, reverts
 changes by other clients, and unsets all when the resource is deleted. A resource that declares none leaves the
@@ -12,20 +12,23 @@ from typing import Any
 
 from ottla_operator.group_plan import SeenGroup, SeenMember
 from ottla_operator.plan import Claim
-from ottla_operator.specs import GroupSpec, Meta
+from ottla_operator.specs import ASSIGNORS, BROKER_SIDE_ASSIGNORS, CLASSIC_ASSIGNORS, GroupSpec, Meta
 from ottla_operator.status import Condition
 
 APPLIED = "SettingsApplied"
 ASSIGNOR = "consumer.assignor"
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
 REBALANCE_TIMEOUT = "consumer.rebalance.timeout.ms"
-_NAMES = (ASSIGNOR, SESSION_TIMEOUT, REBALANCE_TIMEOUT)
+PINS = "consumer.assignor.pins"
+TOLERANCE = "consumer.assignor.tolerance"
+_NAMES = (ASSIGNOR, TOLERANCE, PINS, SESSION_TIMEOUT, REBALANCE_TIMEOUT)
 #: Members named in a message; the rest are counted.
 _NAMED_MAX = 5
 
 
 def declared(spec: GroupSpec) -> dict[str, str]:
-    values = (spec.assignor, spec.session_timeout_ms, spec.rebalance_timeout_ms)
+    pins = ",".join(f"{topic}:{number}={who}" for (topic, number), who in sorted(spec.pins.items())) or None
+    values = (spec.assignor, spec.tolerance, pins, spec.session_timeout_ms, spec.rebalance_timeout_ms)
     return {name: str(value) for name, value in zip(_NAMES, values, strict=True) if value is not None}
 
 
@@ -110,10 +113,28 @@ def _other_assignor(assignor: str, seen: SeenGroup) -> Condition:
     strangers = [
         m.client_id or m.member_id for m in seen.members if m.protocols and assignor not in m.protocols
     ]
+    if seen.is_broker_side:
+        return _not_on_brokers(assignor, seen.protocol)
     if not strangers:
         message = f"The members use {seen.protocol}; {assignor} applies from the next rebalance."
         return Condition(APPLIED, None, "Pending", message)
     named, more = strangers[:_NAMED_MAX], len(strangers) - _NAMED_MAX
     who = ", ".join(named) + (f" and {more} more" if more > 0 else "")
     message = f"The members voted for {seen.protocol}, because these do not support {assignor}: {who}."
+    if assignor in BROKER_SIDE_ASSIGNORS:
+        advice = f"{assignor} is for broker-side groups: start the members with group.protocol=consumer."
+        return Condition(APPLIED, False, "ClassicGroup", f"{message} {advice}")
     return Condition(APPLIED, False, "NotKnownToAll", f"{message} Add it to their assignors.")
+
+
+def _not_on_brokers(assignor: str, in_use: str) -> Condition:
+    if assignor in ASSIGNORS and assignor not in CLASSIC_ASSIGNORS:
+        return Condition(APPLIED, None, "Pending", f"The group uses {in_use}, and {assignor} in a moment.")
+    why = (
+        "exists in classic groups only"
+        if assignor in CLASSIC_ASSIGNORS
+        else "is not installed on the brokers"
+    )
+    available = ", ".join(each for each in ASSIGNORS if each not in CLASSIC_ASSIGNORS)
+    message = f"The assignor {assignor} {why}, so the group uses {in_use}. Available: {available}."
+    return Condition(APPLIED, False, "UnknownAssignor", message)

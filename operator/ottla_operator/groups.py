@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ottla_core.errors import InvalidConfig, RequestError
+from ottla_operator import group_pins as pins
 from ottla_operator import group_settings as settings
 from ottla_operator.brokers import Brokers, BrokersAway
 from ottla_operator.cast import CLUSTER, GROUP, Tools
@@ -60,7 +61,7 @@ class GroupLook:
         return delay_s
 
     async def _reconcile(self, meta: Meta, spec: GroupSpec, body: Mapping[str, Any]) -> float:
-        topics = sorted({*spec.topics, *_topics_of(spec.reset)})
+        topics = _topics_of(spec)
         seen: SeenGroup = await self._ask(meta, spec, lambda brokers: brokers.group(spec.group, topics))
         owner = self._older(meta, spec)
         refusal = None
@@ -81,13 +82,16 @@ class GroupLook:
             seen = await self._ask(meta, spec, lambda brokers: brokers.group(spec.group, topics))
         todo = must_act(spec.reset, row)
         applied = settings.condition_of(spec, seen, owner, refusal)
+        # A refused or foreign setting is the reason why no pin is honoured; SettingsApplied says so.
+        pinned = pins.condition_of(spec, seen) if owner is None and refusal is None else None
         reset = reset_condition(spec.reset, row, todo)
         ready = condition_of(seen, reset)
         facts = {**facts_of(seen), "offsetReset": row, "settings": self._set(meta, spec, body, seen, owner)}
-        await self._tools.report(meta, body, [ready, applied, reset], facts)
+        await self._tools.report(meta, body, [ready, applied, pinned, reset], facts)
         self._count(meta, facts)
         unsettled = todo in ("begin", "resume") or ready.reason == "Rebalancing"
         unsettled = unsettled or (applied is not None and applied.holds is None)
+        unsettled = unsettled or (pinned is not None and pinned.reason == "Moving")
         return SOON_S if unsettled else self._settled_s
 
     def _count(self, meta: Meta, facts: Mapping[str, Any]) -> None:
@@ -116,7 +120,7 @@ class GroupLook:
             DRIFT.labels(GROUP).inc()
         await self._tools.applier.event(meta, "DriftRepaired" if drift else "Applied", settings.words(made))
         after: SeenGroup = await self._ask(
-            meta, spec, lambda brokers: brokers.group(spec.group, list(spec.topics))
+            meta, spec, lambda brokers: brokers.group(spec.group, _topics_of(spec))
         )
         return after
 
@@ -210,7 +214,8 @@ class GroupLook:
         return await self._tools.links.ask(meta.namespace, spec.cluster, question)
 
 
-def _topics_of(reset: OffsetReset | None) -> list[str]:
-    if reset is None:
-        return []
-    return [*(reset.topics or ()), *(topic for topic, _ in reset.offsets)]
+def _topics_of(spec: GroupSpec) -> list[str]:
+    """Topics to look at besides those that the group reads."""
+    reset = spec.reset
+    named = () if reset is None else (*(reset.topics or ()), *(topic for topic, _ in reset.offsets))
+    return sorted({*spec.topics, *named, *(topic for topic, _ in spec.pins)})

@@ -30,6 +30,10 @@ def long(description: str, minimum: int) -> Schema:
     return {"type": "integer", "format": "int64", "description": description, "minimum": minimum}
 
 
+def fraction(description: str) -> Schema:
+    return {"type": "number", "description": description, "minimum": 0, "maximum": 1}
+
+
 def flag(description: str, **more: Any) -> Schema:
     return {"type": "boolean", "description": description, **more}
 

@@ -24,10 +24,17 @@ PAUSED = f"{GROUP}/paused"
 
 #: Kafka's rule for names of topics.
 TOPIC_NAME = r"^[a-zA-Z0-9._-]{1,249}$"
+#: Kafka's rule for group.instance.id.
+INSTANCE_ID = TOPIC_NAME
 _TOPIC_NAME = re.compile(TOPIC_NAME)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-ASSIGNORS = ("range", "roundrobin", "cooperative-sticky")
+#: Kafka's of classic groups that brokers do not have; "range" and "sticky" exist for both kinds of groups.
+CLASSIC_ASSIGNORS = ("roundrobin", "cooperative-sticky")
+BROKER_SIDE_ASSIGNORS = ("uniform", "consistent-hash", "broadcast", "pinned")
+ASSIGNORS = ("range", "sticky", *CLASSIC_ASSIGNORS, *BROKER_SIDE_ASSIGNORS)
+#: These have no use for pins: classic members assign themselves, and with broadcast every member reads everything.
+UNPINNABLE = (*CLASSIC_ASSIGNORS, "broadcast")
 RESET_TARGETS = ("earliest", "latest", "time", "offsets")
 
 
@@ -156,7 +163,12 @@ class GroupSpec:
     cluster: str
     group: str
     topics: tuple[str, ...] = ()
+    #: One of ASSIGNORS, or a custom one.
     assignor: str | None = None
+    #: Of the assignor sticky.
+    tolerance: float | None = None
+    #: (topic, partition) -> instance id of the member that reads it
+    pins: Mapping[tuple[str, int], str] = field(default_factory=dict)
     session_timeout_ms: int | None = None
     rebalance_timeout_ms: int | None = None
     reset: OffsetReset | None = None
@@ -169,7 +181,9 @@ class GroupSpec:
             _cluster(spec),
             spec.get("groupId") or body["metadata"]["name"],
             tuple(spec.get("topics") or ()),
-            spec.get("assignor"),
+            spec.get("assignor") or spec.get("customAssignor"),
+            (spec.get("assignorParameters") or {}).get("tolerance"),
+            {(row["topic"], row["partition"]): row["instanceId"] for row in spec.get("pins") or ()},
             spec.get("sessionTimeoutMs"),
             spec.get("rebalanceTimeoutMs"),
             None if reset is None else OffsetReset.of(reset),

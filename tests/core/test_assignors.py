@@ -14,7 +14,7 @@ from budget import examples
 from ottla_core.assignors.model import Assignment, Assignor, Members, MemberSubscription, Topology
 from ottla_core.assignors.plugins import load_assignors
 from ottla_core.assignors.registry import BUILT_IN, DEFAULT
-from ottla_core.assignors.uniform import parse_pins
+from ottla_core.assignors.uniform import parse_pins, pinned
 from ottla_core.ids import TopicPartition
 
 TOPICS = ("a", "b", "c")
@@ -148,6 +148,20 @@ def test_pins_go_to_their_instances_and_the_rest_is_balanced() -> None:
     made = BUILT_IN["pinned"].assign(Topology({"a": 6}), members, pins)
     assert {TopicPartition("a", 0), TopicPartition("a", 1)} <= set(made["y"])
     assert (len(made["x"]), len(made["y"])) == (2, 4)
+
+
+@pytest.mark.parametrize("name", ["uniform", "sticky", "pinned"])
+@settings(max_examples=examples(100), deadline=None)
+@given(groups(same_topics=True))
+def test_pins_win_over_the_assignor(name: str, group: tuple[Topology, dict[str, MemberSubscription]]) -> None:
+    topology, members = group
+    pins = {"pins": "a:0=i0,a:1=i0,b:1=i1,c:9=i2"}
+    made = BUILT_IN[name].assign(topology, members, pins)
+    assert sorted(tp for owned in made.values() for tp in owned) == wanted(topology, members)
+    for tp, member_id in pinned(topology, members, pins).items():
+        assert tp in made[member_id]
+    again = BUILT_IN[name].assign(topology, with_owned(members, made), pins)
+    assert again == made, "nothing moves without a reason"
 
 
 @pytest.mark.parametrize("text", ["a=x", "a:b=x", "a:1=", ":1=x", "a:1=x,a:1=y"])

@@ -12,6 +12,7 @@ import time
 import urllib.request
 from base64 import b64decode
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from operator_.api_server import ADMIN, LIMITED, OPERATOR, ApiError, ApiServer, 
 from operator_.bodies import ROOT, cluster, group, sample, topic
 from ottla_cli.free_ports import free_ports
 from ottla_cli.local_cluster import LocalCluster
-from ottla_client.sync import Admin, Producer
+from ottla_client.sync import Admin, Consumer, Producer
 from ottla_core.errors import RequestError
 from ottla_operator.brokers import Brokers
 
@@ -33,6 +34,7 @@ pytestmark = [
 ]
 NAMESPACE = "shop"
 NUMBERS = itertools.count()
+PIN = {"topic": "orders", "partition": 0, "instanceId": "worker-a"}
 HELM = Path(sys.executable).parent / "helm"
 
 
@@ -161,9 +163,9 @@ def events_of(api: ApiServer, name: str) -> list[tuple[str, str]]:
     return [(each["type"], each["reason"]) for each in found if each["involvedObject"]["name"] == name]
 
 
-def message(api: ApiServer, kind: str, name: str) -> str:
+def message(api: ApiServer, kind: str, name: str, type_: str = "Ready") -> str:
     rows = read(api, kind, name)["status"]["conditions"]  # type: ignore[index]
-    return str(next(row["message"] for row in rows if row["type"] == "Ready"))
+    return str(next(row["message"] for row in rows if row["type"] == type_))
 
 
 # ------------------------------------------------------------------ what the API server refuses by itself
@@ -189,6 +191,14 @@ def message(api: ApiServer, kind: str, name: str) -> str:
         (topic("bad", typo=1), "field not declared in schema"),
         (group("bad", offsetReset={"id": "a", "to": "time"}), "time and to: time must be used together"),
         (group("bad", assignor="random"), "Unsupported value"),
+        (group("bad", assignor="range", customAssignor="ours"), "cannot be used together"),
+        (group("bad", assignorParameters={"tolerance": 2}), "less than or equal to 1"),
+        (group("bad", assignorParameters={"tolerance": 0.5}), "needs assignor: sticky"),
+        (group("bad", assignorParameters={"tolerence": 0.5}), "field not declared in schema"),
+        (group("bad", pins=[PIN, PIN]), "duplicate"),
+        (group("bad", pins=[{**PIN, "instanceId": "a=b"}]), "should match"),
+        (group("bad", pins=[{"topic": "orders", "partition": 0}]), "instanceId: Required value"),
+        (group("bad", assignor="broadcast", pins=[PIN]), "pins cannot be used with the assignors"),
     ],
     ids=str,
 )
@@ -376,6 +386,56 @@ def test_settings_of_a_group_are_applied_and_taken_along(
         until(lambda: condition(api, "ConsumerGroup", "tuned", "SettingsApplied") == ("True", "Set"))
         delete(api, "ConsumerGroup", "tuned")
         until(lambda: held() == {})
+
+
+def test_pins_of_a_broker_side_group(api: ApiServer, operator: Operator, broker: LocalCluster) -> None:
+    def pinned(reason: str) -> str:
+        until(lambda: (condition(api, "ConsumerGroup", "pinned", "PinsApplied") or ("", ""))[1] == reason)
+        return message(api, "ConsumerGroup", "pinned", "PinsApplied")
+
+    @contextmanager
+    def consumer(name: str) -> Iterator[Consumer]:
+        with Consumer(
+            broker.grpc_bootstrap, group_id="pinned", group_protocol="consumer", group_instance_id=name
+        ) as made:
+            made.subscribe(["pinned"])
+            yield made
+
+    pins = [{"topic": "pinned", "partition": n, "instanceId": "worker-a"} for n in (0, 2)]
+    apply(api, topic("pinned", partitions=4))
+    apply(api, group("pinned", assignor="sticky", assignorParameters={"tolerance": 0.5}, pins=pins))
+    until(lambda: condition(api, "Topic", "pinned") == ("True", "Reconciled"))
+    with Admin(broker.grpc_bootstrap) as admin:
+        admin.alter_configs({"consumer.heartbeat.interval.ms": "100"}, group="pinned")
+        pinned("NoMembers")
+        with consumer("worker-b") as other:
+            until(lambda: other.poll(100) is not None and len(other.assignment()) == 4)
+            assert "worker-a" in pinned("MemberAbsent")
+            with consumer("worker-a") as worker:
+
+                def have() -> set[int]:
+                    other.poll(50)
+                    worker.poll(50)
+                    return {tp.partition for tp in worker.assignment()}
+
+                until(lambda: have() >= {0, 2})
+                pinned("Assigned")
+                until(
+                    lambda: (
+                        condition(api, "ConsumerGroup", "pinned", "SettingsApplied") == ("True", "InForce")
+                    )
+                )
+                status = read(api, "ConsumerGroup", "pinned")["status"]  # type: ignore[index]
+                assert status["assignor"] == "sticky"
+                apply(api, group("pinned", assignor="sticky", pins=[{**pins[0], "partition": 4}]))
+                assert "no partition 4" in pinned("NoSuchPartition")
+        delete(api, "ConsumerGroup", "pinned")
+
+        def left() -> set[str]:
+            return {each.name for each in admin.describe_configs(group="pinned") if each.source == "group"}
+
+        until(lambda: left() == {"consumer.heartbeat.interval.ms"})
+    delete(api, "Topic", "pinned")
 
 
 def commit(bootstrap: str, offset: int) -> None:

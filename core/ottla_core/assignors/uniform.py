@@ -1,13 +1,16 @@
-"""Uniform, sticky and pinned: balanced assignments that keep what members own. [P]
+"""Uniform, sticky and pinned: balanced assignments that keep what members own; and pins. [P]
 
 All three run `sticky.balance`. Uniform moves partitions until the members have equally many. Sticky moves one only from
 a member that exceeds its share by more than `tolerance` (a fraction), so members that join later start
-with less. Pinned gives some partitions to members by instance id, and balances the rest.
+with less. Pinned is uniform under another name.
+
+`pins` give some partitions to members by instance id. These three balance the rest; the assignments of others are
+changed afterwards (`with_pins`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import ceil
 
 from ottla_core.assignors.model import Assignment, Members, Parameters, Topology, ranked
@@ -31,12 +34,30 @@ def nearness(topology: Topology, members: Members) -> Callable[[str, TopicPartit
     return lambda member_id, tp: racks.get(member_id) in topology.racks.get(tp, ())
 
 
+def _balanced(
+    topology: Topology, members: Members, parameters: Parameters, kept_max: int | None = None
+) -> Assignment:
+    fixed = pinned(topology, members, parameters)
+    made = balance(
+        topology.counts,
+        _claims(members),
+        near=nearness(topology, members),
+        without=frozenset(fixed),
+        kept_max=kept_max,
+    )
+    return with_pins(made, fixed)
+
+
 class UniformAssignor:
     name = "uniform"
     shares_partitions = False
 
     def assign(self, topology: Topology, members: Members, parameters: Parameters) -> Assignment:
-        return balance(topology.counts, _claims(members), near=nearness(topology, members))
+        return _balanced(topology, members, parameters)
+
+
+class PinnedAssignor(UniformAssignor):
+    name = "pinned"
 
 
 class StickyAssignor:
@@ -48,30 +69,31 @@ class StickyAssignor:
         wanted = {topic for member in members.values() for topic in member.topics}
         total = sum(topology.counts.get(topic, 0) for topic in wanted)
         limit = ceil(total / max(len(members), 1) * (1 + tolerance))
-        return balance(topology.counts, _claims(members), near=nearness(topology, members), kept_max=limit)
+        return _balanced(topology, members, parameters, limit)
 
 
-class PinnedAssignor:
-    name = "pinned"
-    shares_partitions = False
+def pinned(topology: Topology, members: Members, parameters: Parameters) -> dict[TopicPartition, str]:
+    """Member id by partition, for pins that can be honoured: a pin to an absent member leaves no partition unread."""
+    by_instance = {
+        member.instance_id: member_id for member_id, member in members.items() if member.instance_id
+    }
+    fixed: dict[TopicPartition, str] = {}
+    for tp, instance_id in parse_pins(parameters.get(PINS, "")).items():
+        member_id = by_instance.get(instance_id)
+        exists = 0 <= tp.partition < topology.counts.get(tp.topic, 0)
+        if member_id is not None and exists and tp.topic in members[member_id].topics:
+            fixed[tp] = member_id
+    return fixed
 
-    def assign(self, topology: Topology, members: Members, parameters: Parameters) -> Assignment:
-        by_instance = {
-            member.instance_id: member_id for member_id, member in members.items() if member.instance_id
-        }
-        fixed: dict[TopicPartition, str] = {}
-        for tp, instance_id in parse_pins(parameters.get(PINS, "")).items():
-            member_id = by_instance.get(instance_id)
-            exists = 0 <= tp.partition < topology.counts.get(tp.topic, 0)
-            # A pin to an absent member does not leave the partition unread.
-            if member_id is not None and exists and tp.topic in members[member_id].topics:
-                fixed[tp] = member_id
-        made = balance(
-            topology.counts, _claims(members), near=nearness(topology, members), without=frozenset(fixed)
-        )
-        for tp, member_id in fixed.items():
-            made[member_id].append(tp)
-        return {member_id: sorted(partitions) for member_id, partitions in made.items()}
+
+def with_pins(made: Assignment, fixed: Mapping[TopicPartition, str]) -> Assignment:
+    """The assignment, with these partitions moved to their members."""
+    if not fixed:
+        return made
+    moved = {member_id: [tp for tp in owned if tp not in fixed] for member_id, owned in made.items()}
+    for tp, member_id in fixed.items():
+        moved.setdefault(member_id, []).append(tp)
+    return {member_id: sorted(owned) for member_id, owned in moved.items()}
 
 
 def check_parameters(parameters: Parameters) -> None:

@@ -209,14 +209,16 @@ def test_the_assignor_is_set_or_voted_for() -> None:
     assert sizes(one, two) == [4, 4]
 
 
-def test_pins_are_honoured() -> None:
+@pytest.mark.parametrize("assignor", ["pinned", "uniform", "sticky", "range", "consistent-hash"])
+def test_pins_are_honoured(assignor: str) -> None:
     driver = ConsumerDriver({"t": 4})
     driver.group_settings["g"] = GroupSettings.of(
-        {"consumer.assignor": "pinned", "consumer.assignor.pins": "t:0=i,t:1=i,t:2=i"}
+        {"consumer.assignor": assignor, "consumer.assignor.pins": "t:0=i,t:1=i,t:2=i"}
     )
     one, two = ModelMember("one", instance_id="i"), ModelMember("two", instance_id="j")
     driver.settle([one, two], 5)
     assert one.owned[T] >= frozenset([0, 1, 2])
+    assert one.owned[T] | two.owned.get(T, frozenset()) == frozenset(range(4))
 
 
 def test_offsets_need_the_current_epoch() -> None:

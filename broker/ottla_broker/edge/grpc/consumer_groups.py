@@ -101,4 +101,6 @@ def _member(member: DescribedConsumerMember, names: Mapping[UUID, str]) -> pb.De
         topic_regex=member.regex or "",
         current=_named(member.assignment, names),
         target=_named(member.target, names),
+        session_timeout_ms=member.session_timeout_ms,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
     )

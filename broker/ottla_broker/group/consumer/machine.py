@@ -263,7 +263,7 @@ class ConsumerMachine:
         self._put(group, member.id, after, out)
         timer = (REBALANCE, group.id, member.id)
         if after.state is MemberState.UNREVOKED:
-            self._timers.set(timer, now.monotonic_ms + member.metadata.rebalance_timeout_ms)
+            self._timers.set(timer, now.monotonic_ms + self._rebalance_timeout_ms(group, member))
         else:
             self._timers.cancel(timer)
 
@@ -305,7 +305,7 @@ class ConsumerMachine:
         for member in group.members.values():
             self._start_session(group, member, now)
             if member.current.state is MemberState.UNREVOKED:
-                timeout_ms = max(member.metadata.rebalance_timeout_ms, 0)
+                timeout_ms = self._rebalance_timeout_ms(group, member)
                 self._timers.set((REBALANCE, group.id, member.id), now.monotonic_ms + timeout_ms)
 
     def forget_timers(self, group: ConsumerGroup) -> None:
@@ -323,9 +323,16 @@ class ConsumerMachine:
         self._put(group, "", GroupEpoch(group.epoch + 1, group.metadata_hash), out)
 
     def _start_session(self, group: ConsumerGroup, member: ConsumerMember, now: Now) -> None:
-        setting = self._settings_of(group.id).session_timeout_ms
-        timeout_ms = setting or self._config.consumer_session_timeout_ms
+        timeout_ms = self._session_timeout_ms(group)
         self._timers.set((SESSION, group.id, member.id), now.monotonic_ms + timeout_ms)
+
+    def _session_timeout_ms(self, group: ConsumerGroup) -> int:
+        return self._settings_of(group.id).session_timeout_ms or self._config.consumer_session_timeout_ms
+
+    def _rebalance_timeout_ms(self, group: ConsumerGroup, member: ConsumerMember) -> int:
+        """How long the member may take to revoke partitions."""
+        setting = self._settings_of(group.id).rebalance_timeout_ms
+        return setting or max(member.metadata.rebalance_timeout_ms, 0)
 
     def _interval_ms(self, group: ConsumerGroup) -> int:
         return (
@@ -363,6 +370,8 @@ class ConsumerMachine:
                 m.metadata.regex,
                 m.current.assigned,
                 m.target,
+                self._session_timeout_ms(group),
+                self._rebalance_timeout_ms(group, m),
             )
             for m in group.members.values()
         )

@@ -67,6 +67,8 @@ class DescribedConsumerMember(NamedTuple):
     regex: str | None
     assignment: Partitions
     target: Partitions
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True)

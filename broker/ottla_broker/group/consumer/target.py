@@ -13,6 +13,7 @@ from ottla_broker.group_config import GroupSettings
 from ottla_broker.metadata.image import ClusterImage
 from ottla_core.assignors.model import Assignment, Assignor, Members, MemberSubscription, Topology
 from ottla_core.assignors.registry import BUILT_IN, DEFAULT
+from ottla_core.assignors.uniform import pinned, with_pins
 from ottla_core.ids import TopicPartition
 
 
@@ -77,6 +78,8 @@ def _assigned(
     """None if the assignor fails, or its assignment is invalid: a custom one must not stop the coordinator."""
     try:
         made = assignor.assign(topology, members, parameters)
+        if not assignor.shares_partitions:
+            made = with_pins(made, pinned(topology, members, parameters))
         given = [tp for owned in made.values() for tp in owned]
         allowed = all(
             tp.topic in members[member_id].topics and 0 <= tp.partition < topology.counts.get(tp.topic, 0)
