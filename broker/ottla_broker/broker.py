@@ -13,11 +13,12 @@ Stop is the reverse: hand leaderships over, stop serving, leave the cluster, flu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from ottla_broker.authn.logins import Logins
 from ottla_broker.cluster_secret import ClusterSecret, SecretMissing
 from ottla_broker.config import BrokerConfig
 from ottla_broker.controller.leaders import is_handed_over
@@ -26,6 +27,7 @@ from ottla_broker.controller.service import Controller
 from ottla_broker.edge.grpc.internal_server import InternalEdge
 from ottla_broker.edge.grpc.server import GrpcEdge
 from ottla_broker.edge.grpc.turns import turns_within
+from ottla_broker.edge.kafka.sasl import Sasl
 from ottla_broker.edge.kafka.server import KafkaEdge
 from ottla_broker.edge.kafka.tls_accept import Security
 from ottla_broker.edge.memory import Memory
@@ -33,7 +35,7 @@ from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.edge.seats import Seats
 from ottla_broker.event_loop import LagProbe, next_turn
 from ottla_broker.exporter import Exporter
-from ottla_broker.listeners import SSL, listeners_of
+from ottla_broker.listeners import SSL, ServedListener, listeners_of
 from ottla_broker.log.dirs import LogDirs
 from ottla_broker.membership.broker_rpc import BrokerRpc
 from ottla_broker.membership.failure_detector import FailureDetector
@@ -67,6 +69,7 @@ from ottla_broker.service.services import Services
 from ottla_broker.service.topics import TopicService
 from ottla_broker.service.transactions import TRANSACTIONS_TOPIC, TransactionService
 from ottla_broker.service.txn_verifying import TransactionVerifying
+from ottla_broker.service.users import UserService
 from ottla_broker.setting import Address, Listener
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.assignors.plugins import load_assignors
@@ -112,12 +115,17 @@ class Broker:
         log: Any,
         secret: ClusterSecret,
         tls: TlsFiles | None = None,
+        users: Mapping[str, str] | None = None,
+        login_offload: Offload | None = None,
         make_peers: Callable[[Locate, PeerAuth], Peers] = GrpcPeers,
     ) -> None:
-        """`secret` is the shared secret of the cluster; `tls` is needed if a listener has security protocol SSL."""
+        """`secret` is the shared secret of the cluster; `tls` is needed if a listener has TLS. `users` have passwords
+        in a file (`sasl.users.file`); passwords are checked by `login_offload`, or else by `offload`."""
         self._config = config
         self._secret = secret
         self._tls = tls
+        self._users = users or {}
+        self._login_offload = login_offload or offload
         self._make_peers = make_peers
         self._clock = clock
         self._disk = disk
@@ -163,6 +171,7 @@ class Broker:
         self._waiting_for = "the broker is not registered"
         await self._bind()
         await self._join()
+        await self._logins.add_users(self._users)
         self._waiting_for = None
         self._lag.start()
         # Other brokers first: clients are served when replication can begin.
@@ -291,6 +300,7 @@ class Broker:
             log_dirs,
             ClusterService(self._metadata, self._calls, sizes),
             self._transactions,
+            UserService(self._metadata, self._calls),
         )
         self._make_edges(services)
         self._housekeeping = Housekeeping(
@@ -344,6 +354,14 @@ class Broker:
         self._scheduler = Scheduler(self._clock.monotonic, next_turn, metrics.loop.turn_seconds.observe)
         served = listeners_of(config)
         rules, files = config.tls.principal_rules, self._tls
+        self._logins = Logins(
+            lambda: self._metadata.image.scram_credentials,
+            self._secret.values[0],
+            self._clock,
+            self._login_offload,
+            metrics.logins,
+            delay_s=config.sasl.failure_delay_ms / 1000,
+        )
         grpc_listeners = sum(listener.protocol == "grpc" for listener in served)
         edges: list[KafkaEdge | GrpcEdge | InternalEdge] = []
         for listener in served:
@@ -357,7 +375,8 @@ class Broker:
                     memory=memory,
                     scheduler=self._scheduler,
                     seats=seats,
-                    security=Security(files.context, rules) if files and listener.security == SSL else None,
+                    security=self._security(listener),
+                    sasl=self._sasl(listener),
                     on_violation=self.on_violation,
                 )
                 edges.append(kafka)
@@ -365,7 +384,6 @@ class Broker:
                 # gRPC counts the connections of each listener for itself.
                 most = max(1, config.grpc.connections_max // grpc_listeners)
                 own = replace(config.grpc, listener=bind, connections_max=most)
-                secured = files is not None and listener.security == SSL
                 grpc = GrpcEdge(
                     services,
                     own,
@@ -373,8 +391,10 @@ class Broker:
                     memory=memory,
                     turns=turns,
                     scheduler=self._scheduler,
-                    credentials=files.grpc_credentials() if files and secured else None,
-                    rules=rules if secured else None,
+                    credentials=files.grpc_credentials(logins=listener.has_sasl)
+                    if files and listener.has_tls
+                    else None,
+                    rules=rules if listener.security == SSL else None,
                     on_violation=self.on_violation,
                 )
                 edges.append(grpc)
@@ -390,6 +410,22 @@ class Broker:
                 )
                 edges.append(internal)
         self._edges = tuple(zip(served, edges, strict=True))
+
+    def _security(self, listener: ServedListener) -> Security | None:
+        """TLS of a listener for Kafka clients."""
+        files = self._tls
+        if files is None or not listener.has_tls:
+            return None
+        if listener.has_sasl:
+            return Security(files.context_for_logins, None)
+        return Security(files.context, self._config.tls.principal_rules)
+
+    def _sasl(self, listener: ServedListener) -> Sasl | None:
+        """Logins of a listener for Kafka clients."""
+        if not listener.has_sasl:
+            return None
+        config = self._config.sasl
+        return Sasl(self._logins, config, config.enabled(listener.name), listener.name)
 
     def _address_of(self, broker_id: int) -> PeerAddress | None:
         """Address of another broker's internal listener."""

@@ -15,13 +15,14 @@ Topic defaults (`log.segment.bytes`, `message.max.bytes`, …) stay text in `Bro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from ottla_broker.config_sources import read_environ, read_file
 from ottla_broker.http_config import HttpConfig
-from ottla_broker.listeners import REPLACED_BY_LISTS, SECURITY_PROTOCOLS, SSL, listeners_of
+from ottla_broker.listeners import REPLACED_BY_LISTS, SECURITY_PROTOCOLS, listeners_of
+from ottla_broker.sasl_config import SaslConfig, check_sasl, is_listener_setting, mechanisms_by_listener
 from ottla_broker.setting import (
     ADDRESS,
     ADDRESSES,
@@ -599,6 +600,7 @@ class BrokerConfig:
     kafka: KafkaEdgeConfig = field(default_factory=KafkaEdgeConfig)
     grpc: GrpcEdgeConfig = field(default_factory=GrpcEdgeConfig)
     tls: TlsConfig = field(default_factory=TlsConfig)
+    sasl: SaslConfig = field(default_factory=SaslConfig)
     internal: InternalEdgeConfig = field(default_factory=InternalEdgeConfig)
     etcd: EtcdConfig = field(default_factory=EtcdConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
@@ -640,6 +642,7 @@ _COMPONENTS: dict[str, type] = {
     "kafka": KafkaEdgeConfig,
     "grpc": GrpcEdgeConfig,
     "tls": TlsConfig,
+    "sasl": SaslConfig,
     "internal": InternalEdgeConfig,
     "etcd": EtcdConfig,
     "http": HttpConfig,
@@ -681,7 +684,7 @@ def resolve(
 
 
 def _check_known(name: str, known: frozenset[str], where: str) -> None:
-    if name not in known:
+    if name not in known and not is_listener_setting(name):
         raise ConfigError(f"There is no setting {name!r} ({where}){nearest(name, sorted(known))}")
 
 
@@ -693,6 +696,10 @@ def _build(merged: Mapping[str, Origin]) -> BrokerConfig:
             if (origin := merged.get(made.name)) is not None:
                 values[attribute] = made.parse(origin.value, origin.source)
         parts[part] = component(**values)
+    parts["sasl"] = replace(
+        parts["sasl"],
+        mechanisms_of=mechanisms_by_listener({name: (o.value, o.source) for name, o in merged.items()}),
+    )
     config = BrokerConfig(
         **parts,
         topic_defaults=MappingProxyType(
@@ -736,7 +743,13 @@ def _check_together(config: BrokerConfig) -> None:
             f"socket.request.max.bytes ({config.kafka.request_max_bytes}), or it could never be read."
         )
     _check_etcd(config.etcd)
-    check_tls(config.tls, [each.name for each in listeners_of(config) if each.security == SSL])
+    served = listeners_of(config)
+    check_tls(config.tls, [each.name for each in served if each.has_tls])
+    if unserved := [each.name for each in served if each.has_sasl and each.protocol == "grpc"]:
+        raise ConfigError(
+            f"Listener {unserved[0]} is for Ottla clients, which cannot log in yet: use PLAINTEXT or SSL."
+        )
+    check_sasl(config.sasl, [each.name for each in served if each.has_sasl and each.protocol == "kafka"])
     if config.etcd.heartbeat_interval_ms * 2 > config.etcd.session_timeout_ms:
         raise ConfigError(
             f"broker.heartbeat.interval.ms ({config.etcd.heartbeat_interval_ms}) must be at most half of "

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 PLAINTEXT = "PLAINTEXT"
 SSL = "SSL"
+SASL_PLAINTEXT = "SASL_PLAINTEXT"
+SASL_SSL = "SASL_SSL"
 #: Kafka's names of security protocols that are served; a listener of that name needs no row in the map.
-SECURITY_PROTOCOLS = (PLAINTEXT, SSL)
+SECURITY_PROTOCOLS = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
 _EVERY_ADDRESS = ("0.0.0.0", "::")
 #: A list of listeners, and the settings of a single one that it replaces.
 REPLACED_BY_LISTS = (
@@ -42,6 +44,14 @@ class ServedListener:
     security: str
     #: The setting that it comes from, for error messages.
     setting: str
+
+    @property
+    def has_tls(self) -> bool:
+        return self.security in (SSL, SASL_SSL)
+
+    @property
+    def has_sasl(self) -> bool:
+        return self.security in (SASL_PLAINTEXT, SASL_SSL)
 
     def endpoint(self, bound_port: int) -> Address:
         """The address that clients are given."""
@@ -130,7 +140,8 @@ def _check(made: tuple[ServedListener, ...], security: Mapping[str, str]) -> Non
             )
     if security.get(made[-1].name, PLAINTEXT) != PLAINTEXT:
         raise ConfigError(
-            "internal.listener does not speak TLS yet: remove it from listener.security.protocol.map."
+            "internal.listener has its own authentication and no TLS yet: remove it from "
+            "listener.security.protocol.map."
         )
     if unknown := sorted(set(security) - set(names)):
         raise ConfigError(

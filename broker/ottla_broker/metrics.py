@@ -172,6 +172,21 @@ class InternalProbe:
 
 
 @dataclass
+class LoginsProbe:
+    """Logins of clients on both protocols."""
+
+    logins: Labelled = labelled("ottla_logins_total", "Successful logins, by mechanism.", "mechanism")
+    failed: Labelled = labelled("ottla_failed_logins_total", "Failed logins, by mechanism.", "mechanism")
+    refused: int = counter(
+        "ottla_refused_logins_total", "Logins that were not checked, because too many were waiting."
+    )
+    expired: int = counter(
+        "ottla_expired_sessions_total",
+        "Connections closed because their client did not log in again within connections.max.reauth.ms.",
+    )
+
+
+@dataclass
 class LogProbe:
     """Writes, reads and upkeep of all logs."""
 
@@ -398,6 +413,7 @@ class Metrics:
         self.kafka = KafkaEdgeProbe()
         self.grpc = GrpcEdgeProbe()
         self.internal = InternalProbe()
+        self.logins = LoginsProbe()
         self.log = LogProbe()
         self.partitions = PartitionsProbe()
         self.replication = ReplicationProbe()
@@ -443,6 +459,7 @@ class Metrics:
             self.kafka,
             self.grpc,
             self.internal,
+            self.logins,
             self.log,
             self.partitions,
             self.replication,

@@ -24,13 +24,14 @@ import structlog
 import uvloop
 
 from ottla_broker import logs
+from ottla_broker.authn.users_file import read_users
 from ottla_broker.broker import Broker, NoLogDirectory
 from ottla_broker.cluster_secret import SecretMissing, cluster_secret
 from ottla_broker.config import BrokerConfig, Resolved, bind_addresses
 from ottla_broker.descriptors import share_out, with_shares
 from ottla_broker.etcd_access import etcd_store
 from ottla_broker.exit_codes import ExitCode
-from ottla_broker.listeners import SSL, listeners_of
+from ottla_broker.listeners import listeners_of
 from ottla_broker.log.dir_files import ForeignDirectory
 from ottla_broker.membership.registration import BrokerIdTaken
 from ottla_broker.metadata.watcher import LostHistory
@@ -112,7 +113,7 @@ def check_ports(config: BrokerConfig) -> None:
 
 def _tls_files(config: BrokerConfig, clock: Clock) -> TlsFiles | None:
     """ConfigError if a listener speaks TLS and its files cannot be used."""
-    if all(listener.security != SSL for listener in listeners_of(config)):
+    if not any(listener.has_tls for listener in listeners_of(config)):
         return None
     from ottla_broker.tls_files import TlsFiles  # only where it is used: a start is measured in milliseconds
 
@@ -130,9 +131,12 @@ async def _live(
         secret = cluster_secret(config.internal.secret_file)
         store = etcd_store(config)
         tls = _tls_files(config, clock)
+        users = read_users(config.sasl.users_file)
     except ConfigError as refused:
         raise _Refused(ExitCode.BAD_CONFIG, str(refused)) from None
     offload = ThreadOffload(config.process.background_threads)
+    # One thread: passwords are checked beside the event loop, and never take more than one core.
+    login_offload = ThreadOffload(1)
     shares = share_out(config, _descriptors())
     if shares.are_short_for(config):
         _log.warning(
@@ -149,6 +153,8 @@ async def _live(
         log=structlog.get_logger("ottla.broker"),
         secret=secret,
         tls=tls,
+        users=users,
+        login_offload=login_offload,
     )
     _watch_callbacks(broker)
     try:
@@ -172,6 +178,7 @@ async def _live(
     finally:
         await store.close()
         offload.close()
+        login_offload.close()
 
 
 def _watch_signals(stop: asyncio.Event) -> None:

@@ -112,6 +112,13 @@ class TopicResult:
     config: Mapping[str, str] | None = None
 
 
+class UserResult(NamedTuple):
+    """The outcome of a change of one user's credentials."""
+
+    user: str
+    error: RequestError | None = None
+
+
 class PartitionResult(NamedTuple):
     """The outcome of a change of one partition."""
 

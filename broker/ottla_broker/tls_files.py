@@ -38,24 +38,30 @@ class TlsFiles:
         self._seen = self._signature()
         self._expiries: dict[str, float] = {}
         try:
-            self._context, self._grpc = self._load()
+            self._contexts, self._grpc = self._load()
         except (OSError, ssl.SSLError, ValueError) as failed:
             raise ConfigError(f"TLS cannot be set up: {_reason(failed)}.") from None
 
     def context(self) -> ssl.SSLContext:
-        """For the next handshake of a Kafka listener."""
+        """For the next handshake of a Kafka listener with security protocol SSL."""
         self._refresh()
-        return self._context
+        return self._contexts[0]
 
-    def grpc_credentials(self) -> Any:
-        """Of a gRPC listener; it asks for the current files at each handshake."""
+    def context_for_logins(self) -> ssl.SSLContext:
+        """The same with security protocol SASL_SSL: as in Kafka, clients log in and show no certificate."""
+        self._refresh()
+        return self._contexts[1]
+
+    def grpc_credentials(self, *, logins: bool = False) -> Any:
+        """Of a gRPC listener; it asks for the current files at each handshake. `logins`: as in `context_for_logins`."""
 
         def current() -> Any:
             self._refresh()
             return self._grpc
 
+        needs_certificate = not logins and self._config.client_auth == "required"
         return grpc.dynamic_ssl_server_credentials(
-            self._grpc, current, require_client_authentication=self._config.client_auth == "required"
+            self._grpc, current, require_client_authentication=needs_certificate
         )
 
     def families(self) -> Iterator[Family]:
@@ -78,7 +84,7 @@ class TlsFiles:
                 return
             self._seen = signature
             try:
-                self._context, self._grpc = self._load()
+                self._contexts, self._grpc = self._load()
             except (OSError, ssl.SSLError, ValueError) as failed:
                 _log.error("TLS files not usable; the former ones stay in use", reason=_reason(failed))
             else:
@@ -99,14 +105,10 @@ class TlsFiles:
                 found.append(None)
         return tuple(found)
 
-    def _load(self) -> tuple[ssl.SSLContext, Any]:
+    def _load(self) -> tuple[tuple[ssl.SSLContext, ssl.SSLContext], Any]:
         config = self._config
         certificate = config.certificate_file or ""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-        # An empty password: without one OpenSSL would ask for it on the terminal.
-        context.load_cert_chain(certificate, config.key_file, password="")
+        context = _server_context(certificate, config.key_file)
         if config.ca_file is not None:
             context.load_verify_locations(config.ca_file)
         context.verify_mode = _VERIFY[config.client_auth]
@@ -115,7 +117,17 @@ class TlsFiles:
         files = {certificate: pairs[0][1]} | ({config.ca_file: roots} if config.ca_file and roots else {})
         expiries = {path: earliest_expiry_s(content) for path, content in files.items()}
         self._expiries = {path: at_s for path, at_s in expiries.items() if at_s is not None}
-        return context, grpc.ssl_server_certificate_configuration(pairs, roots)
+        contexts = context, _server_context(certificate, config.key_file)
+        return contexts, grpc.ssl_server_certificate_configuration(pairs, roots)
+
+
+def _server_context(certificate: str, key_file: str | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    # An empty password: without one OpenSSL would ask for it on the terminal.
+    context.load_cert_chain(certificate, key_file, password="")
+    return context
 
 
 def _read(path: str) -> bytes:

@@ -54,7 +54,7 @@ def test_a_subject_is_written_as_java_writes_it() -> None:
     [
         ({"listener.security.protocol.map": "kafka:SSL"}, "needs a certificate"),
         ({"ssl.client.auth": "required"}, "needs ssl.truststore.location"),
-        ({"listener.security.protocol.map": "internal:SSL"}, "does not speak TLS"),
+        ({"listener.security.protocol.map": "internal:SSL"}, "no TLS yet"),
     ],
 )
 def test_incomplete_tls_settings_are_refused(settings: dict[str, str], sentence: str) -> None:

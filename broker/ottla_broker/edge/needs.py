@@ -58,6 +58,9 @@ KAFKA: dict[str, tuple[Need, ...]] = {
     # The second one lists the group, the first one all groups.
     "list_groups": (_DESCRIBE_CLUSTER, _DESCRIBE_GROUP),
     "api_versions": (),
+    # A login says who the caller is.
+    "sasl_handshake": (),
+    "sasl_authenticate": (),
     # Either of them.
     "create_topics": (Need("Create", "Cluster"), Need("Create", "Topic")),
     "delete_topics": (Need("Delete", "Topic"),),
@@ -81,6 +84,8 @@ KAFKA: dict[str, tuple[Need, ...]] = {
     "alter_partition_reassignments": (_ALTER_CLUSTER,),
     "elect_leaders": (_ALTER_CLUSTER,),
     "unregister_broker": (_ALTER_CLUSTER,),
+    "describe_user_scram_credentials": (_DESCRIBE_CLUSTER,),
+    "alter_user_scram_credentials": (_ALTER_CLUSTER,),
     "describe_quorum": (_DESCRIBE_CLUSTER,),
     "offset_delete": (_DELETE_GROUP, _READ_TOPIC),
     "describe_cluster": (_DESCRIBE_CLUSTER,),

@@ -24,9 +24,11 @@ from ottla_broker.metadata.sections.cordons import CORDONS
 from ottla_broker.metadata.sections.members import MEMBERS, MemberImage
 from ottla_broker.metadata.sections.partitions import PARTITIONS, PartitionImage
 from ottla_broker.metadata.sections.removals import REMOVALS
+from ottla_broker.metadata.sections.scram_credentials import SCRAM_CREDENTIALS, CredentialId
 from ottla_broker.metadata.sections.topics import INTERNAL_TOPICS, TOPICS, TopicImage
 from ottla_broker.metadata.values import Extra
 from ottla_core.ids import NO_BROKER, TopicPartition
+from ottla_core.scram import Credential
 
 __all__ = [
     "INTERNAL_TOPICS",
@@ -92,6 +94,8 @@ class ClusterImage:
     unnamed: Mapping[UUID, Mapping[int, PartitionImage]] = field(default_factory=_nothing)
     #: Brokers that get no new replicas.
     cordons: Mapping[int, Extra] = _all_of(CORDONS)
+    #: What passwords of users are checked with.
+    scram_credentials: Mapping[CredentialId, Credential] = _all_of(SCRAM_CREDENTIALS)
 
     def is_admitted(self, broker_id: int, incarnation: UUID | None = None) -> bool:
         """Whether the controller has admitted the broker as it is registered now (design rule 1)."""

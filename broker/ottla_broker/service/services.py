@@ -21,6 +21,7 @@ from ottla_broker.service.producing import Producing
 from ottla_broker.service.records import RecordService
 from ottla_broker.service.topics import TopicService
 from ottla_broker.service.transactions import TransactionService
+from ottla_broker.service.users import UserService
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Services:
     log_dirs: LogDirService
     cluster: ClusterService
     transactions: TransactionService
+    users: UserService
     caller: Caller = BROKER
 
     def of(self, caller: Caller) -> Services:

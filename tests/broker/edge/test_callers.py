@@ -33,7 +33,9 @@ OPERATIONS = {"Read", "Write", "Create", "Delete", "Alter", "Describe"} | {
 def test_each_kafka_api_declares_its_rights() -> None:
     names = {api.name for api in APIS.values()}
     assert names == needs.KAFKA.keys(), "edge/needs.py needs one row for each API in versions.py"
-    assert [key for key in APIS if not registry.entry(key).needs] == [18], "only ApiVersions needs no right"
+    assert [key for key in APIS if not registry.entry(key).needs] == [17, 18, 36], (
+        "only ApiVersions and logins need no right"
+    )
 
 
 def test_each_grpc_method_declares_its_rights() -> None:
@@ -48,7 +50,7 @@ def test_rights_are_kafkas() -> None:
 
 
 def test_services_are_seen_by_a_caller() -> None:
-    parts: list[Any] = [SimpleNamespace() for _ in range(10)]
+    parts: list[Any] = [SimpleNamespace() for _ in range(11)]
     services = Services(*parts)
     caller = Caller(ANONYMOUS, "me", "10.0.0.7", "EXTERNAL")
     seen = services.of(caller)

@@ -120,7 +120,9 @@ def test_the_table_the_schemas_and_the_handler_files_agree() -> None:
     files = {path.stem for path in Path(handlers.__path__[0]).glob("k*.py")}
     assert files == {f"k{api.key:02}_{api.name}" for api in APIS.values()}
     for api in APIS.values():
-        assert (min(schema_name_map[api.name]), max(schema_name_map[api.name])) == (api.low, api.high)
+        # SaslHandshake 0 is followed by messages without headers, which are not served.
+        low = 1 if api.name == "sasl_handshake" else min(schema_name_map[api.name])
+        assert (low, max(schema_name_map[api.name])) == (api.low, api.high)
 
 
 @every_api

@@ -22,10 +22,12 @@ from ottla_broker.metadata.sections.members import MEMBERS
 from ottla_broker.metadata.sections.partitions import PARTITIONS, partition_key
 from ottla_broker.metadata.sections.producer_ids import PRODUCER_BLOCK
 from ottla_broker.metadata.sections.removals import REMOVALS, Removal
+from ottla_broker.metadata.sections.scram_credentials import SCRAM_CREDENTIALS, CredentialId
 from ottla_broker.metadata.sections.topics import TOPICS, StoredTopic
 from ottla_broker.metadata.table import TABLE, section_of
 from ottla_broker.metadata.values import BadValue, uuid_from_text, uuid_text
 from ottla_core.ports.store import Entry
+from ottla_core.scram import Credential
 
 ID = UUID("c0ffee00-0000-4000-8000-000000000001")
 ids = st.uuids()
@@ -111,6 +113,11 @@ GOLDEN = [
     (GROUP_CONFIGS, "g/1", {"a": "b"}, "config/groups/g/1", b'{"v":1,"config":{"a":"b"}}'),
     (REMOVALS, None, Removal(2, 1), "removals", b'{"v":1,"broker":2,"by":1}'),
     (PRODUCER_BLOCK, None, 1000, "ids/producer-block", b'{"v":1,"next":1000}'),
+    (
+        SCRAM_CREDENTIALS, CredentialId("SCRAM-SHA-256", "a/b"), Credential(b"salt", 4096, b"st", b"se"),
+        "credentials/scram/SCRAM-SHA-256/a/b",
+        b'{"v":1,"salt":"c2FsdA==","iterations":4096,"stored_key":"c3Q=","server_key":"c2U="}',
+    ),
     (RECOVERIES, None, 1, "recoveries", b'{"v":1,"number":1}'),
 ]  # fmt: skip
 

@@ -32,6 +32,7 @@ from ottla_broker.edge.kafka import codec
 from ottla_broker.edge.kafka.decode import Cursor, Malformed
 from ottla_broker.edge.kafka.frame import Framer
 from ottla_broker.edge.kafka.request import Context, Disconnect, Encoded, Reply, Request, Steps
+from ottla_broker.edge.kafka.sasl import SaslGate
 from ottla_broker.edge.kafka.versions import API_VERSIONS_KEY, APIS
 from ottla_broker.edge.memory import Hold
 from ottla_broker.requests import Maybe
@@ -111,6 +112,12 @@ class Connection(asyncio.BufferedProtocol):
             opened_at=shared.clock.monotonic(),
             requests=shared.probe.times,
         )
+        #: On a listener with logins.
+        self._gate: SaslGate | None = None
+        if shared.sasl is not None:
+            self._gate = SaslGate(shared.sasl, self, shared.now, lambda: self._context.peer)
+            self._context.login = self._gate
+            self._framer.allow(shared.sasl.config.receive_max_bytes)
         #: Unanswered requests, oldest first.
         self._slots: deque[_Slot] = deque()
         #: The one that the next request has to wait for.
@@ -393,6 +400,8 @@ class Connection(asyncio.BufferedProtocol):
         api = APIS.get(key)
         if api is None:
             raise Malformed(f"unknown API key {key}")
+        if self._gate is not None:
+            self._gate.admit(key, api.name)
         body_at = _HEADER_BYTES
         if not api.low <= version <= api.high:
             if key != API_VERSIONS_KEY or version < 0:
@@ -441,6 +450,12 @@ class Connection(asyncio.BufferedProtocol):
         shared = self._shared
         caller = Caller(self._principal, self._client_id or "", self._address, shared.config.listener.name)
         self._context.services = shared.services.of(caller)
+
+    def authenticated(self, principal: str) -> None:
+        """The client has logged in."""
+        self._principal = principal
+        self._framer.allow(self._shared.config.request_max_bytes)
+        self._enter()
 
     def _run(self, route: Route, request: Request, started: float) -> None:
         try:
@@ -640,18 +655,20 @@ class Connection(asyncio.BufferedProtocol):
     # ------------------------------------------------------------------ ending
 
     def drop(self, reason: str, detail: str) -> None:
-        """End this connection once the requests before this one are answered."""
+        """End this connection once the requests before this one are answered. Without a detail it is not logged."""
         if self._closing:
             return
         self._closing = True
         self._shared.probe.connections_dropped.add(reason)
-        _log.info(
-            "kafka connection dropped",
-            reason=reason,
-            peer=self._context.peer,
-            client=self._client_id or self._context.software,
-            detail=detail,
-        )
+        if detail:
+            client = self._client_id or self._context.software
+            _log.info(
+                "kafka connection dropped",
+                reason=reason,
+                peer=self._context.peer,
+                client=client,
+                detail=detail,
+            )
         if not self._is_pumping:
             self.drain()
 
@@ -674,6 +691,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def tick(self, stall_ticks: int, idle_ticks: int) -> None:
         """Called periodically by the sweeper; closes idle and stalled connections."""
+        if self._gate is not None and not self._closing and self._gate.is_late():
+            self.drop("no login", "the client did not log in in time")
+            return
         if self._unsent or self._closing:
             self._tick_writing(stall_ticks)
             return

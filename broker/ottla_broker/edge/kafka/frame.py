@@ -44,6 +44,10 @@ class Framer:
         #: How far that storage will be filled.
         self._size = 0
 
+    def allow(self, frame_bytes_max: int) -> None:
+        """Change the maximum size of a frame, from the next one on."""
+        self._max = frame_bytes_max
+
     @property
     def left(self) -> int:
         """Received bytes that were not returned yet."""

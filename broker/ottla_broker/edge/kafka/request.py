@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ottla_broker.caller import Caller
     from ottla_broker.config import KafkaEdgeConfig
     from ottla_broker.edge.kafka.metadata_cache import MetadataCache
+    from ottla_broker.edge.kafka.sasl import SaslGate
     from ottla_broker.edge.memory import Memory
     from ottla_broker.metrics import Labelled
     from ottla_broker.service.services import Services
@@ -52,6 +53,8 @@ class Context:
     #: Errors by API. `api` is the one that was handled last.
     requests: RequestMetrics = field(default_factory=lambda: RequestMetrics("kafka"))
     api: str = ""
+    #: Of a connection to a listener with logins.
+    login: SaslGate | None = None
 
     @property
     def caller(self) -> Caller:

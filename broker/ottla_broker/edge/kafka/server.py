@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from ottla_broker.config import KafkaEdgeConfig
 from ottla_broker.edge.kafka.connection import Connection
+from ottla_broker.edge.kafka.sasl import LOGIN_S, Sasl
 from ottla_broker.edge.kafka.shared import Shared
 from ottla_broker.edge.kafka.tls_accept import Security, TlsServer
 from ottla_broker.edge.memory import Memory
@@ -49,20 +50,23 @@ class KafkaEdge:
         scheduler: Scheduler | None = None,
         seats: Seats | None = None,
         security: Security | None = None,
+        sasl: Sasl | None = None,
         on_violation: Callable[[InvariantViolation], None] | None = None,
     ) -> None:
         """`memory`, `scheduler` and `seats` are shared with others; without them this listener has its own.
-        With `security` it speaks TLS."""
+        With `security` it speaks TLS, with `sasl` its clients log in."""
         clock = clock or RealClock()
         memory = memory or Memory(config.queued_max_bytes)
         scheduler = scheduler or Scheduler(clock.monotonic, next_turn, Histogram().observe)
         seats = seats or Seats(config.connections_max)
-        self._shared = Shared(services, config, probe, clock, memory, scheduler, seats, on_violation)
+        self._shared = Shared(services, config, probe, clock, memory, scheduler, seats, on_violation, sasl)
         self._config = config
         self._tls = None if security is None else TlsServer(self._shared, security)
         self._server: asyncio.Server | None = None
         idle_s = config.idle_max_ms / 1000
         self._tick_s = min(_TICK_S_MAX, idle_s / _TICKS_PER_LIMIT, stall_s / _TICKS_PER_LIMIT)
+        if sasl is not None:
+            self._tick_s = min(self._tick_s, LOGIN_S / _TICKS_PER_LIMIT)
         self._stall_ticks = round(stall_s / self._tick_s)
         self._idle_ticks = round(idle_s / self._tick_s)
         self._sweeper: asyncio.TimerHandle | None = None

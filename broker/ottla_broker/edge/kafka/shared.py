@@ -24,6 +24,7 @@ from ottla_core.errors import InvariantViolation
 from ottla_core.ports.clock import Clock
 
 if TYPE_CHECKING:
+    from ottla_broker.edge.kafka.sasl import Sasl
     from ottla_broker.service.services import Services
 
 
@@ -48,6 +49,7 @@ class Shared:
         scheduler: Scheduler,
         seats: Seats,
         on_violation: Callable[[InvariantViolation], None] | None = None,
+        sasl: Sasl | None = None,
     ) -> None:
         self.services = services
         self.config = config
@@ -58,6 +60,8 @@ class Shared:
         self.memory = memory
         self.scheduler = scheduler
         self.seats = seats
+        #: None: clients do not log in.
+        self.sasl = sasl
         self.metadata_cache = MetadataCache(config.listener.name, clock.monotonic)
         self.fetch_sessions = FetchSessions(config.fetch_sessions_max)
         self.receive_view = memoryview(bytearray(SHARED_BYTES))

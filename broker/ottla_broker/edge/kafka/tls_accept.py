@@ -30,9 +30,10 @@ _PAUSE_S = 0.5
 
 
 class Security:
-    """What a TLS listener needs: the context for each handshake, and rules for client certificates."""
+    """What a TLS listener needs: the context for each handshake, and rules for client certificates; None if clients
+    log in and have no certificates."""
 
-    def __init__(self, context: Callable[[], ssl.SSLContext], rules: PrincipalRules) -> None:
+    def __init__(self, context: Callable[[], ssl.SSLContext], rules: PrincipalRules | None) -> None:
         self.context = context
         self.rules = rules
 
@@ -107,7 +108,7 @@ class TlsServer:
 class _Secured(Connection):
     """A connection whose handshake is done when it is made."""
 
-    def __init__(self, shared: Shared, rules: PrincipalRules) -> None:
+    def __init__(self, shared: Shared, rules: PrincipalRules | None) -> None:
         super().__init__(shared)
         self._rules = rules
         self.is_made = False
@@ -117,7 +118,8 @@ class _Secured(Connection):
         self._shared.seats.leave()  # The place of its handshake; it takes one of its own now.
         certificate: Any = transport.get_extra_info("peercert")
         name = distinguished_name(certificate["subject"]) if certificate else None
-        principal = ANONYMOUS if name is None else self._rules.principal(name)
+        rules = self._rules
+        principal = ANONYMOUS if name is None or rules is None else rules.principal(name)
         self._principal = principal or ANONYMOUS
         super().connection_made(transport)
         if principal is None:

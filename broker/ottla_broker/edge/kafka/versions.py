@@ -38,6 +38,9 @@ _APIS = (
     Api(14, "sync_group", 0, 5, flexible_from=4),
     Api(15, "describe_groups", 0, 6, flexible_from=5),
     Api(16, "list_groups", 0, 5, flexible_from=3),
+    # Version 0 sends the messages of the login without headers; clients take it for the first of both, so it is
+    # advertised, and refused when used.
+    Api(17, "sasl_handshake", 1, 1, flexible_from=2, advertised_low=0),
     Api(18, "api_versions", 0, 4, flexible_from=3),
     Api(19, "create_topics", 2, 7, flexible_from=5),
     Api(20, "delete_topics", 1, 6, flexible_from=4),
@@ -52,6 +55,7 @@ _APIS = (
     Api(32, "describe_configs", 1, 4, flexible_from=4),
     Api(33, "alter_configs", 0, 2, flexible_from=2),
     Api(35, "describe_log_dirs", 1, 5, flexible_from=2),
+    Api(36, "sasl_authenticate", 0, 2, flexible_from=2),
     Api(37, "create_partitions", 0, 3, flexible_from=2),
     Api(42, "delete_groups", 0, 2, flexible_from=2),
     Api(43, "elect_leaders", 0, 2, flexible_from=2),
@@ -60,6 +64,8 @@ _APIS = (
     Api(46, "list_partition_reassignments", 0, 0, flexible_from=0),
     # Never flexible: its one version came before, and has stayed the only one.
     Api(47, "offset_delete", 0, 0, flexible_from=1),
+    Api(50, "describe_user_scram_credentials", 0, 0, flexible_from=0),
+    Api(51, "alter_user_scram_credentials", 0, 0, flexible_from=0),
     Api(55, "describe_quorum", 0, 2, flexible_from=0),
     Api(60, "describe_cluster", 0, 2, flexible_from=0),
     Api(61, "describe_producers", 0, 0, flexible_from=0),
