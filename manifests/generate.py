@@ -1,5 +1,5 @@
-"""Generates the Kubernetes files: the chart's CRDs, the plain manifests, and the table of broker settings that the
-operator uses to check a Cluster's config. Run by `make gen`.
+"""Generates the Kubernetes files: the chart's CRDs, dashboards and alert rules, the plain manifests, and the table of
+broker settings that the operator uses to check a Cluster's config. Run by `make gen`.
 
 The CRDs come from `ottla_operator.crds`, everything else from the chart, rendered by helm with its default values; so
 both ways to install have one source. `--check` writes nothing and fails if a file is stale.
@@ -7,6 +7,7 @@ both ways to install have one source. `--check` writes nothing and fails if a fi
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 
 import yaml
 
+from monitoring.alerts import rules
+from monitoring.boards import BOARDS
 from ottla_broker.config import SETTINGS
 from ottla_broker.topic_config import definitions
 from ottla_operator.crds import all_crds
@@ -75,6 +78,10 @@ def files() -> dict[Path, str]:
     made[ROOT / "manifests/operator.yaml"] = text_of(
         *(each for each in objects if each["kind"] == "Deployment")
     )
+    for board in BOARDS:
+        text = json.dumps(board.json(), indent=1, ensure_ascii=False) + "\n"
+        made[CHART / f"dashboards/{board.name}.json"] = text
+    made[CHART / "alerts/ottla.yaml"] = text_of(rules())
     made[ROOT / "operator/ottla_operator/broker_settings_table.py"] = settings_table()
     return made
 

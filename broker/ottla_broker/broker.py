@@ -665,8 +665,11 @@ class Broker:
         self._metrics.loop.queued = self._scheduler.waiting
         probe = self._metrics.metadata
         probe.revision = self._metadata.image.revision
-        probe.is_controller = int(self._controller.is_active)
+        probe.lease_confirmed = int(self._registration.confirmed)
+        # Without a lease it changes nothing, so an outage of etcd shows as a cluster without a controller.
+        probe.is_controller = int(self._controller.is_active and self._registration.confirmed)
         probe.brokers = len(self._metadata.image.brokers)
+        probe.members = len(self._metadata.image.members)
         # Only there, so that a sum over all brokers is the truth.
         states = (
             [p for t in self._metadata.image.topics.values() for p in t.partitions]

@@ -334,8 +334,14 @@ class MetadataProbe:
     """The image of the cluster and the calls to etcd."""
 
     revision: int = gauge("ottla_metadata_revision", "etcd revision of this broker's metadata image.")
-    is_controller: int = gauge("ottla_controller", "1 on the controller, else 0.")
+    is_controller: int = gauge(
+        "ottla_controller", "1 on the controller while its lease in etcd is alive, else 0."
+    )
+    lease_confirmed: int = gauge(
+        "ottla_lease_confirmed", "1 while the lease of this broker in etcd is certainly alive."
+    )
     brokers: int = gauge("ottla_cluster_brokers", "Registered brokers in this broker's metadata image.")
+    members: int = gauge("ottla_cluster_members", "Brokers on record, online or not.")
     leaderless: int = gauge(
         "ottla_cluster_partitions_without_leader", "Partitions without a leader; counted by the controller."
     )

@@ -20,13 +20,24 @@ _START_S = 30.0
 class Prometheus:
     """`with Prometheus(folder, ["127.0.0.1:9292"]) as prometheus: prometheus.query("up")`"""
 
-    def __init__(self, folder: Path, targets: Sequence[str], *, rules: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        targets: Sequence[str],
+        *,
+        rules: Sequence[Path] = (),
+        jobs: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        """`targets` are brokers without labels; `jobs` are further scrape configurations."""
         (port,) = free_ports(1)
         self.address = f"127.0.0.1:{port}"
         config = {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": [str(path) for path in rules],
-            "scrape_configs": [{"job_name": "ottla-broker", "static_configs": [{"targets": list(targets)}]}],
+            "scrape_configs": [
+                {"job_name": "ottla-broker", "static_configs": [{"targets": list(targets)}]},
+                *jobs,
+            ],
         }
         file = folder / "prometheus.yml"
         file.write_text(json.dumps(config))  # JSON is YAML

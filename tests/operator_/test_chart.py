@@ -1,9 +1,7 @@
-"""The chart: lints, renders, asks for no more rights than needed, and its dashboard asks for what exists."""
+"""The chart: lints, renders, asks for no more rights than needed."""
 
 from __future__ import annotations
 
-import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,13 +10,9 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from prometheus_client.metrics import MetricWrapperBase
 
 from operator_.bodies import ROOT, SAMPLES
 from operator_.kube_models import MODELS, judge
-from ottla_broker.exporter import process_families
-from ottla_broker.metrics import Metrics
-from ottla_operator import metrics as operator_metrics
 from ottla_operator.crds import all_crds
 from ottla_operator.settings import Settings
 
@@ -28,6 +22,7 @@ SETS = {
     "plain": [],
     "full": [
         "cluster.enabled=true",
+        "alerts.enabled=true",
         "dashboards.enabled=true",
         "metrics.serviceMonitor.enabled=true",
         "images.registry=registry.example/x",
@@ -216,52 +211,3 @@ def _structural(schema: dict[str, Any], where: str) -> None:
             _structural(schema[key], f"{where}.{key}")
     if schema.get("type") == "array":
         assert "maxItems" in schema, f"{where}: a list without a bound"
-
-
-# ------------------------------------------------------------------ the dashboard
-
-
-def dashboard() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((CHART / "dashboards/ottla.json").read_text())
-    return found
-
-
-def known_series() -> set[str]:
-    names = set()
-    for family in (*Metrics().families(), *process_families()):
-        names |= {family.name} if family.type != "histogram" else {
-            f"{family.name}{end}" for end in ("_bucket", "_sum", "_count")
-        }  # fmt: skip
-    for each in vars(operator_metrics).values():
-        if isinstance(each, MetricWrapperBase):
-            for family in each.describe():
-                ends = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(
-                    family.type, ("",)
-                )
-                names |= {f"{family.name}{end}" for end in ends}
-    return names
-
-
-def queries() -> list[str]:
-    found = [target["expr"] for panel in dashboard()["panels"] for target in panel["targets"]]
-    return found + [each["definition"] for each in dashboard()["templating"]["list"] if "definition" in each]
-
-
-@pytest.mark.parametrize("query", queries())
-def test_a_query_asks_for_metrics_that_exist(query: str) -> None:
-    asked = set(re.findall(r"\b((?:ottla|process)_[a-z0-9_]+)", query))
-    assert asked, query
-    assert asked <= known_series()
-
-
-def test_panels_do_not_overlap() -> None:
-    taken: dict[tuple[int, int], str] = {}
-    ids = [panel["id"] for panel in dashboard()["panels"]]
-    assert len(ids) == len(set(ids))
-    for panel in dashboard()["panels"]:
-        at = panel["gridPos"]
-        for x in range(at["x"], at["x"] + at["w"]):
-            for y in range(at["y"], at["y"] + at["h"]):
-                assert x < 24
-                assert (x, y) not in taken, f"{panel['title']} lies on {taken[x, y]}"
-                taken[x, y] = panel["title"]

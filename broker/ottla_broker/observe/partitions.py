@@ -76,6 +76,13 @@ class PartitionMetrics:
         yield from self._of_broker(rows)
         yield from self._followers(led)
         controls = self._is_controller()
+        # On every broker: a counter that appears with its first count has not increased for Prometheus.
+        yield Family(
+            "kafka_controller_controllerstats_uncleanleaderelections_total",
+            "counter",
+            "Leaders elected from outside of ISR and ELR while this broker was controller.",
+            [Sample("", (), self._unclean_elections)],
+        )
         if controls:
             rows += self._leaderless()
             yield from self._of_cluster()
@@ -111,8 +118,8 @@ class PartitionMetrics:
         )
         yield _gauge(
             "kafka_controller_kafkacontroller_activecontrollercount",
-            "1 on the controller, else 0.",
-            [((), int(self._is_controller()))],
+            "1 on the controller while its lease in etcd is alive, else 0.",
+            [((), self._metrics.metadata.is_controller)],
         )
 
     def _followers(self, led: list[Partition]) -> Iterator[Family]:
@@ -167,12 +174,6 @@ class PartitionMetrics:
             "kafka_controller_kafkacontroller_globalpartitioncount",
             "Partitions of the cluster; reported by the controller.",
             [((), len(states))],
-        )
-        yield Family(
-            "kafka_controller_controllerstats_uncleanleaderelections_total",
-            "counter",
-            "Leaders elected from outside of ISR and ELR since this broker became controller.",
-            [Sample("", (), self._unclean_elections)],
         )
         topics = list(image.topics.items())[: self._max]
         yield _gauge(

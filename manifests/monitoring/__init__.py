@@ -1,0 +1,1 @@
+"""Dashboards and alert rules, described once in Python; `make gen` writes the files of the chart."""
