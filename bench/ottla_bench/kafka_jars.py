@@ -22,6 +22,7 @@ _INSTALL_TIMEOUT_S = 600
 
 #: The class behind each of Kafka's scripts in bin/.
 KAFKA_TOPICS = "org.apache.kafka.tools.TopicCommand"
+KAFKA_ACLS = "org.apache.kafka.tools.AclCommand"
 KAFKA_CONFIGS = "kafka.admin.ConfigCommand"
 KAFKA_CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 KAFKA_CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"

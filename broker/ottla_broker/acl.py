@@ -91,3 +91,25 @@ class Entry(NamedTuple):
 class Binding(NamedTuple):
     pattern: Pattern
     entry: Entry
+
+    def row(self) -> AclRow:
+        (type_, pattern_type, name), (principal, host, operation, permission) = self
+        return AclRow(int(type_), int(pattern_type), name, principal, host, int(operation), int(permission))
+
+
+class AclRow(NamedTuple):
+    """A binding as plain values, as commands carry it between brokers."""
+
+    type: int
+    pattern_type: int
+    name: str
+    principal: str
+    host: str
+    operation: int
+    permission: int
+
+    def binding(self) -> Binding:
+        """ValueError for a number that does not exist."""
+        pattern = Pattern(ResourceType(self.type), PatternType(self.pattern_type), self.name)
+        entry = Entry(self.principal, self.host, Operation(self.operation), Permission(self.permission))
+        return Binding(pattern, entry)

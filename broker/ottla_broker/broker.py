@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ottla_broker.authn.logins import Logins
+from ottla_broker.authorizer import AuthorizerSettings
 from ottla_broker.cluster_secret import ClusterSecret, SecretMissing
 from ottla_broker.config import BrokerConfig
 from ottla_broker.controller.leaders import is_handed_over
@@ -55,6 +56,9 @@ from ottla_broker.peer_wiring import PeerWiring
 from ottla_broker.readiness import CatchUp
 from ottla_broker.replication.grpc_peers import GrpcPeers, Locate, PeerAddress
 from ottla_broker.replication.peer_auth import PeerAuth, SecretAuth
+from ottla_broker.service.access import Authority
+from ottla_broker.service.acls import AclService
+from ottla_broker.service.audit import Audit
 from ottla_broker.service.cluster import ClusterService
 from ottla_broker.service.configs import ConfigService, broker_defaults, care_config
 from ottla_broker.service.controller_calls import ControllerCalls
@@ -126,6 +130,7 @@ class Broker:
         self._tls = tls
         self._users = users or {}
         self._login_offload = login_offload or offload
+        self._audit: Audit | None = None
         self._make_peers = make_peers
         self._clock = clock
         self._disk = disk
@@ -301,6 +306,8 @@ class Broker:
             ClusterService(self._metadata, self._calls, sizes),
             self._transactions,
             UserService(self._metadata, self._calls),
+            AclService(self._metadata, self._calls, enabled=config.authorizer.class_name is not None),
+            self._make_authority(),
         )
         self._make_edges(services)
         self._housekeeping = Housekeeping(
@@ -438,6 +445,14 @@ class Broker:
     def _on_refusal(self, reason: str) -> None:
         """Rule 18: controller, leaders and detector look at the refusal before they write; `not_ready` shows it."""
         self._log.error("etcd lost history; metadata changes are suspended", reason=reason)
+
+    def _make_authority(self) -> Authority | None:
+        settings = self._config.authorizer
+        if settings.class_name is None:
+            return None
+        self._audit = Audit(settings.audit_level, self._metrics.authorizer)
+        rules = AuthorizerSettings(settings.super_users, settings.allow_if_no_acl)
+        return Authority(rules, self._metadata, self._audit)
 
     def _make_groups(self, topics: TopicService) -> GroupService:
         return GroupService(
@@ -648,6 +663,8 @@ class Broker:
         self._host.close()
         await self._neighbours.stop()
         await asyncio.gather(*(edge.stop(grace_s) for _, edge in self._edges))
+        if self._audit is not None:
+            self._audit.flush()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

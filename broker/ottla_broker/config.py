@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from ottla_broker.authorizer_config import AuthorizerConfig
 from ottla_broker.config_sources import read_environ, read_file
 from ottla_broker.http_config import HttpConfig
 from ottla_broker.listeners import REPLACED_BY_LISTS, SECURITY_PROTOCOLS, listeners_of
@@ -601,6 +602,7 @@ class BrokerConfig:
     grpc: GrpcEdgeConfig = field(default_factory=GrpcEdgeConfig)
     tls: TlsConfig = field(default_factory=TlsConfig)
     sasl: SaslConfig = field(default_factory=SaslConfig)
+    authorizer: AuthorizerConfig = field(default_factory=AuthorizerConfig)
     internal: InternalEdgeConfig = field(default_factory=InternalEdgeConfig)
     etcd: EtcdConfig = field(default_factory=EtcdConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
@@ -643,6 +645,7 @@ _COMPONENTS: dict[str, type] = {
     "grpc": GrpcEdgeConfig,
     "tls": TlsConfig,
     "sasl": SaslConfig,
+    "authorizer": AuthorizerConfig,
     "internal": InternalEdgeConfig,
     "etcd": EtcdConfig,
     "http": HttpConfig,

@@ -32,6 +32,9 @@ VALUE_CHARS_MAX: Final = 500
 
 _SHARED: Final = ("", "")
 
+#: The audit log limits itself (`service/audit.py`): no line of it is held back here.
+AUDIT_LOGGER: Final = "ottla.audit"
+
 Event = MutableMapping[str, Any]
 
 
@@ -68,6 +71,8 @@ class RepeatGuard:
 
     def __call__(self, logger: Any, method: str, event: Event) -> Event:
         key = (getattr(logger, "name", ""), str(event.get("event"))[:VALUE_CHARS_MAX])
+        if key[0] == AUDIT_LOGGER:
+            return event
         now = self._now()
         bucket = self._buckets.pop(key, None) or self._new_bucket(now)
         if bucket is None:

@@ -269,6 +269,18 @@ class ReplicationProbe:
 
 
 @dataclass
+class AuthorizerProbe:
+    """Authorisation by ACLs, and its audit log."""
+
+    denied: Labelled = labelled(
+        "ottla_authorizer_denied_total",
+        "Uses of resources that were denied, by resource type and operation.",
+        "use",
+    )
+    left_out: int = counter("ottla_audit_left_out_total", "Lines that the audit log left out over its limit.")
+
+
+@dataclass
 class GroupsProbe:
     """Consumer groups that this broker coordinates."""
 
@@ -426,6 +438,7 @@ class Metrics:
         self.groups = GroupsProbe()
         self.transactions = TransactionsProbe()
         self.metadata = MetadataProbe()
+        self.authorizer = AuthorizerProbe()
         self.topics = Topics(topics_max)
         self.kafka.times.clients_max = self.grpc.times.clients_max = clients_max
         self._refreshers: list[Callable[[], None]] = []
@@ -472,6 +485,7 @@ class Metrics:
             self.groups,
             self.transactions,
             self.metadata,
+            self.authorizer,
         ):
             yield from _families_of(probe)
         yield from self.topics.families()

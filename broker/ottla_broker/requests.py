@@ -54,6 +54,8 @@ class FetchWant(NamedTuple):
     max_bytes: int
     #: What the client believes; -1 skips the check.
     leader_epoch: int = -1
+    #: Why they must not be read, if that is known before.
+    refusal: RequestError | None = None
 
 
 class Aborted(NamedTuple):

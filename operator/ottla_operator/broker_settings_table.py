@@ -8,6 +8,9 @@ from __future__ import annotations
 TABLE: dict[str, tuple[str, float | None, float | None, tuple[str, ...], str, bool]] = {
     'advertised.grpc.listeners': ('list', None, None, (), '', True),
     'advertised.listeners': ('list', None, None, (), '', True),
+    'allow.everyone.if.no.acl.found': ('boolean', None, None, (), 'false', False),
+    'audit.log.level': ('string', None, None, ('debug', 'info', 'off'), 'info', False),
+    'authorizer.class.name': ('string', None, None, ('org.apache.kafka.metadata.authorizer.StandardAuthorizer',), '', True),
     'auto.create.topics.enable': ('boolean', None, None, (), 'true', False),
     'auto.leader.rebalance.enable': ('boolean', None, None, (), 'true', False),
     'background.threads': ('int', 1, 256, (), '4', False),
@@ -141,6 +144,7 @@ TABLE: dict[str, tuple[str, float | None, float | None, tuple[str, ...], str, bo
     'ssl.keystore.location': ('string', None, None, (), '', True),
     'ssl.principal.mapping.rules': ('list', None, None, (), 'DEFAULT', False),
     'ssl.truststore.location': ('string', None, None, (), '', True),
+    'super.users': ('string', None, None, (), '', True),
     'transaction.abort.timed.out.transaction.cleanup.interval.ms': ('int', 1, 2147483647, (), '10000', False),
     'transaction.max.timeout.ms': ('int', 1, 2147483647, (), '900000', False),
     'transaction.remove.expired.transaction.cleanup.interval.ms': ('long', 1, 9223372036854775807, (), '3600000', False),

@@ -13,6 +13,7 @@ from ottla_broker import metrics as metrics_module
 from ottla_broker.exposed import OTHER, SECONDS_BOUNDS, Histogram
 from ottla_broker.exposition import write_text
 from ottla_broker.metrics import (
+    AuthorizerProbe,
     GroupsProbe,
     GrpcEdgeProbe,
     KafkaEdgeProbe,
@@ -127,6 +128,7 @@ def test_every_probe_is_written_by_somebody() -> None:
         ReplicationProbe,
         GroupsProbe,
         MetadataProbe,
+        AuthorizerProbe,
     )
     unwritten = [
         f"{probe.__name__}.{part.name}"
@@ -141,7 +143,7 @@ def test_every_probe_is_on_the_page() -> None:
     metrics = Metrics()
     names = {family.name for family in metrics.families()}
     probes = [value for value in vars(metrics).values() if is_dataclass(value)]
-    assert len(probes) == 11
+    assert len(probes) == 12
     parts = [part for probe in probes for part in fields(probe)]
     assert {part.metadata["name"] for part in parts if part.name != "times"} <= names
 

@@ -34,6 +34,7 @@ from ottla_broker.requests import (
     ProducerIdentity,
     TopicResult,
 )
+from ottla_broker.service.access import FULL
 from ottla_broker.service.producing import Producing
 from ottla_core.errors import (
     CorruptMessage,
@@ -156,6 +157,7 @@ class FakeBroker:
         self.topics = FakeTopics(cluster)
         self.configs = FakeConfigs(cluster)
         self.caller = BROKER
+        self.access = FULL
         self._edge: GrpcEdge | None = None
         #: What it tells of the cluster, if it is cut off.
         self.old_image: ClusterImage | None = None

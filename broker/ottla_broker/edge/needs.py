@@ -1,8 +1,8 @@
 """Rights that each API of both protocols needs, as Kafka documents them: the table that authorisation goes by. [P]
 
 An API without a row is not served (`registry.entry`, `GrpcEdge`), so that a new one cannot forget its row; a test
-names it. Rights of one row are needed together, unless the comment says otherwise. Authorisation itself does not
-exist yet: every caller has every right.
+names it. Rights of one row are needed together, unless the comment says otherwise. `service/guarded` and the handlers
+that answer from the image check them; a test calls every API without them.
 """
 
 from __future__ import annotations
@@ -68,12 +68,16 @@ KAFKA: dict[str, tuple[Need, ...]] = {
     # A transactional id needs the right on it; without one, either of the others.
     "init_producer_id": (_WRITE_ID, Need("IdempotentWrite", "Cluster"), _WRITE_TOPIC),
     "offset_for_leader_epoch": (_DESCRIBE_TOPIC,),
+    # From version 4 on, which is for brokers, also ClusterAction on the cluster.
     "add_partitions_to_txn": (_WRITE_ID, _WRITE_TOPIC),
     "add_offsets_to_txn": (_WRITE_ID, _READ_GROUP),
     "end_txn": (_WRITE_ID,),
     # Either of them.
     "write_txn_markers": (Need("ClusterAction", "Cluster"), Need("Alter", "Cluster")),
     "txn_offset_commit": (_WRITE_ID, _READ_GROUP, _READ_TOPIC),
+    "describe_acls": (_DESCRIBE_CLUSTER,),
+    "create_acls": (_ALTER_CLUSTER,),
+    "delete_acls": (_ALTER_CLUSTER,),
     "describe_configs": _DESCRIBE_CONFIGS,
     "alter_configs": _ALTER_CONFIGS,
     "describe_log_dirs": (_DESCRIBE_CLUSTER,),
@@ -121,6 +125,9 @@ GRPC: dict[str, tuple[Need, ...]] = {
     "ottla.v1.Admin/CordonBroker": (_ALTER_CLUSTER,),
     "ottla.v1.Admin/UncordonBroker": (_ALTER_CLUSTER,),
     "ottla.v1.Admin/UnregisterBroker": KAFKA["unregister_broker"],
+    "ottla.v1.Acls/CreateAcls": KAFKA["create_acls"],
+    "ottla.v1.Acls/DescribeAcls": KAFKA["describe_acls"],
+    "ottla.v1.Acls/DeleteAcls": KAFKA["delete_acls"],
     "ottla.v1.Groups/FindCoordinator": KAFKA["find_coordinator"],
     "ottla.v1.Groups/Join": KAFKA["join_group"],
     "ottla.v1.Groups/Sync": KAFKA["sync_group"],

@@ -15,7 +15,10 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 from uuid import UUID
 
+from ottla_broker.acl import Pattern
+from ottla_broker.authorizer import Rules
 from ottla_broker.metadata.section import Family, Single
+from ottla_broker.metadata.sections.acls import ACLS
 from ottla_broker.metadata.sections.brokers import BROKERS, BrokerImage, Endpoint
 from ottla_broker.metadata.sections.cluster import CLUSTER, RECOVERIES
 from ottla_broker.metadata.sections.configs import BROKER_CONFIGS, GROUP_CONFIGS
@@ -96,6 +99,8 @@ class ClusterImage:
     cordons: Mapping[int, Extra] = _all_of(CORDONS)
     #: What passwords of users are checked with.
     scram_credentials: Mapping[CredentialId, Credential] = _all_of(SCRAM_CREDENTIALS)
+    #: The ACLs of each pattern that has any.
+    acls: Mapping[Pattern, Rules] = _all_of(ACLS)
 
     def is_admitted(self, broker_id: int, incarnation: UUID | None = None) -> bool:
         """Whether the controller has admitted the broker as it is registered now (design rule 1)."""

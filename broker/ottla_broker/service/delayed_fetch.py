@@ -219,6 +219,8 @@ class DelayedFetch:
                 yield
             partition: Partition | None = None
             try:
+                if want.refusal is not None:
+                    raise want.refusal.with_traceback(None)
                 # The first batch is returned whole even if it exceeds the limits, so that no consumer gets stuck.
                 offered = min(want.max_bytes, room)
                 if before and self._is_still_empty(before[number - 1], want):

@@ -65,6 +65,11 @@ class TopicService:
             GrowTopic(name, total, assignments, validate_only), timeout_s=timeout_s
         )
 
+    @property
+    def creates_missing(self) -> bool:
+        """Whether topics are created when clients ask for them (auto.create.topics.enable)."""
+        return self._config.auto_create
+
     async def ensure(self, names: Sequence[str]) -> None:
         """Create missing topics, if auto.create.topics.enable is on. The following look-up reports failures."""
         if not self._config.auto_create:

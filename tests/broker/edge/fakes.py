@@ -23,6 +23,7 @@ from ottla_broker.requests import (
     Maybe,
     ProducerIdentity,
 )
+from ottla_broker.service.access import FULL
 from ottla_broker.service.log_dirs import DescribedDir, ReplicaInDir
 from ottla_broker.service.producing import Producing
 from ottla_core.errors import (
@@ -276,6 +277,7 @@ class FakeServices:
         self.log_dirs = FakeLogDirs(self)
         self.cluster = FakeCluster()
         self.transactions = FakeTransactions()
+        self.access = FULL
 
     def of(self, caller: Caller) -> FakeServices:
         self.caller = caller

@@ -19,6 +19,7 @@ from ottla_broker.edge.kafka.request import Context, Request
 from ottla_broker.edge.kafka.versions import APIS
 from ottla_broker.metadata.image import BrokerImage, ClusterImage, Endpoint, PartitionImage, TopicImage
 from ottla_broker.requests import ConfigChange, ConfigValue, NewTopic, TopicResult
+from ottla_broker.service.access import FULL
 from ottla_broker.service.log_dirs import DescribedDir, ReplicaInDir
 from ottla_core.errors import (
     InvalidConfig,
@@ -68,6 +69,7 @@ class Notes:
 
     image = IMAGE
     broker_id = 0
+    access = FULL
 
     def __init__(self) -> None:
         self.asked: list[Any] = []

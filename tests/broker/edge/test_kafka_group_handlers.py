@@ -20,6 +20,7 @@ from ottla_broker.edge.kafka.request import Context, Request
 from ottla_broker.edge.kafka.versions import APIS
 from ottla_broker.group.messages import CommitReply, FetchedOffset, FetchReply
 from ottla_broker.metadata.image import BrokerImage, ClusterImage, Endpoint, PartitionImage, TopicImage
+from ottla_broker.service.access import FULL
 from ottla_core.errors import UnknownMemberId
 from ottla_core.ids import TopicPartition
 
@@ -47,7 +48,7 @@ class Edge:
             topics=MappingProxyType({"t": topic}),
             names_by_id=MappingProxyType({TOPIC_ID: "t"}),
         )
-        services = SimpleNamespace(groups=ShardGroups(image), image=image)
+        services = SimpleNamespace(groups=ShardGroups(image), image=image, access=FULL)
         self.errors: list[str] = []
         self.context = Context(
             services=cast(Any, services),

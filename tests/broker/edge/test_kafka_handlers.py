@@ -13,6 +13,7 @@ import pytest
 from broker.edge.fakes import FakeBroker
 from broker.edge.kafka_batches import batch
 from broker.edge.kafka_peer import Peer
+from ottla_broker.acl import SUPPORTED, ResourceType
 from ottla_broker.edge.kafka import admin
 from ottla_broker.edge.kafka.versions import APIS
 from ottla_broker.requests import Fetched
@@ -255,12 +256,12 @@ async def test_metadata(broker: FakeBroker, peer: Peer, version: int) -> None:
         assert [(t.name, t.error_code.value) for t in by_id.topics] == [("t", 0), (None, 100)]
     if version >= 8:
         told = {t.topic_authorized_operations for t in (*everything.topics, named.topics[0])}
-        assert told == {admin.TOPIC_OPERATIONS}
+        assert told == {SUPPORTED[ResourceType.TOPIC]}
         plain = await peer.ask(3, version, topics=None, **dict.fromkeys(more, False))
         assert {t.topic_authorized_operations for t in plain.topics} == {admin.NO_OPERATIONS}
         assert [t.partitions for t in plain.topics] == [t.partitions for t in everything.topics]
     if 8 <= version <= 10:
-        assert everything.cluster_authorized_operations == admin.CLUSTER_OPERATIONS
+        assert everything.cluster_authorized_operations == SUPPORTED[ResourceType.CLUSTER]
         assert plain.cluster_authorized_operations == admin.NO_OPERATIONS
 
 

@@ -101,7 +101,7 @@ def test_controller_brokers_members_and_configs() -> None:
         changed("config/broker/default", BROKER_CONFIGS.encode({"a": "b"}), 5),
         changed("config/groups/a/b c", BROKER_CONFIGS.encode({"c": "d"}), 5),
         changed("cluster", CLUSTER.encode(uuid_text(uid(1))), 5),
-        changed("acls/unknown", b"not for us", 5),
+        changed("unknown/kind", b"not for us", 5),
     )
     assert (image.controller, image.controller_revision, image.controller_incarnation) == (1, 5, uid(8))
     assert image.brokers[1].revision == 4 and image.is_admitted(1) and image.is_admitted(1, uid(8))

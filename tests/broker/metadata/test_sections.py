@@ -11,8 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from budget import examples
+from ottla_broker.acl import Entry as AclEntry
+from ottla_broker.acl import Operation, Pattern, PatternType, Permission, ResourceType
+from ottla_broker.authorizer import Rules
 from ottla_broker.metadata.image import BrokerImage, Endpoint, MemberImage, PartitionImage
 from ottla_broker.metadata.section import Family, Section, Single
+from ottla_broker.metadata.sections.acls import ACLS
 from ottla_broker.metadata.sections.brokers import BROKERS
 from ottla_broker.metadata.sections.cluster import CLUSTER, RECOVERIES
 from ottla_broker.metadata.sections.configs import BROKER_CONFIGS, GROUP_CONFIGS
@@ -110,6 +114,11 @@ GOLDEN = [
     (BROKER_CONFIGS, "", {"a": "b"}, "config/broker/default", b'{"v":1,"config":{"a":"b"}}'),
     (BROKER_CONFIGS, "3", {"a": "b"}, "config/broker/3", b'{"v":1,"config":{"a":"b"}}'),
     (CORDONS, 3, (), "cordons/3", b'{"v":1}'),
+    (
+        ACLS, Pattern(ResourceType.GROUP, PatternType.PREFIXED, "a/b"),
+        Rules([AclEntry("User:alice", "*", Operation.READ, Permission.ALLOW)]), "acls/GROUP/PREFIXED/a/b",
+        b'{"v":1,"entries":[["User:alice","*","READ","ALLOW"]]}',
+    ),
     (GROUP_CONFIGS, "g/1", {"a": "b"}, "config/groups/g/1", b'{"v":1,"config":{"a":"b"}}'),
     (REMOVALS, None, Removal(2, 1), "removals", b'{"v":1,"broker":2,"by":1}'),
     (PRODUCER_BLOCK, None, 1000, "ids/producer-block", b'{"v":1,"next":1000}'),
@@ -144,7 +153,7 @@ def test_prefixes_do_not_overlap() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["", "/", "acls/x", "controller/1", "controllers", "config/x", "ids/", "topic/a"]
+    "key", ["", "/", "acl/x", "controller/1", "controllers", "config/x", "ids/", "topic/a"]
 )
 def test_keys_of_other_versions_belong_to_no_section(key: str) -> None:
     assert section_of(key) is None

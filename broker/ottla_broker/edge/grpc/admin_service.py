@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
+from ottla_broker.acl import Operation, ResourceType
 from ottla_broker.caller import Caller
 from ottla_broker.config import GrpcEdgeConfig
 from ottla_broker.edge.grpc.callers import Enter
@@ -24,6 +25,7 @@ from ottla_broker.edge.grpc.translation import (
 )
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.requests import ConfigChange, ConfigValue, NewTopic, TopicResult
+from ottla_broker.service.access import Access
 from ottla_core.errors import InvalidRequest, RequestError
 from ottla_core.pb import broker_pb2 as pb
 
@@ -78,6 +80,9 @@ class Cluster(Protocol):
     def image(self) -> ClusterImage: ...
 
     @property
+    def access(self) -> Access: ...
+
+    @property
     def topics(self) -> Topics: ...
 
     @property
@@ -111,9 +116,16 @@ class AdminService:
         )
         if not names and not request.no_topics:
             self._cache.forget_missing(image)
-            names = sorted(image.topics)
-        response.topics.extend(self._cache.topic(image, name) for name in names)
+            describes = cluster.access.allows
+            names = sorted(n for n in image.topics if describes(Operation.DESCRIBE, ResourceType.TOPIC, n))
+        response.topics.extend(self._topic(cluster, image, name) for name in names)
         return response
+
+    def _topic(self, cluster: Cluster, image: ClusterImage, name: str) -> pb.TopicInfo:
+        if not cluster.access.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            refusal = cluster.access.refusal(Operation.DESCRIBE, ResourceType.TOPIC, name)
+            return pb.TopicInfo(name=name, error=error_message(refusal))
+        return self._cache.topic(image, name)
 
     @guarded
     async def create_topics(self, request: pb.CreateTopicsRequest, context: Any) -> pb.CreateTopicsResponse:

@@ -20,6 +20,7 @@ from grpc_reflection.v1alpha import reflection
 from ottla_broker.caller import Caller
 from ottla_broker.config import GrpcEdgeConfig
 from ottla_broker.edge import needs
+from ottla_broker.edge.grpc.acls_service import ACLS_CALLS, ACLS_SERVICE, AclServices, AclsService
 from ottla_broker.edge.grpc.admin_service import AdminService, Cluster
 from ottla_broker.edge.grpc.bounds import bounded
 from ottla_broker.edge.grpc.callers import Principals, caller_of
@@ -46,7 +47,7 @@ from ottla_core.pb import broker_pb2 as pb
 
 LOG_SERVICE = "ottla.v1.Log"
 ADMIN_SERVICE = "ottla.v1.Admin"
-_SERVICES = (LOG_SERVICE, ADMIN_SERVICE, GROUPS_SERVICE, TRANSACTIONS_SERVICE)
+_SERVICES = (LOG_SERVICE, ADMIN_SERVICE, GROUPS_SERVICE, TRANSACTIONS_SERVICE, ACLS_SERVICE)
 
 #: Every request but Produce is names and numbers; ten thousand partitions with long names fit.
 _SMALL_REQUEST_BYTES_MAX = 2 * 1024 * 1024
@@ -79,7 +80,9 @@ _ADMIN_CALLS: dict[str, tuple[str, Any]] = {
 }
 
 
-class Services(Cluster, ClusterServices, GroupServices, LogServices, TransactionServices, Protocol):
+class Services(
+    AclServices, Cluster, ClusterServices, GroupServices, LogServices, TransactionServices, Protocol
+):
     """The services object, as far as this edge uses it."""
 
     def of(self, caller: Caller) -> Services: ...
@@ -123,6 +126,7 @@ class GrpcEdge:
         self._cluster = ClusterAdminService(enter, probe, refusals)
         self._groups = GroupsService(enter, probe, refusals)
         self._transactions = TransactionsService(enter, probe, refusals)
+        self._acls = AclsService(enter, probe, refusals)
         invariant(served() <= needs.GRPC.keys(), "each gRPC method has a row in edge/needs.py")
         self._health = health.HealthServicer()
         self._server: Any = None
@@ -142,6 +146,7 @@ class GrpcEdge:
                 grpc.method_handlers_generic_handler(
                     TRANSACTIONS_SERVICE, _unary(self._transactions, TRANSACTIONS_CALLS)
                 ),
+                grpc.method_handlers_generic_handler(ACLS_SERVICE, _unary(self._acls, ACLS_CALLS)),
             )
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
@@ -190,6 +195,7 @@ def served() -> frozenset[str]:
         (ADMIN_SERVICE, CLUSTER_CALLS),
         (GROUPS_SERVICE, GROUPS_CALLS),
         (TRANSACTIONS_SERVICE, TRANSACTIONS_CALLS),
+        (ACLS_SERVICE, ACLS_CALLS),
     )
     return frozenset(f"{service}/{name}" for service, calls in tables for name in calls)
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+from ottla_broker.acl import CLUSTER_NAME, Operation, ResourceType
 from ottla_broker.edge.kafka.request import Context, Reply, error_fields
 from ottla_broker.requests import WAIT_S_MAX, ConfigValue
 from ottla_core.errors import InvalidRequest, RequestError
@@ -44,12 +45,15 @@ _DEFAULT_SOURCE = _SOURCES["default"]
 #: takes a moment, and an answer that says what became of it is worth that moment.
 _TIMEOUT_S_MIN = 1.0
 
-#: Authorized operations are bit fields over Kafka's AclOperation: everything is allowed as long as there
-#: are no ACLs.
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-#: "Not asked for", as Kafka spells it.
+#: For authorized operations, which are bit fields over Kafka's AclOperation: "not asked for", as Kafka spells it.
 NO_OPERATIONS = -(1 << 31)
+
+
+def cluster_operations(context: Context) -> int:
+    """None without the right to describe the cluster."""
+    access = context.services.access
+    allowed = access.operations(ResourceType.CLUSTER, CLUSTER_NAME)
+    return allowed if allowed >> Operation.DESCRIBE & 1 else 0
 
 
 def timeout_s(timeout_ms: int) -> float:

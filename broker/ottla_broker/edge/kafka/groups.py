@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
+from ottla_broker.acl import ResourceType
 from ottla_broker.edge.kafka.request import Context, Reply
 from ottla_broker.requests import Maybe
 from ottla_core.errors import RequestError
@@ -15,9 +16,6 @@ T = TypeVar("T")
 
 #: A topic's name, or None, and how the request says it.
 NamedTopic: TypeAlias = tuple[str | None, dict[str, Any]]
-
-#: Bit field over Kafka's AclOperation, as long as there are no ACLs: read, delete, describe, and the configs' two.
-GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 
 
 def answered(
@@ -70,6 +68,11 @@ def with_names(context: Context, topics: list[dict[str, Any]]) -> list[NamedTopi
 def same_topic(topic: dict[str, Any], partitions: list[dict[str, Any]]) -> dict[str, Any]:
     """The topic of an answer, called as the request called it."""
     return {key: topic[key] for key in ("name", "topic_id") if key in topic} | {"partitions": partitions}
+
+
+def operations(context: Context, group: str) -> int:
+    """The authorized operations of a description."""
+    return context.services.access.operations(ResourceType.GROUP, group)
 
 
 def by_topic_id(partitions: Mapping[UUID, frozenset[int]]) -> list[dict[str, Any]]:

@@ -8,8 +8,10 @@ client agrees (from version 4 on it can decline). From version 10 on topics can 
 name that comes with it means nothing, and Java's client sends an empty one.
 
 Versions: 1 adds the controller, racks and internal topics; 2 the cluster id; 5 offline replicas; 7 leader
-epochs; 8 allowed operations, which are all of them as long as there are no ACLs; 9 is flexible; 10 topic ids;
-13 an error for the whole answer.
+epochs; 8 allowed operations; 9 is flexible; 10 topic ids; 13 an error for the whole answer.
+
+Only topics that the caller may describe are listed; one that it asks for by name is refused, whether it exists or not,
+and one that it asks for by id is unknown.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Awaitable
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from ottla_broker.acl import CLUSTER_NAME, Operation, ResourceType
 from ottla_broker.controller.names import check_topic_name, no_such_topic
 from ottla_broker.edge.kafka import admin
 from ottla_broker.edge.kafka import metadata_cache as wire
@@ -37,6 +40,7 @@ class _Asked(NamedTuple):
     version: int
     #: None for all topics.
     topics: list[_Wanted] | None
+    creates: bool
     topic_operations: bool
     cluster_operations: bool
 
@@ -46,11 +50,12 @@ def handle(context: Context, request: Request) -> Maybe[Reply]:
     asked = _Asked(
         request.version,
         _wanted(fields, request.version),
+        fields.get("allow_auto_topic_creation", True),
         fields.get("include_topic_authorized_operations", False),
         fields.get("include_cluster_authorized_operations", False),
     )
     topics, missing = context.services.image.topics, list[str]()
-    if asked.topics is not None and fields.get("allow_auto_topic_creation", True):
+    if asked.topics is not None and asked.creates:
         names = [w.name for w in asked.topics if w.name is not None]
         missing = [name for name in names if name not in topics and _is_legal(name)]
     settling = context.services.topics.settling(context.opened_at)
@@ -94,15 +99,21 @@ async def _answer_later(
 
 def _answer(context: Context, asked: _Asked) -> Reply:
     image, cache, version = context.services.image, context.metadata_cache, asked.version
-    if asked.topics is None and not asked.topic_operations:
+    access = context.services.access
+    if asked.topics is None and not asked.topic_operations and access.is_full:
         topics = cache.all_topics(image, version)
     else:
         wanted = asked.topics
         if wanted is None:
-            wanted = [_Wanted(name) for name in image.topics]
+            describes = access.allows
+            wanted = [
+                _Wanted(name)
+                for name in image.topics
+                if describes(Operation.DESCRIBE, ResourceType.TOPIC, name)
+            ]
         made = [_topic(context, asked, each) for each in wanted]
         topics = wire.count(version, len(made)) + b"".join(made)
-    operations = admin.CLUSTER_OPERATIONS if asked.cluster_operations else admin.NO_OPERATIONS
+    operations = admin.cluster_operations(context) if asked.cluster_operations else admin.NO_OPERATIONS
     return Encoded((cache.head(image, version), topics, wire.tail(version, operations)))
 
 
@@ -110,12 +121,31 @@ def _topic(context: Context, asked: _Asked, wanted: _Wanted) -> bytes:
     image = context.services.image
     by_id = wanted.name is None
     topic = image.topic_by_id(wanted.id) if by_id else image.topics.get(wanted.name or "")
+    access = context.services.access
+    name = wanted.name or "" if topic is None else topic.name
+    if (topic is not None or not by_id) and not access.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        # Nobody learns the name of an id, nor whether a name exists.
+        hidden = UnknownTopicId() if by_id else access.refusal(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        return wire.encode_missing(asked.version, context.failed(hidden), wanted.name, wanted.id.bytes)
     if topic is not None:
         made = context.metadata_cache.topic(image, topic, asked.version)
         return (
-            wire.with_operations(asked.version, made, admin.TOPIC_OPERATIONS)
+            wire.with_operations(asked.version, made, access.operations(ResourceType.TOPIC, topic.name))
             if asked.topic_operations
             else made
         )
-    error = UnknownTopicId() if by_id else no_such_topic(wanted.name or "")
+    error = UnknownTopicId() if by_id else no_such_topic(name)
+    if not by_id and asked.creates and _is_legal(name) and not _may_create(context, name):
+        error = access.refusal(Operation.CREATE, ResourceType.TOPIC, name)
     return wire.encode_missing(asked.version, context.failed(error), wanted.name, wanted.id.bytes)
+
+
+def _may_create(context: Context, name: str) -> bool:
+    """Also where topics are not created by asking for them."""
+    access = context.services.access
+    return (
+        access.is_full
+        or not context.services.topics.creates_missing
+        or access.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+        or access.allows(Operation.CREATE, ResourceType.TOPIC, name)
+    )

@@ -25,10 +25,8 @@ _NOT_FOUND_FROM = 6
 
 def handle(context: Context, request: Request) -> Maybe[Reply]:
     fields = request.fields()
-    operations = (
-        groups.GROUP_OPERATIONS if fields.get("include_authorized_operations") else admin.NO_OPERATIONS
-    )
-    answers = [_describe(context, group, request.version, operations) for group in fields["groups"]]
+    with_operations = bool(fields.get("include_authorized_operations"))
+    answers = [_describe(context, group, request.version, with_operations) for group in fields["groups"]]
     if any(isinstance(answer, Awaitable) for answer in answers):
         return _all(answers)
     return {"groups": answers}
@@ -38,9 +36,9 @@ async def _all(answers: list[Maybe[Reply]]) -> Reply:
     return {"groups": [await each if isinstance(each, Awaitable) else each for each in answers]}
 
 
-def _describe(context: Context, group: str, version: int, operations: int) -> Maybe[Reply]:
+def _describe(context: Context, group: str, version: int, with_operations: bool) -> Maybe[Reply]:
     def refuse(error: RequestError) -> Reply:
-        return error_fields(error) | {"group_id": group, "authorized_operations": operations}
+        return error_fields(error) | {"group_id": group, "authorized_operations": admin.NO_OPERATIONS}
 
     def shape(found: DescribedGroup) -> Reply:
         if found.state is State.DEAD and version >= _NOT_FOUND_FROM:
@@ -52,7 +50,9 @@ def _describe(context: Context, group: str, version: int, operations: int) -> Ma
             "protocol_type": found.protocol_type,
             "protocol_data": found.protocol,
             "members": [_member(each) for each in found.members],
-            "authorized_operations": operations,
+            "authorized_operations": groups.operations(context, group)
+            if with_operations
+            else admin.NO_OPERATIONS,
         }
 
     return groups.answered(context, lambda: context.services.groups.describe(group), shape, refuse)

@@ -12,10 +12,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
+from ottla_broker.acl import Operation, ResourceType
 from ottla_broker.edge.kafka import admin
 from ottla_broker.edge.kafka.request import Context, Reply, Request
 from ottla_broker.requests import NewTopic, TopicResult
-from ottla_core.errors import InvalidReplicaAssignment, InvalidRequest, RequestError
+from ottla_core.errors import (
+    InvalidReplicaAssignment,
+    InvalidRequest,
+    RequestError,
+    TopicAuthorizationFailed,
+)
 
 _NOTHING_MADE = {"num_partitions": -1, "replication_factor": -1, "configs": None}
 
@@ -79,6 +85,9 @@ def _topic_fields(
         return fields | _NOTHING_MADE
     if result.topic_id is not None:
         fields["topic_id"] = result.topic_id
+    access = context.services.access
+    if not access.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, result.name):
+        return fields | _NOTHING_MADE | {"topic_config_error_code": TopicAuthorizationFailed.code}
     return fields | {
         "num_partitions": result.partitions,
         "replication_factor": result.replication_factor,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
+from ottla_broker.acl import Operation, ResourceType
 from ottla_broker.edge.kafka import admin
 from ottla_broker.edge.kafka.request import Context, Reply, Request
 from ottla_broker.requests import TopicResult
@@ -52,8 +53,8 @@ def _resolve(context: Context, name: str | None, topic_id: Any) -> str:
         if topic_id != NO_TOPIC_ID:
             raise InvalidRequest("A topic is deleted by its name or by its id, not by both.")
         return name
-    topic = context.services.image.topic_by_id(topic_id)
-    if topic is None:
+    topic, access = context.services.image.topic_by_id(topic_id), context.services.access
+    if topic is None or not access.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
         raise UnknownTopicId(f"No topic has the id {topic_id}.")
     return topic.name
 

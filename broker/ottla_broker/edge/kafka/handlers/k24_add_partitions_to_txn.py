@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from ottla_broker.acl import Operation, ResourceType
 from ottla_broker.edge.kafka.request import Context, Reply, Request
 from ottla_broker.requests import Maybe, ProducerIdentity
 from ottla_core.errors import OperationNotAttempted, RequestError, UnknownTopicOrPartition
@@ -32,6 +33,7 @@ async def _one(context: Context, fields: dict[str, Any]) -> Reply:
 
 
 async def _several(context: Context, transactions: list[dict[str, Any]], *, v2: bool) -> Reply:
+    context.services.access.check_cluster(Operation.CLUSTER_ACTION)
     results = await asyncio.gather(*(_add(context, each, v2=v2) for each in transactions))
     return {
         "error_code": 0,
@@ -46,7 +48,13 @@ async def _add(context: Context, fields: dict[str, Any], *, v2: bool) -> list[di
     topics: list[dict[str, Any]] = fields["topics"]
     wanted = [TopicPartition(topic["name"], index) for topic in topics for index in topic["partitions"]]
     image = context.services.image
-    missing = {tp for tp in wanted if image.partition(tp) is None}
+    # A topic that the caller may not write to is refused below, whether it exists or not.
+    writes = context.services.access.allows
+    missing = {
+        tp
+        for tp in wanted
+        if image.partition(tp) is None and writes(Operation.WRITE, ResourceType.TOPIC, tp.topic)
+    }
     errors: Sequence[RequestError | None]
     if missing:
         # As in Kafka: one unknown partition, and none is added.

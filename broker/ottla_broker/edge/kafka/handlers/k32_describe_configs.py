@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla_broker.acl import Operation
 from ottla_broker.edge.kafka import admin
 from ottla_broker.edge.kafka.request import Context, Reply, Request
 from ottla_broker.requests import ConfigValue
@@ -47,6 +48,7 @@ def _describe(context: Context, kind: int, name: str) -> list[ConfigValue]:
     if kind == admin.GROUP:
         return configs.describe_group(name)
     if kind in _WITHOUT_SETTINGS:
+        context.services.access.check_cluster(Operation.DESCRIBE_CONFIGS)
         return []
     raise InvalidRequest(f"Resources of type {kind} are not supported.")
 

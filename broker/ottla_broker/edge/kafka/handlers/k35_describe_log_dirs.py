@@ -15,6 +15,7 @@ from typing import Any
 
 from ottla_broker.edge.kafka.request import Context, Reply, Request
 from ottla_broker.service.log_dirs import DescribedDir
+from ottla_core.errors import RequestError
 
 READ_ONLY = True
 
@@ -26,7 +27,10 @@ def handle(context: Context, request: Request) -> Awaitable[Reply]:
 
 
 async def _describe(context: Context, wanted: Mapping[str, Collection[int]] | None) -> Reply:
-    described = await context.services.log_dirs.describe(wanted)
+    try:
+        described = await context.services.log_dirs.describe(wanted)
+    except RequestError as error:
+        return {"error_code": context.failed(error), "results": []}
     return {"results": [_result(context, log_dir) for log_dir in described]}
 
 

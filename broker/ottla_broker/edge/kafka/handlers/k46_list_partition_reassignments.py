@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ottla_broker.acl import Operation
 from ottla_broker.edge.kafka.request import Context, Reply, Request, error_fields
 from ottla_broker.metadata.image import TopicImage
 
 
 def handle(context: Context, request: Request) -> Reply:
+    context.services.access.check_cluster(Operation.DESCRIBE)
     image, asked = context.services.image, request.fields()["topics"]
     moving = []
     if asked is None:

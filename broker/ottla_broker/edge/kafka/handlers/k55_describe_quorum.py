@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from ottla_broker.acl import Operation
 from ottla_broker.edge.kafka.request import Context, Reply, Request, error_fields
 from ottla_broker.metadata.image import ClusterImage
 from ottla_core.errors import LeaderNotAvailable, RequestError, UnknownTopicOrPartition
@@ -24,6 +25,7 @@ _NO_TIME = -1
 
 
 def handle(context: Context, request: Request) -> Reply:
+    context.services.access.check_cluster(Operation.DESCRIBE)
     image = context.services.image
     topics = [
         {

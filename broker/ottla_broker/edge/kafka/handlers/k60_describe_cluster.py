@@ -37,5 +37,7 @@ def handle(context: Context, request: Request) -> Reply:
         "cluster_id": image.cluster_id,
         "controller_id": image.controller,
         "brokers": brokers,
-        "cluster_authorized_operations": admin.CLUSTER_OPERATIONS if with_operations else admin.NO_OPERATIONS,
+        "cluster_authorized_operations": admin.cluster_operations(context)
+        if with_operations
+        else admin.NO_OPERATIONS,
     }

@@ -23,8 +23,8 @@ _CONSUMER_MEMBER = 1
 
 def handle(context: Context, request: Request) -> Maybe[Reply]:
     fields = request.fields()
-    operations = groups.GROUP_OPERATIONS if fields["include_authorized_operations"] else admin.NO_OPERATIONS
-    answers = [_describe(context, group, operations) for group in fields["group_ids"]]
+    with_operations = bool(fields["include_authorized_operations"])
+    answers = [_describe(context, group, with_operations) for group in fields["group_ids"]]
     if any(isinstance(answer, Awaitable) for answer in answers):
         return _all(answers)
     return {"groups": answers}
@@ -34,9 +34,9 @@ async def _all(answers: list[Maybe[Reply]]) -> Reply:
     return {"groups": [await each if isinstance(each, Awaitable) else each for each in answers]}
 
 
-def _describe(context: Context, group: str, operations: int) -> Maybe[Reply]:
+def _describe(context: Context, group: str, with_operations: bool) -> Maybe[Reply]:
     def refuse(error: RequestError) -> Reply:
-        return error_fields(error) | {"group_id": group, "authorized_operations": operations}
+        return error_fields(error) | {"group_id": group, "authorized_operations": admin.NO_OPERATIONS}
 
     def shape(found: DescribedConsumerGroup) -> Reply:
         return error_fields(None) | {
@@ -46,7 +46,9 @@ def _describe(context: Context, group: str, operations: int) -> Maybe[Reply]:
             "assignment_epoch": found.assignment_epoch,
             "assignor_name": found.assignor,
             "members": [_member(context, each) for each in found.members],
-            "authorized_operations": operations,
+            "authorized_operations": groups.operations(context, group)
+            if with_operations
+            else admin.NO_OPERATIONS,
         }
 
     return groups.answered(context, lambda: context.services.groups.describe_consumers(group), shape, refuse)

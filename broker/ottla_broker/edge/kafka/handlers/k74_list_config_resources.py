@@ -6,6 +6,7 @@ Versions: 0 asks for client metrics only, of which there are none; 1 for the giv
 
 from __future__ import annotations
 
+from ottla_broker.acl import Operation
 from ottla_broker.edge.kafka import admin
 from ottla_broker.edge.kafka.request import Context, Reply, Request
 from ottla_core.errors import UnsupportedVersion
@@ -14,6 +15,7 @@ _ALL_TYPES = (admin.TOPIC, admin.BROKER, admin.BROKER_LOGGER, admin.CLIENT_METRI
 
 
 def handle(context: Context, request: Request) -> Reply:
+    context.services.access.check_cluster(Operation.DESCRIBE_CONFIGS)
     image = context.services.image
     types = request.fields().get("resource_types", [admin.CLIENT_METRICS]) or _ALL_TYPES
     if not set(types) <= set(_ALL_TYPES):

@@ -1,0 +1,345 @@
+"""Guards of services: none passes a call through, decisions follow the ACLs, and they cost little."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from timeit import timeit
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, cast, get_type_hints
+
+import pytest
+
+from ottla_broker.acl import Entry, Operation, Pattern, PatternType, Permission, ResourceType
+from ottla_broker.authorizer import AuthorizerSettings, Rules
+from ottla_broker.caller import Caller
+from ottla_broker.metadata.image import ClusterImage
+from ottla_broker.metrics import AuthorizerProbe
+from ottla_broker.requests import FetchWant, Write
+from ottla_broker.service.access import TOPIC, Access, Authority, FullAccess
+from ottla_broker.service.audit import LINES_MAX, Audit
+from ottla_broker.service.guarded.producing import GuardedProducing
+from ottla_broker.service.guarded.records import GuardedRecords
+from ottla_broker.service.services import GUARDS, Services
+from ottla_core.errors import (
+    ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+)
+from ottla_core.ids import TopicPartition
+
+#: Methods of services that are not for clients: edges cannot call them.
+NOT_FOR_CLIENTS = {
+    "records": {"append", "acknowledged"},
+    "groups": {
+        "on_image",
+        "close",
+        "refresh_metrics",
+        "committed",
+        "partition_of",
+        "end_transaction",
+    },
+    "transactions": {"on_image", "close", "refresh_metrics", "partitions_anywhere"},
+}
+#: They need no right: what they do or show belongs to the caller, or a handler checks it.
+UNCHECKED = {
+    ("topics", "settling"),
+    ("topics", "creates_missing"),
+    ("configs", "describe_new_topic"),
+    ("transactions", "now_ms"),
+}
+
+
+def public(cls: type) -> set[str]:
+    return {name for name in vars(cls) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("field", sorted(GUARDS))
+def test_a_guard_has_what_edges_call_and_nothing_else(field: str) -> None:
+    service, guard = get_type_hints(Services)[field], GUARDS[field]
+    inherited = {name for base in guard.__mro__[1:-1] for name in vars(base)}
+    assert not inherited, "a guard inherits nothing, or methods would pass unchecked"
+    assert not hasattr(guard, "__getattr__")
+    offered = public(service) | ({"settling"} if field == "topics" else set())
+    # A new method of a service needs a guard, or a row in NOT_FOR_CLIENTS.
+    assert public(guard) == offered - NOT_FOR_CLIENTS.get(field, set())
+
+
+@pytest.mark.parametrize("field", sorted(GUARDS))
+def test_a_guard_has_the_signatures_of_its_service(field: str) -> None:
+    service, guard = get_type_hints(Services)[field], GUARDS[field]
+    for name in public(guard) & public(service):
+        made = getattr(guard, name)
+        if isinstance(made, property):
+            continue
+        inner = inspect.signature(getattr(service, name)).parameters
+        for parameter in inspect.signature(made).parameters.values():
+            assert (parameter.kind, parameter.default) == (
+                inner[parameter.name].kind,
+                inner[parameter.name].default,
+            ), f"{field}.{name}({parameter.name})"
+
+
+class Nothing(FullAccess):
+    """Allows nothing."""
+
+    is_full = False
+
+    def may(self, operation: Operation, type_: ResourceType, name: str) -> bool:
+        return False
+
+    allows = may
+
+    def may_write(self, topic: str) -> bool:
+        return False
+
+    may_read = may_write
+
+    def may_somewhere(self, operation: Operation, type_: ResourceType) -> bool:
+        return False
+
+    def operations(self, type_: ResourceType, name: str) -> int:
+        return 0
+
+    def check(self, operation: Operation, type_: ResourceType, name: str) -> None:
+        raise self.refusal(operation, type_, name)
+
+    def check_cluster(self, operation: Operation) -> None:
+        raise ClusterAuthorizationFailed()
+
+
+class Behind:
+    """A service of which every call is noted. What it lists is there to be left out."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*positional: Any, **_: Any) -> Any:
+            self.calls.append((name, positional))
+            return _LISTED[name]() if name in _LISTED else []
+
+        return call
+
+
+async def _listed(*rows: Any) -> list[Any]:
+    return list(rows)
+
+
+TP = TopicPartition("t", 0)
+_LISTED = {
+    "list_groups": lambda: _listed(SimpleNamespace(group="g")),
+    "list_transactions": lambda: _listed(SimpleNamespace(transactional_id="x")),
+}
+#: By the names of parameters, where a plain object will not do.
+ARGUMENTS: dict[str, Any] = {
+    "writes": [Write(TP, b"x")],
+    "wants": [FetchWant(TP, 0, 1)],
+    "tp": TP,
+    "partitions": [TP],
+    "names": ["t"],
+    "offsets": [SimpleNamespace(tp=TP)],
+    "topics": [SimpleNamespace(name="t")],
+    "name": "t",
+    "group": "g",
+    "transactional_id": "x",
+    "request": SimpleNamespace(group="g", topics=("t",)),
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "name"),
+    [(field, name) for field in sorted(GUARDS) for name in sorted(public(GUARDS[field]))],
+)
+async def test_without_rights_nothing_gets_behind_a_guard(field: str, name: str) -> None:
+    if (field, name) in UNCHECKED:
+        return
+    behind = Behind()
+    method = getattr(GUARDS[field](behind, Nothing()), name)
+    needed = inspect.signature(method).parameters.values()
+    given = {each.name: ARGUMENTS.get(each.name, 0) for each in needed if each.default is each.empty}
+    answer: Any = None
+    try:
+        answer = method(**given)
+        if inspect.isawaitable(answer):
+            answer = await answer
+    except (
+        TopicAuthorizationFailed,
+        GroupAuthorizationFailed,
+        ClusterAuthorizationFailed,
+        TransactionalIdAuthorizationFailed,
+    ):
+        pass
+    for called, positional in behind.calls:
+        if called in _LISTED:
+            assert answer == [], "what the caller may not see is left out"
+        else:
+            assert called in ("produce", "produce_in_steps", "fetch", "fetch_in_steps")
+            assert all(each.refusal is not None for each in positional[0])
+
+
+def test_each_service_has_a_guard() -> None:
+    plain = {"config", "metadata", "authority", "caller", "access"}
+    assert set(get_type_hints(Services)) - plain == set(GUARDS)
+
+
+# ---------------------------------------------------------------------- decisions
+
+ALICE = Caller("User:alice", "app", "10.0.0.7", "SSL")
+
+
+class World:
+    """ACLs that can change, and the audit log that a caller leaves."""
+
+    def __init__(self, level: str = "info") -> None:
+        self._subscribers: list[Any] = []
+        self.metadata = SimpleNamespace(image=ClusterImage("c"), subscribe=self._subscribers.append)
+        self.lines: list[tuple[str, str, dict[str, Any]]] = []
+        self.probe = AuthorizerProbe()
+        self.timers: list[Any] = []
+        log = SimpleNamespace(
+            info=lambda event, **more: self.lines.append(("info", event, more)),
+            debug=lambda event, **more: self.lines.append(("debug", event, more)),
+        )
+        self.audit = Audit(level, self.probe, log, lambda _, call: self.timers.append(call))
+        settings = AuthorizerSettings(frozenset({"User:admin"}))
+        self.authority = Authority(settings, cast(Any, self.metadata), self.audit)
+
+    def allow(self, *operations: Operation, topic: str = "t", principal: str = "User:alice") -> None:
+        pattern = Pattern(ResourceType.TOPIC, PatternType.LITERAL, topic)
+        rules = Rules(Entry(principal, "*", each, Permission.ALLOW) for each in operations)
+        acls = MappingProxyType({**self.metadata.image.acls, pattern: rules})
+        self._change(acls)
+
+    def forget(self) -> None:
+        self._change(MappingProxyType({}))
+
+    def _change(self, acls: Any) -> None:
+        old, self.metadata.image = self.metadata.image, replace(self.metadata.image, acls=acls)
+        for call in self._subscribers:
+            call(old, self.metadata.image)
+
+    def access(self, caller: Caller = ALICE) -> Access:
+        return self.authority.of(caller)
+
+
+def test_decisions_follow_the_acls() -> None:
+    world = World()
+    alice = world.access()
+    assert not alice.may_write("t")
+    world.allow(Operation.WRITE)
+    assert alice.may_write("t")
+    assert not alice.may_read("t")
+    assert alice.allows(Operation.DESCRIBE, TOPIC, "t"), "Write implies Describe"
+    assert world.access() is alice, "decisions are kept per caller"
+    world.forget()
+    assert not alice.may_write("t"), "a right that is taken away ends with the next request"
+    assert world.access(replace(ALICE, principal="User:admin")).is_full
+
+
+def test_a_refusal_says_what_is_missing() -> None:
+    with pytest.raises(
+        TopicAuthorizationFailed, match="User:alice needs an ACL that allows READ on topic 't'"
+    ):
+        World().access().check(Operation.READ, TOPIC, "t")
+
+
+class Asked:
+    """Stands in for a service: remembers what gets through."""
+
+    def __init__(self) -> None:
+        self.given: Any = None
+
+    def produce(self, writes: Any, **_: Any) -> list[Any]:
+        self.given = list(writes)
+        return []
+
+    def fetch(self, wants: Any, **_: Any) -> list[Any]:
+        self.given = list(wants)
+        return []
+
+
+def test_produce_and_fetch_are_refused_per_topic() -> None:
+    world, service = World(), Asked()
+    world.allow(Operation.WRITE, Operation.READ, topic="mine")
+    mine, theirs = TopicPartition("mine", 0), TopicPartition("theirs", 0)
+    GuardedProducing(cast(Any, service), world.access()).produce(
+        [Write(mine, b"x"), Write(theirs, b"x")], acks=1, timeout_s=1
+    )
+    first, second = service.given
+    assert first.refusal is None
+    assert isinstance(second.refusal, TopicAuthorizationFailed)
+    GuardedRecords(cast(Any, service), world.access()).fetch(
+        [FetchWant(theirs, 0, 1), FetchWant(mine, 0, 1)], max_wait_s=0, min_bytes=1, max_bytes=1
+    )
+    first, second = service.given
+    assert isinstance(first.refusal, TopicAuthorizationFailed)
+    assert second.refusal is None
+
+
+def test_an_allowed_append_costs_less_than_a_microsecond_more() -> None:
+    world, service = World(), Asked()
+    world.allow(Operation.WRITE)
+    guard = GuardedProducing(cast(Any, service), world.access())
+    writes = [Write(TopicPartition("t", 0), b"x")]
+    times = 20_000
+
+    def cost_s(call: Any) -> float:
+        return (
+            min(timeit(lambda: call(writes, acks=1, timeout_s=1.0), number=times) for _ in range(5)) / times
+        )
+
+    assert cost_s(guard.produce) - cost_s(service.produce) < 2e-6  # Twice the goal: test machines are busy.
+
+
+# ---------------------------------------------------------------------- audit log
+
+
+def test_denials_are_one_line_per_second_with_their_number() -> None:
+    world = World()
+    for _ in range(1000):
+        world.access().may_write("t")
+    assert world.lines == []
+    assert len(world.timers) == 1
+    world.timers.pop()()
+    ((level, event, more),) = world.lines
+    assert (level, event) == ("info", "denied")
+    assert more == {
+        "principal": "User:alice",
+        "operation": "WRITE",
+        "resource": "TOPIC:t",
+        "host": "10.0.0.7",
+        "client_id": "app",
+        "listener": "SSL",
+        "times": 1000,
+    }
+    assert world.probe.denied.of("TOPIC:WRITE").n == 1000
+
+
+def test_allowed_uses_of_data_are_reported_once_and_at_debug_only() -> None:
+    for level, expected in (("info", 0), ("debug", 1)):
+        world = World(level)
+        world.allow(Operation.WRITE)
+        for _ in range(3):
+            world.access().may_write("t")
+            world.audit.flush()
+        assert [line[:2] for line in world.lines] == [("debug", "allowed")] * expected
+
+
+def test_allowed_administration_is_reported_each_time() -> None:
+    world = World()
+    world.allow(Operation.DELETE)
+    for _ in range(3):
+        world.access().may(Operation.DELETE, TOPIC, "t")
+        world.audit.flush()
+    assert [line[:2] for line in world.lines] == [("info", "allowed")] * 3
+
+
+def test_lines_are_bounded() -> None:
+    world = World()
+    for number in range(LINES_MAX + 5):
+        world.access().may_write(f"t{number}")
+    world.audit.flush()
+    assert len(world.lines) == LINES_MAX
+    assert world.probe.left_out == world.lines[0][2]["left_out"] == 5
