@@ -46,7 +46,7 @@ class GuardedBroker:
                 "ssl.client.auth": "required",
                 "ssl.principal.mapping.rules": "RULE:^CN=(.*?)$/$1/",
                 "authorizer.class.name": STANDARD,
-                "super.users": "User:ANONYMOUS",
+                "super.users": "User:ANONYMOUS;User:carol",
                 "offsets.topic.num.partitions": "4",
                 "transaction.state.log.num.partitions": "4",
                 **settings,
