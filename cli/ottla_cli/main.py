@@ -38,6 +38,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("groups", "groups:app", "Consumer groups: list, describe, reset offsets, delete."),
     Command("transactions", "transactions:app", "Transactions: list, describe, find hanging ones, abort."),
     Command("configs", "configs:app", "Show and change settings of topics, groups, brokers."),
+    Command("acls", "acls:app", "Who may do what: list, allow, deny, remove."),
     Command("cluster", "cluster:app", "Show brokers and health; drain brokers; recover metadata."),
     Command("log", "log_dump:app", "Inspect log files, without a broker."),
     Command("bench", "bench:app", "Measure produce and consume rates, and latency."),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from ottla_client.acl_admin import Acl, AclAdmin, AclFilter
 from ottla_client.cluster_admin import (
     ClusterAdmin,
     ClusterLoad,
@@ -127,6 +128,7 @@ class Admin(Connected):
         self._groups = GroupAdmin(self._cluster, self._clock, self._request_timeout_s)
         self._transactions = TransactionAdmin(self._cluster, self._clock, self._request_timeout_s)
         self._moves = ClusterAdmin(self._ask, self._change, self._timeout_ms)
+        self._acls = AclAdmin(self._ask, self._change)
 
     # ------------------------------------------------------------------ topics
 
@@ -402,6 +404,22 @@ class Admin(Connected):
     @property
     def _timeout_ms(self) -> int:
         return int(self._request_timeout_s * 1000)
+
+    # ------------------------------------------------------------------ ACLs
+
+    async def create_acls(self, acls: Iterable[Acl]) -> None:
+        """Create ACLs; those that exist already count as created."""
+        await self._acls.create(acls)
+
+    async def describe_acls(self, wanted: AclFilter | None = None) -> list[Acl]:
+        """The ACLs that match, or all of them."""
+        return await self._acls.describe(wanted or AclFilter())
+
+    async def delete_acls(self, filters: Iterable[AclFilter]) -> list[Acl]:
+        """Delete the ACLs that any of the filters matches. Returns them."""
+        return await self._acls.delete(filters)
+
+    # ------------------------------------------------------------------ calls
 
     async def _ask(self, method: str, request: Any) -> Any:
         """A read-only call: retried until a broker answers."""

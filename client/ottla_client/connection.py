@@ -14,8 +14,8 @@ from grpc import aio
 
 from ottla_client.errors import CannotConnect, ClientError
 from ottla_core.errors import RequestError, RequestTimedOut, error_from_code
+from ottla_core.pb import acls_pb2_grpc, broker_pb2_grpc, groups_pb2_grpc, transactions_pb2_grpc
 from ottla_core.pb import broker_pb2 as pb
-from ottla_core.pb import broker_pb2_grpc, groups_pb2_grpc, transactions_pb2_grpc
 
 #: A fetch returns the requested size, or one larger batch; no batch is larger than this.
 RECEIVE_MAX_BYTES = 128 * 1024 * 1024
@@ -54,11 +54,12 @@ class Broker:
         self.log: Any = broker_pb2_grpc.LogStub(self.channel)  # type: ignore[no-untyped-call]
         self.admin: Any = broker_pb2_grpc.AdminStub(self.channel)  # type: ignore[no-untyped-call]
         self.groups: Any = groups_pb2_grpc.GroupsStub(self.channel)  # type: ignore[no-untyped-call]
+        self.acls: Any = acls_pb2_grpc.AclsStub(self.channel)  # type: ignore[no-untyped-call]
         self.transactions: Any = transactions_pb2_grpc.TransactionsStub(self.channel)  # type: ignore[no-untyped-call]
 
     def method(self, name: str) -> Any:
         """The unary method of this name, from any of the services."""
-        stubs = (self.admin, self.log, self.groups, self.transactions)
+        stubs = (self.admin, self.log, self.groups, self.transactions, self.acls)
         return next(getattr(stub, name) for stub in stubs if hasattr(stub, name))
 
 

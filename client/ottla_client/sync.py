@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from ottla_client import admin, consumer, producer
+from ottla_client.acl_admin import Acl, AclFilter
 from ottla_client.admin import ClusterDescription, ConfigEntry, NewTopic, TopicDescription
 from ottla_client.cluster_admin import ClusterLoad, PartitionOutcome, Reassignment, ReplicaSize
 from ottla_client.committer import OnCommit
@@ -472,6 +473,15 @@ class Admin(Blocking[admin.Admin]):
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
     ) -> list[PartitionOutcome]:
         return self._thread.run(self._inner.elect_leaders(partitions, unclean=unclean))
+
+    def create_acls(self, acls: Iterable[Acl]) -> None:
+        self._thread.run(self._inner.create_acls(acls))
+
+    def describe_acls(self, wanted: AclFilter | None = None) -> list[Acl]:
+        return self._thread.run(self._inner.describe_acls(wanted))
+
+    def delete_acls(self, filters: Iterable[AclFilter]) -> list[Acl]:
+        return self._thread.run(self._inner.delete_acls(filters))
 
     def cordon_broker(self, broker: int) -> None:
         self._thread.run(self._inner.cordon_broker(broker))

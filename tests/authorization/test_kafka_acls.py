@@ -21,7 +21,7 @@ def test_kafka_acls_adds_lists_and_removes(guarded: GuardedBroker) -> None:
     producer = ("--producer", "--topic", "open", "--transactional-id", "x")
     added = acls(guarded, "--add", "--allow-principal", "User:alice", *producer)
     assert (
-        "Current ACLs for resource `ResourcePattern(resourceType=TOPIC, name=open, patternType=LITERAL)`"
+        "Adding ACLs for resource `ResourcePattern(resourceType=TOPIC, name=open, patternType=LITERAL)`"
         in added
     )
     for operation in ("WRITE", "DESCRIBE", "CREATE"):
