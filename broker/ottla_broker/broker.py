@@ -62,6 +62,7 @@ from ottla_broker.service.audit import Audit
 from ottla_broker.service.cluster import ClusterService
 from ottla_broker.service.configs import ConfigService, broker_defaults, care_config
 from ottla_broker.service.controller_calls import ControllerCalls
+from ottla_broker.service.group_lag import GroupLags
 from ottla_broker.service.groups import GroupService
 from ottla_broker.service.log_dirs import LogDirService
 from ottla_broker.service.log_ends import LogEnds
@@ -307,6 +308,9 @@ class Broker:
             self._transactions,
             UserService(self._metadata, self._calls),
             AclService(self._metadata, self._calls, enabled=config.authorizer.class_name is not None),
+            GroupLags(
+                config.process.broker_id, self._host, self._metadata, self._rpc, self._clock, self._offload
+            ),
             self._make_authority(),
         )
         self._make_edges(services)
@@ -342,16 +346,7 @@ class Broker:
             services.log_dirs, topics_max=limits.topics_max, partitions_max=limits.partitions_max
         )
         metrics.source(disks.families, disks.refresh)
-        lag = LagMetrics(
-            config.process.broker_id,
-            self._groups,
-            self._host,
-            self._metadata,
-            self._rpc,
-            self._clock,
-            self._offload,
-            series_max=limits.lags_max,
-        )
+        lag = LagMetrics(self._groups, services.lags, self._clock, series_max=limits.lags_max)
         metrics.source(lag.families, lag.refresh)
 
     def _make_edges(self, services: Services) -> None:

@@ -121,7 +121,8 @@ def describe(
     """Show state, members, and the lag of each partition.
 
     Lag is the end offset of the partition minus the committed offset, or `-`
-    if nothing is committed.
+    if nothing is committed; in seconds, it is the age of the oldest record
+    that is not committed.
 
     $ ottla groups describe billing
     $ ottla groups describe billing --members
@@ -181,9 +182,10 @@ def _show(group: GroupDescription, lags: _Lags, *, only_members: bool) -> None:
             if member is None
             else [member.group_instance_id or member.member_id, member.client_host]
         )
-        rows.append([tp.topic, tp.partition, lag.committed, lag.end, lag.lag, *who])
+        seconds = None if lag.seconds is None else f"{lag.seconds:.1f}"
+        rows.append([tp.topic, tp.partition, lag.committed, lag.end, lag.lag, seconds, *who])
     if rows:
-        show(table(("topic", "partition#", "committed#", "end#", "lag#", "member", "host"), rows))
+        show(table(("topic", "partition#", "committed#", "end#", "lag#", "lag s#", "member", "host"), rows))
     idle = [member for member in group.members if not member.partitions]
     if idle and group.state == "Stable":
         note(f"{plural(len(idle), 'member')} without a partition: more members than partitions.")

@@ -287,6 +287,11 @@ class Admin(Connected):
         """The lag of the group, in all partitions that it reads or has committed offsets for."""
         return await self._groups.lag(group)
 
+    async def group_lag_seconds(self, group: str, topics: Iterable[str] = ()) -> dict[TopicPartition, float]:
+        """The lag of the group in time, where it is known: the age of the oldest record that is not committed. In
+        partitions of `topics` without a committed offset, the age of their first record."""
+        return await self._groups.lag_seconds(group, topics)
+
     async def alter_group_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
     ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from ottla_client.errors import CannotConnect, ClientError
+from ottla_client.errors import CannotConnect, ClientError, NotServed
 from ottla_core.errors import RequestError, RequestTimedOut, error_from_code
 from ottla_core.pb import acls_pb2_grpc, broker_pb2_grpc, groups_pb2_grpc, transactions_pb2_grpc
 from ottla_core.pb import broker_pb2 as pb
@@ -112,7 +112,7 @@ def translated(error: Any, address: str) -> RequestError | ClientError:
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
         return CannotConnect(f"{address}: {details}")
     if code == grpc.StatusCode.UNIMPLEMENTED:
-        return CannotConnect(
+        return NotServed(
             f"{address} speaks gRPC, but is not an Ottla broker or is an older version ({details})."
         )
     return RequestError(f"{address} refused the call: {details}")

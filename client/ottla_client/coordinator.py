@@ -11,7 +11,7 @@ from typing import Any
 
 from ottla_client.cluster import Cluster
 from ottla_client.connection import Broker, told
-from ottla_client.errors import CannotConnect, ClientError
+from ottla_client.errors import CannotConnect, ClientError, NotServed
 from ottla_core.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -128,4 +128,4 @@ def passes(error: RequestError | ClientError) -> bool:
     """Whether the same call may succeed later."""
     if isinstance(error, RequestError):
         return error.retriable or isinstance(error, CoordinatorLoadInProgress)
-    return isinstance(error, CannotConnect)
+    return isinstance(error, CannotConnect) and not isinstance(error, NotServed)

@@ -27,6 +27,7 @@ __all__ = [
     "NoOffset",
     "NotAssigned",
     "NotInTransaction",
+    "NotServed",
     "OffsetOutOfRange",
     "ProducerFenced",
     "RequestError",
@@ -44,6 +45,10 @@ class ClientError(Exception):
 
 class CannotConnect(ClientError):
     """No broker answered at any of the addresses."""
+
+
+class NotServed(CannotConnect):
+    """The server does not know the call: it is an older version, or not an Ottla broker."""
 
 
 class ClientClosed(ClientError):

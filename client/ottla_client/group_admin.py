@@ -12,7 +12,7 @@ from ottla_client.cluster import Cluster
 from ottla_client.committer import fetch_committed
 from ottla_client.connection import told
 from ottla_client.coordinator import Coordinator, first_refusal, passes, refusal
-from ottla_client.errors import CannotConnect
+from ottla_client.errors import CannotConnect, NotServed
 from ottla_client.group_protocol import Undecodable, decode_assignment, decode_subscription
 from ottla_client.leaders import list_offsets
 from ottla_client.record import CommittedOffset, OffsetAndMetadata
@@ -91,6 +91,8 @@ class PartitionLag:
     end: int | None
     #: The member that reads it now.
     member_id: str | None
+    #: Age of the oldest record that is not committed yet; 0 if all is committed, None if it is not known.
+    seconds: float | None = None
 
     @property
     def lag(self) -> int | None:
@@ -158,10 +160,29 @@ class GroupAdmin:
         readers = {tp: member.member_id for member in described.members for tp in member.partitions}
         committed = await self.offsets(group, None)
         wanted = sorted({*readers, *committed})
-        ends = await self._ends(wanted)
+        ends, seconds = await self._ends(wanted), await self.lag_seconds(group)
         return {
-            tp: PartitionLag(committed[tp].offset if tp in committed else None, ends.get(tp), readers.get(tp))
+            tp: PartitionLag(
+                committed[tp].offset if tp in committed else None,
+                ends.get(tp),
+                readers.get(tp),
+                seconds.get(tp),
+            )
             for tp in wanted
+        }
+
+    async def lag_seconds(self, group: str, topics: Iterable[str] = ()) -> dict[TopicPartition, float]:
+        """Age of the oldest record that is not committed, where it is known: in partitions with committed offsets,
+        and of the first record in partitions of `topics` without one. Empty if brokers of an older version answer."""
+        request = pb.DescribeLagRequest(group=group, topics=topics)
+        try:
+            answer = await self._coordinator(group).ask("DescribeLag", request, self._timeout_s)
+        except NotServed:
+            return {}
+        return {
+            TopicPartition(each.topic, each.partition): each.lag_ms / 1000
+            for each in answer.partitions
+            if each.lag_ms >= 0
         }
 
     async def _ends(self, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, int]:

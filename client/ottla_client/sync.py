@@ -506,6 +506,9 @@ class Admin(Blocking[admin.Admin]):
     def group_lag(self, group: str) -> dict[TopicPartition, PartitionLag]:
         return self._thread.run(self._inner.group_lag(group))
 
+    def group_lag_seconds(self, group: str, topics: Iterable[str] = ()) -> dict[TopicPartition, float]:
+        return self._thread.run(self._inner.group_lag_seconds(group, topics))
+
     def list_transactions(
         self, *, states: Sequence[str] = (), producer_ids: Sequence[int] = (), min_duration_ms: int = 0
     ) -> list[TransactionListing]:

@@ -193,8 +193,10 @@ class Brokers(TopicAdmin, GroupAdmin, ClusterAdmin):
         partitions = await self._existing(sorted({*topics, *(tp.topic for tp in [*committed, *read])}))
         ends = await self._admin.list_offsets(dict.fromkeys(partitions, "latest"))
         starts = await self._admin.list_offsets(dict.fromkeys(partitions, "earliest"))
+        seconds = await self._admin.group_lag_seconds(group, topics)
         return replace(
             _seen_group(found),
+            seconds={(tp.topic, tp.partition): each for tp, each in seconds.items()},
             committed={(tp.topic, tp.partition): each.offset for tp, each in committed.items()},
             committed_ms={
                 (tp.topic, tp.partition): each.commit_timestamp_ms for tp, each in committed.items()

@@ -71,14 +71,16 @@ def topic_crd() -> dict[str, Any]:
 def consumer_group_crd() -> dict[str, Any]:
     return _crd(
         "ConsumerGroup", "consumergroups", ("otg",), group_spec(), group_status(), [
-            column("Cluster", "string", ".spec.cluster.name"),
-            column("Group", "string", ".status.groupId"),
             column("State", "string", ".status.state"),
             column("Members", "integer", ".status.memberCount"),
-            column("Lag", "integer", ".status.totalLag"),
+            column("Lag", "integer", ".status.totalLag", description="Records."),
+            column("Lag seconds", "integer", ".status.lagSeconds", description="Age of the oldest record to read."),
+            READY,
+            column("Cluster", "string", ".spec.cluster.name", wide=True),
+            column("Group", "string", ".status.groupId", wide=True),
+            column("Type", "string", ".status.type", wide=True),
             column("Assignor", "string", ".status.assignor", wide=True),
             column("Reset", "string", ".status.offsetReset.state", wide=True),
-            READY,
             REASON,
             AGE,
         ],

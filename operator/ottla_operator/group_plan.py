@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
-from ottla_operator.schemas import MOVED_MAX, ROWS_MAX
+from ottla_operator.schemas import MOVED_MAX, NAMES_MAX, ROWS_MAX
 from ottla_operator.specs import GroupSpec, OffsetReset
 from ottla_operator.status import Condition, not_ready, ready
 
@@ -62,6 +63,8 @@ class SeenGroup:
     #: End offset of every partition that has a commit, is assigned, or belongs to a topic in the spec.
     ends: Mapping[Partition, int] = field(default_factory=dict)
     starts: Mapping[Partition, int] = field(default_factory=dict)
+    #: Age of the oldest record that is not committed, where it is known.
+    seconds: Mapping[Partition, float] = field(default_factory=dict)
     #: The group's settings on the brokers.
     settings: Mapping[str, str] = field(default_factory=dict)
     #: classic or consumer (broker-side); empty if it does not exist.
@@ -70,6 +73,21 @@ class SeenGroup:
     @property
     def is_broker_side(self) -> bool:
         return self.type == "consumer"
+
+    def lag_of(self, tp: Partition) -> int:
+        """Without a commit, the lag is the whole partition."""
+        committed, end = self.committed.get(tp, -1), self.ends.get(tp, -1)
+        position = committed if committed >= 0 else self.starts.get(tp, 0)
+        return max(0, end - position) if end >= 0 else 0
+
+    @property
+    def lag(self) -> int:
+        return sum(map(self.lag_of, self.ends))
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """Of the partition that is furthest behind; None if none is known."""
+        return max(self.seconds.values(), default=None)
 
 
 # ------------------------------------------------------------------ status
@@ -82,42 +100,67 @@ def facts_of(seen: SeenGroup) -> dict[str, Any]:
     return {
         "groupId": seen.group,
         "state": NOT_USED if seen.state == _DEAD else seen.state,
+        "type": seen.type or None,
         "generation": seen.generation,
+        "epoch": seen.generation if seen.is_broker_side else None,
         "assignor": seen.protocol or None,
         "coordinator": seen.coordinator,
         "memberCount": len(seen.members),
-        "members": [_member_row(member) for member in seen.members[:ROWS_MAX]],
-        "totalLag": sum(row["lag"] for row in rows),
+        "members": _member_rows(seen.members),
+        "totalLag": seen.lag,
+        "lagSeconds": None if seen.lag_seconds is None else ceil(seen.lag_seconds),
+        "partitionCount": len(rows),
         "lag": rows[:ROWS_MAX],
+        "note": _note(seen, len(rows)),
     }
 
 
 def lag_row(seen: SeenGroup, tp: Partition, reader: str | None) -> dict[str, Any]:
-    """Without a commit, the lag is the whole partition."""
-    committed, end = seen.committed.get(tp, -1), seen.ends.get(tp, -1)
-    position = committed if committed >= 0 else seen.starts.get(tp, 0)
     row: dict[str, Any] = {
         "topic": tp[0],
         "partition": tp[1],
-        "committed": committed,
-        "end": end,
-        "lag": max(0, end - position) if end >= 0 else 0,
+        "committed": seen.committed.get(tp, -1),
+        "end": seen.ends.get(tp, -1),
+        "lag": seen.lag_of(tp),
     }
+    if tp in seen.seconds:
+        row["lagSeconds"] = ceil(seen.seconds[tp])
     if reader is not None:
         row["memberId"] = reader
     return row
 
 
-def _member_row(member: SeenMember) -> dict[str, Any]:
+def _member_rows(members: Sequence[SeenMember]) -> list[dict[str, Any]]:
+    """All members share the room for names of partitions, so that the status stays far below etcd's limit."""
+    shown = members[:ROWS_MAX]
+    each_max = max(1, NAMES_MAX // max(1, len(shown)))
+    return [_member_row(member, each_max) for member in shown]
+
+
+def _member_row(member: SeenMember, names_max: int) -> dict[str, Any]:
     row: dict[str, Any] = {
         "memberId": member.member_id,
         "clientId": member.client_id,
         "host": member.host,
-        "partitions": [f"{topic}-{partition}" for topic, partition in sorted(member.partitions)[:ROWS_MAX]],
+        "partitionCount": len(member.partitions),
+        "partitions": [f"{topic}-{partition}" for topic, partition in sorted(member.partitions)[:names_max]],
     }
     if member.instance_id:
         row["instanceId"] = member.instance_id
     return row
+
+
+def _note(seen: SeenGroup, partitions: int) -> str | None:
+    """What the status leaves out."""
+    said = []
+    if partitions > ROWS_MAX:
+        said.append(f"lag has the {ROWS_MAX} partitions with the greatest lag, of {partitions}")
+    if len(seen.members) > ROWS_MAX:
+        said.append(f"members has {ROWS_MAX} of {len(seen.members)} members")
+    each_max = max(1, NAMES_MAX // max(1, min(len(seen.members), ROWS_MAX)))
+    if any(len(member.partitions) > each_max for member in seen.members):
+        said.append(f"members have the first {each_max} of their partitions")
+    return f"To limit its size: {'; '.join(said)}. `ottla groups describe` shows all." if said else None
 
 
 def condition_of(seen: SeenGroup, reset: Condition | None = None) -> Condition:

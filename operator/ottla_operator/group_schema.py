@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla_operator.schemas import (
     MOVED_MAX,
+    NAMES_MAX,
     ROWS_MAX,
     Schema,
     choice,
@@ -146,7 +147,8 @@ def group_status() -> Schema:
             "instanceId": text("Group instance id of a static member."),
             "clientId": text("Client id."),
             "host": text("Address that it connects from."),
-            "partitions": listed("Assigned partitions, as topic-partition.", {"type": "string"}, ROWS_MAX),
+            "partitionCount": whole("Number of assigned partitions.", 0),
+            "partitions": listed("Assigned partitions, as topic-partition.", {"type": "string"}, NAMES_MAX),
         },
         required=("memberId",),
     )
@@ -158,10 +160,42 @@ def group_status() -> Schema:
             "committed": long("Committed offset; -1 for none.", -1),
             "end": long("End offset of the partition.", -1),
             "lag": long("Records between the committed offset and the end.", 0),
+            "lagSeconds": long("Age of the oldest record that is not committed; 0 if all is committed.", 0),
             "memberId": text("Member that the partition is assigned to."),
         },
         required=("topic", "partition"),
     )
+    return thing(
+        "What the operator found on the brokers.",
+        {
+            "observedGeneration": long("Generation of the spec that this status describes.", 0),
+            "conditions": conditions(),
+            "groupId": text("Group id on the brokers."),
+            "state": text(
+                "NotUsed, Empty or Stable; classic: PreparingRebalance, CompletingRebalance; consumer: Assigning, "
+                "Reconciling."
+            ),
+            "type": text("classic, or consumer: broker-side."),
+            "generation": whole("Generation or group epoch; -1 before the first rebalance.", -1),
+            "epoch": whole("Group epoch of a broker-side group.", -1),
+            "assignor": text("The assignor in use."),
+            "coordinator": whole("Id of the group's coordinator; -1 for none.", -1),
+            "memberCount": whole("Number of members.", 0),
+            "members": listed(f"The first {ROWS_MAX} members.", member, ROWS_MAX),
+            "totalLag": long("Lag of all partitions together.", 0),
+            "lagSeconds": long("Lag in time, of the partition that is furthest behind.", 0),
+            "partitionCount": whole(
+                "Number of partitions that the group reads or has committed offsets for.", 0
+            ),
+            "note": text("What this status leaves out."),
+            "lag": listed(f"The {ROWS_MAX} partitions with the greatest lag.", lag, ROWS_MAX),
+            "settings": texts("Settings of the group that this resource has set on the brokers."),
+            "offsetReset": _reset_status(),
+        },
+    )
+
+
+def _reset_status() -> Schema:
     moved = thing(
         "One partition that a reset moves.",
         {
@@ -174,34 +208,17 @@ def group_status() -> Schema:
         required=("topic", "partition", "from", "to"),
     )
     return thing(
-        "What the operator found on the brokers.",
+        "The last reset.",
         {
-            "observedGeneration": long("Generation of the spec that this status describes.", 0),
-            "conditions": conditions(),
-            "groupId": text("Group id on the brokers."),
-            "state": text("NotUsed, Empty, PreparingRebalance, CompletingRebalance or Stable."),
-            "generation": whole("Generation of the group; -1 before the first rebalance.", -1),
-            "assignor": text("The assignor in use."),
-            "coordinator": whole("Id of the group's coordinator; -1 for none.", -1),
-            "memberCount": whole("Number of members.", 0),
-            "members": listed(f"The first {ROWS_MAX} members.", member, ROWS_MAX),
-            "totalLag": long("Lag of all partitions together.", 0),
-            "lag": listed(f"The {ROWS_MAX} partitions with the greatest lag.", lag, ROWS_MAX),
-            "settings": texts("Settings of the group that this resource has set on the brokers."),
-            "offsetReset": thing(
-                "The last reset.",
-                {
-                    "id": text("Id of the reset, from the spec."),
-                    "digest": text("Digest of the request."),
-                    "state": choice(
-                        "State of the reset.",
-                        ("Waiting", "Refused", "Applying", "Done", "Interrupted", "Failed"),
-                    ),
-                    "message": text("Human-readable explanation."),
-                    "at": text("When it entered this state.", format="date-time"),
-                    "moved": listed("Partitions that it moves.", moved, MOVED_MAX),
-                },
-                required=("id", "digest", "state"),
+            "id": text("Id of the reset, from the spec."),
+            "digest": text("Digest of the request."),
+            "state": choice(
+                "State of the reset.",
+                ("Waiting", "Refused", "Applying", "Done", "Interrupted", "Failed"),
             ),
+            "message": text("Human-readable explanation."),
+            "at": text("When it entered this state.", format="date-time"),
+            "moved": listed("Partitions that it moves.", moved, MOVED_MAX),
         },
+        required=("id", "digest", "state"),
     )

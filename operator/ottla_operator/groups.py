@@ -23,7 +23,7 @@ from ottla_operator.group_plan import (
     row_of,
     targets_from,
 )
-from ottla_operator.metrics import DRIFT, GROUP_LAG, GROUP_MEMBERS, forget_group
+from ottla_operator.metrics import DRIFT, GROUP_LAG, GROUP_LAG_SECONDS, GROUP_MEMBERS, forget_group
 from ottla_operator.plan import Claim
 from ottla_operator.specs import GroupSpec, InvalidSpec, Meta, OffsetReset
 from ottla_operator.status import kept, not_ready, reason_of, with_conditions
@@ -97,6 +97,8 @@ class GroupLook:
     def _count(self, meta: Meta, facts: Mapping[str, Any]) -> None:
         if self._tools.cast.get(GROUP, meta.key) is not None:  # it may have been deleted meanwhile
             GROUP_LAG.labels(*meta.key).set(facts["totalLag"])
+            if facts["lagSeconds"] is not None:
+                GROUP_LAG_SECONDS.labels(*meta.key).set(facts["lagSeconds"])
             GROUP_MEMBERS.labels(*meta.key).set(facts["memberCount"])
 
     # ------------------------------------------------------------------ settings

@@ -28,11 +28,16 @@ KUBE_REQUESTS = Counter(
 #: Not `namespace`: Prometheus sets that label to the operator's own namespace.
 _GROUP = ("consumergroup_namespace", "consumergroup")
 GROUP_LAG = Gauge("ottla_operator_group_lag", "Lag of a ConsumerGroup, in records.", _GROUP)
+GROUP_LAG_SECONDS = Gauge(
+    "ottla_operator_group_lag_seconds",
+    "Lag of a ConsumerGroup in seconds, of the partition furthest behind.",
+    _GROUP,
+)
 GROUP_MEMBERS = Gauge("ottla_operator_group_members", "Members of a ConsumerGroup.", _GROUP)
 
 
 def forget_group(key: tuple[str, str]) -> None:
     """The group was deleted or its state is unknown: no value is better than a stale one."""
-    for gauge in (GROUP_LAG, GROUP_MEMBERS):
+    for gauge in (GROUP_LAG, GROUP_LAG_SECONDS, GROUP_MEMBERS):
         with suppress(KeyError):
             gauge.remove(*key)

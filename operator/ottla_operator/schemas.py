@@ -9,6 +9,8 @@ Schema = dict[str, Any]
 
 #: Maximum rows of a status list; a resource must stay far below etcd's limit of 1.5 MiB.
 ROWS_MAX = 500
+#: Maximum names of partitions in one status.
+NAMES_MAX = 2000
 #: Maximum partitions of one offset reset: the status lists all of them before the first is moved.
 MOVED_MAX = 5000
 

@@ -41,6 +41,7 @@ NOT_FOR_CLIENTS = {
         "end_transaction",
     },
     "transactions": {"on_image", "close", "refresh_metrics", "partitions_anywhere"},
+    "lags": {"ask_leaders"},
 }
 #: They need no right: what they do or show belongs to the caller, or a handler checks it.
 UNCHECKED = {
@@ -48,6 +49,7 @@ UNCHECKED = {
     ("topics", "creates_missing"),
     ("configs", "describe_new_topic"),
     ("transactions", "now_ms"),
+    ("lags", "ms"),
 }
 
 

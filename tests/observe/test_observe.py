@@ -12,7 +12,7 @@ from ottla_broker.exposed import Family, Sample
 from ottla_broker.http_config import HttpConfig
 from ottla_broker.log.times import interpolated
 from ottla_broker.metrics import Metrics
-from ottla_broker.observe.lag import Behind, Lag
+from ottla_broker.service.group_lag import Behind, Lag
 from ottla_broker.setting import Listener
 from ottla_core.ids import TopicPartition
 from ottla_core.records.batch import LOG_APPEND_TIME_FLAG, NO_TIMESTAMP, BatchHeader
@@ -32,6 +32,8 @@ def test_lag_is_zero_at_the_end_and_unknown_without_a_leader() -> None:
     assert Lag("g", TP, 5, None).records is None and Lag("g", TP, 5, None).seconds(0) is None
     assert Lag("g", TP, 3, Behind(5, 400)).seconds(1400) == 1.0
     assert Lag("g", TP, 3, Behind(5, None)).seconds(1400) is None
+    assert Lag("g", TP, 3, Behind(5, None, 5)).seconds(1400) == 0, "the records were deleted"
+    assert Lag("g", TP, -1, Behind(0, None)).seconds(1400) == 0, "an empty partition without a commit"
 
 
 def test_a_timestamp_inside_a_batch_is_interpolated() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -52,8 +53,15 @@ def reset(**more: Any) -> OffsetReset:
 def test_status_shows_members_and_lag() -> None:
     facts = facts_of(ACTIVE)
     assert facts["members"] == [
-        {"memberId": "m-1", "clientId": "app", "host": "10.0.0.1", "partitions": ["a-0", "a-1"]}
+        {
+            "memberId": "m-1",
+            "clientId": "app",
+            "host": "10.0.0.1",
+            "partitionCount": 2,
+            "partitions": ["a-0", "a-1"],
+        }
     ]
+    assert facts["note"] is None
     assert facts["lag"] == [
         {"topic": "a", "partition": 0, "committed": 5, "end": 9, "lag": 4, "memberId": "m-1"},
         {"topic": "b", "partition": 0, "committed": -1, "end": 7, "lag": 4},
@@ -65,6 +73,32 @@ def test_status_shows_members_and_lag() -> None:
         3,
         "range",
     )
+
+
+def test_status_has_lag_in_seconds_and_what_kind_of_group_it_is() -> None:
+    facts = facts_of(replace(ACTIVE, type="consumer", seconds={A0: 2.2, A1: 0.0}))
+    assert (facts["type"], facts["epoch"], facts["lagSeconds"]) == ("consumer", 3, 3)
+    assert {(row["topic"], row["partition"]): row.get("lagSeconds") for row in facts["lag"]} == {
+        A0: 3,
+        A1: 0,
+        B0: None,
+    }
+    unknown = facts_of(replace(ACTIVE, type="classic"))
+    assert (unknown["epoch"], unknown["lagSeconds"]) == (None, None), "an older broker knows no seconds"
+
+
+def test_a_large_group_is_cut_with_a_note() -> None:
+    members = tuple(
+        replace(MEMBER, member_id=f"m-{n}", partitions=tuple(("t" * 200, 10 * n + k) for k in range(10)))
+        for n in range(600)
+    )
+    ends = {("t" * 200, n): n for n in range(6000)}
+    facts = facts_of(replace(ACTIVE, members=members, ends=ends, committed=dict.fromkeys(ends, 0)))
+    assert (facts["memberCount"], facts["partitionCount"], facts["totalLag"]) == (600, 6000, sum(range(6000)))
+    assert facts["lag"][0]["partition"] == 5999, "the greatest lag is shown"
+    assert "500 of 600 members" in facts["note"] and "of 6000" in facts["note"]
+    assert "first 4 of their partitions" in facts["note"]
+    assert len(json.dumps(facts)) < 1_000_000, "etcd takes 1.5 MiB"
 
 
 def test_lag_is_never_negative_and_unknown_ends_count_nothing() -> None:

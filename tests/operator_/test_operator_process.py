@@ -23,6 +23,7 @@ from operator_.api_server import ADMIN, LIMITED, OPERATOR, ApiError, ApiServer, 
 from operator_.bodies import ROOT, cluster, group, sample, topic
 from ottla_cli.free_ports import free_ports
 from ottla_cli.local_cluster import LocalCluster
+from ottla_client import TopicPartition
 from ottla_client.sync import Admin, Consumer, Producer
 from ottla_core.errors import RequestError
 from ottla_operator.brokers import Brokers
@@ -352,6 +353,11 @@ def test_a_group_is_shown_and_reset_once(api: ApiServer, operator: Operator, bro
     commit(broker.grpc_bootstrap, 5)
     apply(api, group("readers"))
     until(lambda: ((read(api, "ConsumerGroup", "readers") or {}).get("status") or {}).get("totalLag") == 2)
+    until(lambda: read(api, "ConsumerGroup", "readers")["status"].get("lagSeconds", 0) >= 2)  # type: ignore[index]
+    with Admin(broker.grpc_bootstrap) as admin:
+        assert list(admin.group_lag_seconds("readers")) == [("read", 0)]
+        assert admin.group_lag_seconds("unused", ["read"])[TopicPartition("read", 0)] > 1
+        assert (admin.group_lag("readers")[TopicPartition("read", 0)].seconds or 0) > 1
     apply(api, group("readers", offsetReset={"id": "again", "to": "earliest"}))
     until(lambda: condition(api, "ConsumerGroup", "readers", "OffsetsReset") == ("True", "Done"))
     until(lambda: read(api, "ConsumerGroup", "readers")["status"]["totalLag"] == 7)  # type: ignore[index]

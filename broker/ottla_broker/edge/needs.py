@@ -138,6 +138,7 @@ GRPC: dict[str, tuple[Need, ...]] = {
     "ottla.v1.Groups/FetchOffsets": KAFKA["offset_fetch"],
     "ottla.v1.Groups/ListGroups": KAFKA["list_groups"],
     "ottla.v1.Groups/DescribeGroups": KAFKA["describe_groups"],
+    "ottla.v1.Groups/DescribeLag": KAFKA["offset_fetch"],
     "ottla.v1.Groups/DeleteGroups": KAFKA["delete_groups"],
     "ottla.v1.Groups/DeleteOffsets": KAFKA["offset_delete"],
     "ottla.v1.Transactions/InitProducer": (_WRITE_ID,),

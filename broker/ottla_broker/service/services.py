@@ -18,11 +18,13 @@ from ottla_broker.service.access import FULL, Access, Authority
 from ottla_broker.service.acls import AclService
 from ottla_broker.service.cluster import ClusterService
 from ottla_broker.service.configs import ConfigService
+from ottla_broker.service.group_lag import GroupLags
 from ottla_broker.service.groups import GroupService
 from ottla_broker.service.guarded.acls import GuardedAcls
 from ottla_broker.service.guarded.cluster import GuardedCluster, GuardedLogDirs
 from ottla_broker.service.guarded.configs import GuardedConfigs
 from ottla_broker.service.guarded.groups import GuardedGroups
+from ottla_broker.service.guarded.lags import GuardedLags
 from ottla_broker.service.guarded.producing import GuardedProducing
 from ottla_broker.service.guarded.records import GuardedRecords
 from ottla_broker.service.guarded.topics import GuardedTopics
@@ -47,6 +49,7 @@ GUARDS: dict[str, Any] = {
     "transactions": GuardedTransactions,
     "users": GuardedUsers,
     "acls": GuardedAcls,
+    "lags": GuardedLags,
 }
 
 
@@ -64,6 +67,7 @@ class Services:
     transactions: TransactionService
     users: UserService
     acls: AclService
+    lags: GroupLags
     #: None without an authoriser.
     authority: Authority | None = None
     caller: Caller = BROKER

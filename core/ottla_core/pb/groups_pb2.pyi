@@ -447,6 +447,36 @@ class DescribedMember(_message.Message):
     target: _containers.RepeatedCompositeFieldContainer[AssignedTopic]
     def __init__(self, member_id: _Optional[str] = ..., group_instance_id: _Optional[str] = ..., client_id: _Optional[str] = ..., client_host: _Optional[str] = ..., metadata: _Optional[bytes] = ..., assignment: _Optional[bytes] = ..., session_timeout_ms: _Optional[int] = ..., rebalance_timeout_ms: _Optional[int] = ..., protocols: _Optional[_Iterable[str]] = ..., member_epoch: _Optional[int] = ..., rack_id: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., topic_regex: _Optional[str] = ..., current: _Optional[_Iterable[_Union[AssignedTopic, _Mapping]]] = ..., target: _Optional[_Iterable[_Union[AssignedTopic, _Mapping]]] = ...) -> None: ...
 
+class DescribeLagRequest(_message.Message):
+    __slots__ = ("group", "topics")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DescribeLagResponse(_message.Message):
+    __slots__ = ("error", "partitions")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    error: _broker_pb2.Error
+    partitions: _containers.RepeatedCompositeFieldContainer[LaggingPartition]
+    def __init__(self, error: _Optional[_Union[_broker_pb2.Error, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[LaggingPartition, _Mapping]]] = ...) -> None: ...
+
+class LaggingPartition(_message.Message):
+    __slots__ = ("topic", "partition", "committed", "end", "lag_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    LAG_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    committed: int
+    end: int
+    lag_ms: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., committed: _Optional[int] = ..., end: _Optional[int] = ..., lag_ms: _Optional[int] = ...) -> None: ...
+
 class DeleteGroupsRequest(_message.Message):
     __slots__ = ("groups",)
     GROUPS_FIELD_NUMBER: _ClassVar[int]

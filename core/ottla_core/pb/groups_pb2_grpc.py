@@ -84,6 +84,11 @@ class GroupsStub:
                 request_serializer=ottla__core_dot_pb_dot_groups__pb2.DescribeGroupsRequest.SerializeToString,
                 response_deserializer=ottla__core_dot_pb_dot_groups__pb2.DescribeGroupsResponse.FromString,
                 _registered_method=True)
+        self.DescribeLag = channel.unary_unary(
+                '/ottla.v1.Groups/DescribeLag',
+                request_serializer=ottla__core_dot_pb_dot_groups__pb2.DescribeLagRequest.SerializeToString,
+                response_deserializer=ottla__core_dot_pb_dot_groups__pb2.DescribeLagResponse.FromString,
+                _registered_method=True)
         self.DeleteGroups = channel.unary_unary(
                 '/ottla.v1.Groups/DeleteGroups',
                 request_serializer=ottla__core_dot_pb_dot_groups__pb2.DeleteGroupsRequest.SerializeToString,
@@ -166,6 +171,13 @@ class GroupsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeLag(self, request, context):
+        """Lag of a group in records and in time; the coordinator asks the leaders.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteGroups(self, request, context):
         """Only groups without members can be deleted; their offsets are deleted, too.
         """
@@ -231,6 +243,11 @@ def add_GroupsServicer_to_server(servicer, server):
                     servicer.DescribeGroups,
                     request_deserializer=ottla__core_dot_pb_dot_groups__pb2.DescribeGroupsRequest.FromString,
                     response_serializer=ottla__core_dot_pb_dot_groups__pb2.DescribeGroupsResponse.SerializeToString,
+            ),
+            'DescribeLag': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeLag,
+                    request_deserializer=ottla__core_dot_pb_dot_groups__pb2.DescribeLagRequest.FromString,
+                    response_serializer=ottla__core_dot_pb_dot_groups__pb2.DescribeLagResponse.SerializeToString,
             ),
             'DeleteGroups': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteGroups,
@@ -513,6 +530,33 @@ class Groups:
             '/ottla.v1.Groups/DescribeGroups',
             ottla__core_dot_pb_dot_groups__pb2.DescribeGroupsRequest.SerializeToString,
             ottla__core_dot_pb_dot_groups__pb2.DescribeGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeLag(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ottla.v1.Groups/DescribeLag',
+            ottla__core_dot_pb_dot_groups__pb2.DescribeLagRequest.SerializeToString,
+            ottla__core_dot_pb_dot_groups__pb2.DescribeLagResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -22,6 +22,7 @@ from ottla_core.ids import TopicPartition
 from ottla_core.pb import groups_pb2 as pb
 
 if TYPE_CHECKING:
+    from ottla_broker.service.group_lag import GroupLags, Lag
     from ottla_broker.service.groups import GroupService
     from ottla_broker.service.transactions import TransactionService
 
@@ -38,6 +39,7 @@ GROUPS_CALLS: dict[str, tuple[str, Any]] = {
     "FetchOffsets": ("fetch_offsets", pb.FetchOffsetsRequest),
     "ListGroups": ("list_groups", pb.ListGroupsRequest),
     "DescribeGroups": ("describe_groups", pb.DescribeGroupsRequest),
+    "DescribeLag": ("describe_lag", pb.DescribeLagRequest),
     "DeleteGroups": ("delete_groups", pb.DeleteGroupsRequest),
     "DeleteOffsets": ("delete_offsets", pb.DeleteOffsetsRequest),
 }
@@ -55,6 +57,9 @@ class GroupServices(Protocol):
 
     @property
     def groups(self) -> GroupService: ...
+
+    @property
+    def lags(self) -> GroupLags: ...
 
     @property
     def transactions(self) -> TransactionService: ...
@@ -317,6 +322,17 @@ class GroupsService:
         return response
 
     @guarded
+    async def describe_lag(self, request: pb.DescribeLagRequest, context: Any) -> pb.DescribeLagResponse:
+        services = self._enter(context)
+        try:
+            reply = await _got(services.groups.fetch(request.group, None))
+        except RequestError as error:
+            return pb.DescribeLagResponse(error=error_message(error))
+        committed = {each.tp: each.offset for each in reply.offsets if each.error is None}
+        found = await services.lags.of(request.group, committed, request.topics)
+        return pb.DescribeLagResponse(partitions=[_lagging(lag, services.lags.ms(lag)) for lag in found])
+
+    @guarded
     async def delete_groups(self, request: pb.DeleteGroupsRequest, context: Any) -> pb.DeleteGroupsResponse:
         response = pb.DeleteGroupsResponse()
         for group in request.groups:
@@ -367,6 +383,16 @@ def _described(found: messages.DescribedGroup) -> pb.DescribedGroup:
             )
             for m in found.members
         ],
+    )
+
+
+def _lagging(lag: Lag, ms: int | None) -> pb.LaggingPartition:
+    return pb.LaggingPartition(
+        topic=lag.tp.topic,
+        partition=lag.tp.partition,
+        committed=lag.committed,
+        end=-1 if lag.behind is None else lag.behind.end,
+        lag_ms=-1 if ms is None else ms,
     )
 
 
