@@ -84,6 +84,21 @@ class Applier:
             return False
         return True
 
+    async def scale(self, namespace: str, kind: str, name: str, replicas: int, version: str) -> bool:
+        """Set the replicas of a Deployment or StatefulSet; False if it changed since that version was read."""
+        path = path_of("apps/v1", kind, namespace, name, "scale")
+        body = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
+        try:
+            await self._kube.request(
+                "patch", path, body, content_type="application/merge-patch+json", field_manager=MANAGER
+            )
+        except KubeError as failed:
+            if failed.code not in (404, 409):
+                raise
+            return False
+        ACTIONS.labels("ConsumerGroup", "scale").inc()
+        return True
+
     async def restart(self, namespace: str, pod: Pod) -> None:
         """Delete exactly this pod (by uid); its StatefulSet recreates it. Ignores a pod that is already deleted."""
         ACTIONS.labels("Cluster", "restart").inc()

@@ -80,6 +80,8 @@ def consumer_group_crd() -> dict[str, Any]:
             column("Group", "string", ".status.groupId", wide=True),
             column("Type", "string", ".status.type", wide=True),
             column("Assignor", "string", ".status.assignor", wide=True),
+            column("Replicas", "integer", ".status.scale.replicas", wide=True),
+            column("Desired", "integer", ".status.scale.desired", wide=True),
             column("Reset", "string", ".status.offsetReset.state", wide=True),
             REASON,
             AGE,

@@ -18,7 +18,7 @@ from ottla_operator.schemas import (
     thing,
     whole,
 )
-from ottla_operator.specs import ASSIGNORS, INSTANCE_ID, RESET_TARGETS, TOPIC_NAME, UNPINNABLE
+from ottla_operator.specs import ASSIGNORS, INSTANCE_ID, RESET_TARGETS, SCALE_TARGETS, TOPIC_NAME, UNPINNABLE
 
 _ASSIGNMENT_RULES = (
     (
@@ -33,6 +33,10 @@ _ASSIGNMENT_RULES = (
     (
         f"!has(self.pins) || !has(self.assignor) || !(self.assignor in {list(UNPINNABLE)})",
         f"pins cannot be used with the assignors {', '.join(UNPINNABLE)}",
+    ),
+    (
+        "!has(self.scale) || !has(self.assignor) || self.assignor != 'broadcast'",
+        "scale cannot be used with the assignor broadcast: each member reads everything",
     ),
 )
 
@@ -52,6 +56,7 @@ def group_spec() -> Schema:
             "sessionTimeoutMs": whole("Session timeout; overrides the members' own.", 1, 3_600_000),
             "rebalanceTimeoutMs": whole("Rebalance timeout; overrides the members' own.", 1, 86_400_000),
             "offsetReset": _reset(),
+            "scale": _scale(),
         },
         required=("cluster",),
         rules=[
@@ -105,6 +110,35 @@ def _assignment() -> dict[str, Schema]:
             **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["topic", "partition"]},
         ),
     }
+
+
+def _scale() -> Schema:
+    target = thing(
+        "The consumers, in the same namespace.",
+        {
+            "kind": choice("Deployment or StatefulSet.", SCALE_TARGETS, default="Deployment"),
+            "name": text("Its name.", minLength=1, maxLength=253),
+        },
+        required=("name",),
+    )
+    return thing(
+        "Scales the consumers by the group's lag.",
+        {
+            "targetRef": target,
+            "min": whole("Fewest replicas; 0: none while the group is idle.", 0, 10_000, default=1),
+            "max": whole("Most replicas; there are never more than partitions.", 1, 10_000),
+            "lagPerReplica": long("Records of lag for each replica.", 1),
+            "lagSeconds": whole("Adds replicas while the oldest record is older than this.", 1, 86_400),
+            "stabilizationSeconds": whole(
+                "Removes replicas when they were not needed for so long.", 0, 3600, default=300
+            ),
+        },
+        required=("targetRef", "max"),
+        rules=[
+            ("has(self.lagPerReplica) || has(self.lagSeconds)", "lagPerReplica or lagSeconds is required"),
+            ("self.min <= self.max", "min cannot be greater than max"),
+        ],
+    )
 
 
 def _reset() -> Schema:
@@ -191,6 +225,16 @@ def group_status() -> Schema:
             "lag": listed(f"The {ROWS_MAX} partitions with the greatest lag.", lag, ROWS_MAX),
             "settings": texts("Settings of the group that this resource has set on the brokers."),
             "offsetReset": _reset_status(),
+            "scale": thing(
+                "Replicas of the consumers.",
+                {
+                    "target": text("Kind and name."),
+                    "replicas": whole("Replicas that run.", 0),
+                    "desired": whole("Replicas that should run.", 0),
+                    "lastScaleTime": text("When the operator last changed them.", format="date-time"),
+                },
+                required=("target",),
+            ),
         },
     )
 

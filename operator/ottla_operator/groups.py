@@ -23,6 +23,7 @@ from ottla_operator.group_plan import (
     row_of,
     targets_from,
 )
+from ottla_operator.group_scaler import INTERVAL_S, GroupScaler, scaled_by_owner
 from ottla_operator.metrics import DRIFT, GROUP_LAG, GROUP_LAG_SECONDS, GROUP_MEMBERS, forget_group
 from ottla_operator.plan import Claim
 from ottla_operator.specs import GroupSpec, InvalidSpec, Meta, OffsetReset
@@ -37,6 +38,7 @@ class GroupLook:
     def __init__(self, tools: Tools, *, settled_s: float = SETTLED_S) -> None:
         self._tools = tools
         self._settled_s = settled_s
+        self._scaler = GroupScaler(tools)
 
     async def look(self, key: tuple[str, str]) -> float | None:
         body = self._tools.cast.get(GROUP, key)
@@ -81,18 +83,26 @@ class GroupLook:
             row = await self._reset(meta, spec, spec.reset, fresh, seen, row)
             seen = await self._ask(meta, spec, lambda brokers: brokers.group(spec.group, topics))
         todo = must_act(spec.reset, row)
+        scaling, scale = None, None
+        if owner is not None and spec.scale is not None:
+            scaling = scaled_by_owner(seen.group, owner)
+        elif not meta.paused:
+            scaling, scale = await self._scaler.step(meta, spec, seen, body.get("status"))
         applied = settings.condition_of(spec, seen, owner, refusal)
         # A refused or foreign setting is the reason why no pin is honoured; SettingsApplied says so.
         pinned = pins.condition_of(spec, seen) if owner is None and refusal is None else None
         reset = reset_condition(spec.reset, row, todo)
         ready = condition_of(seen, reset)
         facts = {**facts_of(seen), "offsetReset": row, "settings": self._set(meta, spec, body, seen, owner)}
-        await self._tools.report(meta, body, [ready, applied, pinned, reset], facts)
+        facts["scale"] = scale
+        await self._tools.report(meta, body, [ready, applied, pinned, scaling, reset], facts)
         self._count(meta, facts)
         unsettled = todo in ("begin", "resume") or ready.reason == "Rebalancing"
         unsettled = unsettled or (applied is not None and applied.holds is None)
         unsettled = unsettled or (pinned is not None and pinned.reason == "Moving")
-        return SOON_S if unsettled else self._settled_s
+        if unsettled:
+            return SOON_S
+        return self._settled_s if spec.scale is None else min(self._settled_s, INTERVAL_S)
 
     def _count(self, meta: Meta, facts: Mapping[str, Any]) -> None:
         if self._tools.cast.get(GROUP, meta.key) is not None:  # it may have been deleted meanwhile
@@ -138,6 +148,7 @@ class GroupLook:
     async def remove(self, body: Mapping[str, Any]) -> None:
         """Unset the settings of a deleted resource. Raises errors that are worth a retry."""
         meta = Meta.of(body)
+        self._scaler.forget(meta)
         try:
             spec = GroupSpec.of(body)
         except InvalidSpec:

@@ -35,9 +35,23 @@ GROUP_LAG_SECONDS = Gauge(
 )
 GROUP_MEMBERS = Gauge("ottla_operator_group_members", "Members of a ConsumerGroup.", _GROUP)
 
+GROUP_REPLICAS = Gauge(
+    "ottla_operator_group_replicas", "Replicas that run of what a ConsumerGroup scales.", _GROUP
+)
+GROUP_REPLICAS_DESIRED = Gauge(
+    "ottla_operator_group_replicas_desired", "Replicas that a ConsumerGroup's lag asks for.", _GROUP
+)
+
+
+def forget_scale(key: tuple[str, str]) -> None:
+    for gauge in (GROUP_REPLICAS, GROUP_REPLICAS_DESIRED):
+        with suppress(KeyError):
+            gauge.remove(*key)
+
 
 def forget_group(key: tuple[str, str]) -> None:
     """The group was deleted or its state is unknown: no value is better than a stale one."""
+    forget_scale(key)
     for gauge in (GROUP_LAG, GROUP_LAG_SECONDS, GROUP_MEMBERS):
         with suppress(KeyError):
             gauge.remove(*key)

@@ -27,6 +27,18 @@ class SeenBrokers:
     settled: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class SeenScale:
+    """The scale subresource of a Deployment or StatefulSet."""
+
+    #: Replicas that it is told to run, and that run.
+    wanted: int
+    running: int
+    #: Selector of its pods.
+    selector: str
+    version: str
+
+
 class Observer:
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
@@ -63,6 +75,27 @@ class Observer:
         path = path_of("apps/v1", "StatefulSet", meta.namespace, names_of(meta).brokers)
         found = await self._kube.get(path)
         return None if found is None else int((found.get("spec") or {}).get("replicas", 1))
+
+    async def scale(self, namespace: str, kind: str, name: str) -> SeenScale | None:
+        """None: there is no such object."""
+        found = await self._kube.get(path_of("apps/v1", kind, namespace, name, "scale"))
+        if found is None:
+            return None
+        spec, status = found.get("spec") or {}, found.get("status") or {}
+        return SeenScale(
+            int(spec.get("replicas", 0)),
+            int(status.get("replicas", 0)),
+            str(status.get("selector", "")),
+            str(found["metadata"].get("resourceVersion", "")),
+        )
+
+    async def autoscaler_of(self, namespace: str, kind: str, name: str) -> str | None:
+        """Name of a HorizontalPodAutoscaler that scales this object."""
+        for each in await self._kube.list(path_of("autoscaling/v2", "HorizontalPodAutoscaler", namespace)):
+            target = (each.get("spec") or {}).get("scaleTargetRef") or {}
+            if (target.get("kind"), target.get("name")) == (kind, name):
+                return str(each["metadata"]["name"])
+        return None
 
     async def _pods(self, namespace: str, labels: Mapping[str, str]) -> list[dict[str, Any]]:
         selector = ",".join(f"{key}={value}" for key, value in labels.items())

@@ -35,6 +35,7 @@ BROKER_SIDE_ASSIGNORS = ("uniform", "consistent-hash", "broadcast", "pinned")
 ASSIGNORS = ("range", "sticky", *CLASSIC_ASSIGNORS, *BROKER_SIDE_ASSIGNORS)
 #: These have no use for pins: classic members assign themselves, and with broadcast every member reads everything.
 UNPINNABLE = (*CLASSIC_ASSIGNORS, "broadcast")
+SCALE_TARGETS = ("Deployment", "StatefulSet")
 RESET_TARGETS = ("earliest", "latest", "time", "offsets")
 
 
@@ -159,6 +160,40 @@ class OffsetReset:
 
 
 @dataclass(frozen=True, slots=True)
+class ScaleSpec:
+    """Scales the consumers of a group by its lag."""
+
+    #: Deployment or StatefulSet, and its name.
+    kind: str
+    name: str
+    max: int
+    min: int = 1
+    lag_per_replica: int | None = None
+    lag_seconds: int | None = None
+    stabilization_s: int = 300
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any]) -> ScaleSpec:
+        target = spec.get("targetRef") or {}
+        made = cls(
+            target.get("kind", "Deployment"),
+            target.get("name", ""),
+            spec.get("max", 0),
+            spec.get("min", 1),
+            spec.get("lagPerReplica"),
+            spec.get("lagSeconds"),
+            spec.get("stabilizationSeconds", 300),
+        )
+        if made.kind not in SCALE_TARGETS or not made.name:
+            raise InvalidSpec("scale.targetRef needs the name of a Deployment or a StatefulSet.")
+        if not 0 <= made.min <= made.max or made.max < 1:
+            raise InvalidSpec(f"scale.min is {made.min} and scale.max {made.max}; use 0 <= min <= max.")
+        if made.lag_per_replica is None and made.lag_seconds is None:
+            raise InvalidSpec("scale needs lagPerReplica or lagSeconds.")
+        return made
+
+
+@dataclass(frozen=True, slots=True)
 class GroupSpec:
     cluster: str
     group: str
@@ -172,11 +207,12 @@ class GroupSpec:
     session_timeout_ms: int | None = None
     rebalance_timeout_ms: int | None = None
     reset: OffsetReset | None = None
+    scale: ScaleSpec | None = None
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> GroupSpec:
         spec = body.get("spec") or {}
-        reset = spec.get("offsetReset")
+        reset, scale = spec.get("offsetReset"), spec.get("scale")
         return cls(
             _cluster(spec),
             spec.get("groupId") or body["metadata"]["name"],
@@ -187,6 +223,7 @@ class GroupSpec:
             spec.get("sessionTimeoutMs"),
             spec.get("rebalanceTimeoutMs"),
             None if reset is None else OffsetReset.of(reset),
+            None if scale is None else ScaleSpec.of(scale),
         )
 
 

@@ -107,7 +107,8 @@ def test_wrong_values_are_refused(value: str) -> None:
 
 def test_the_samples_are_valid() -> None:
     for path in sorted(SAMPLES.glob("*.yaml")):
-        check(yaml.safe_load(path.read_text()))
+        for document in yaml.safe_load_all(path.read_text()):
+            check(document)
 
 
 def test_the_optional_cluster() -> None:
@@ -178,6 +179,11 @@ def test_rights_are_few() -> None:
         assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
         assert "secrets" not in rule["resources"] or rule["verbs"] == ["create"], "it reads no Secret"
         assert "update" not in rule["verbs"], "server-side apply patches"
+    scaled = {"deployments/scale", "statefulsets/scale"}
+    assert [r["verbs"] for r in role["rules"] if scaled & {*r["resources"]}] == [["get", "patch"]]
+    assert not any("deployments" in rule["resources"] for rule in role["rules"]), "only their replicas"
+    without = next(e for e in render("operator.scaleConsumers=false") if e["kind"] == "ClusterRole")
+    assert not any(scaled & {*rule["resources"]} for rule in without["rules"])
     kinds = {each["kind"] for each in render(*SETS["namespaced"])}
     assert "Role" in kinds and not {"ClusterRole", "ClusterRoleBinding"} & kinds
 

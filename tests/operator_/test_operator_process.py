@@ -35,6 +35,7 @@ pytestmark = [
 ]
 NAMESPACE = "shop"
 NUMBERS = itertools.count()
+SCALE = {"targetRef": {"name": "worker"}, "max": 3, "lagPerReplica": 100}
 PIN = {"topic": "orders", "partition": 0, "instanceId": "worker-a"}
 HELM = Path(sys.executable).parent / "helm"
 
@@ -199,6 +200,16 @@ def message(api: ApiServer, kind: str, name: str, type_: str = "Ready") -> str:
         (group("bad", pins=[PIN, PIN]), "duplicate"),
         (group("bad", pins=[{**PIN, "instanceId": "a=b"}]), "should match"),
         (group("bad", pins=[{"topic": "orders", "partition": 0}]), "instanceId: Required value"),
+        (group("bad", scale={**SCALE, "min": 9}), "min cannot be greater than max"),
+        (group("bad", scale={**SCALE, "lagPerReplica": 0}), "greater than or equal to 1"),
+        (
+            group("bad", scale={"targetRef": {"name": "x"}, "max": 3}),
+            "lagPerReplica or lagSeconds is required",
+        ),
+        (group("bad", scale={**SCALE, "targetRef": {"kind": "Job", "name": "x"}}), "Unsupported value"),
+        (group("bad", scale={**SCALE, "targetRef": {"kind": "Deployment"}}), "name: Required value"),
+        (group("bad", scale={**SCALE, "lagPerReplicas": 5}), "field not declared in schema"),
+        (group("bad", assignor="broadcast", scale=SCALE), "scale cannot be used with the assignor broadcast"),
         (group("bad", assignor="broadcast", pins=[PIN]), "pins cannot be used with the assignors"),
     ],
     ids=str,
@@ -442,6 +453,72 @@ def test_pins_of_a_broker_side_group(api: ApiServer, operator: Operator, broker:
 
         until(lambda: left() == {"consumer.heartbeat.interval.ms"})
     delete(api, "Topic", "pinned")
+
+
+def deployment(name: str, replicas: int = 0) -> dict[str, Any]:
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "none"}]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+def test_consumers_are_scaled_from_zero_and_back(
+    api: ApiServer, operator: Operator, broker: LocalCluster
+) -> None:
+    """No controller runs here: what counts is what the Deployment is told."""
+
+    def replicas() -> int:
+        path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/worker"
+        return int(api.request("GET", path)["spec"]["replicas"])
+
+    def active(reason: str) -> None:
+        until(lambda: (condition(api, "ConsumerGroup", "busy", "ScalingActive") or ("", ""))[1] == reason)
+
+    scale = {
+        "targetRef": {"name": "worker"},
+        "min": 0,
+        "max": 5,
+        "lagPerReplica": 3,
+        "stabilizationSeconds": 1,
+    }
+    apply(api, topic("busy", partitions=4))
+    until(lambda: condition(api, "Topic", "busy") == ("True", "Reconciled"))
+    apply(api, group("busy", topics=["busy"], scale=scale))
+    active("TargetMissing")
+    api.apply(deployment("worker"))
+    active("AsRecommended")
+    assert replicas() == 0
+    with Producer(broker.grpc_bootstrap) as producer:
+        for n in range(5):
+            producer.send("busy", value=b"x", partition=n % 4).result(10)
+    until(lambda: replicas() == 2)
+    until(lambda: "ScaledUp" in events(api, "busy"))
+    until(lambda: read(api, "ConsumerGroup", "busy")["status"]["lagSeconds"] >= 1)  # type: ignore[index]
+    with urllib.request.urlopen(operator.metrics_url, timeout=5) as page:
+        line = (
+            'ottla_operator_group_replicas_desired{consumergroup="busy",consumergroup_namespace="shop"} 2.0'
+        )
+        assert line in page.read().decode()
+    with Admin(broker.grpc_bootstrap) as admin:
+        ends = {TopicPartition("busy", n): 2 if n == 0 else 1 for n in range(4)}
+        admin.alter_group_offsets("busy", ends)
+        until(lambda: replicas() == 0)
+    until(lambda: "ScaledDown" in events(api, "busy"))
+    other = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "worker"},
+        "maxReplicas": 3,
+    }
+    meta = {"name": "other", "namespace": NAMESPACE}
+    api.apply(
+        {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": meta, "spec": other}
+    )
+    active("OtherAutoscaler")
+    delete(api, "ConsumerGroup", "busy")
+    delete(api, "Topic", "busy")
 
 
 def commit(bootstrap: str, offset: int) -> None:
