@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import closing
 from types import coroutine
 from typing import TypeVar
@@ -45,6 +45,22 @@ async def in_turns(steps: Steps[R]) -> R:
                 await give_way()
             else:
                 await asyncio.wait((asyncio.ensure_future(pause),))
+
+
+def awaited(result: Awaitable[R]) -> Steps[R]:
+    """Inside of steps what `await` is inside of a coroutine."""
+    future = asyncio.ensure_future(result)
+    try:
+        yield future
+    except GeneratorExit:
+        future.cancel()
+        raise
+    return future.result()
+
+
+def settled(result: R | Awaitable[R]) -> Steps[R]:
+    """The same for what may be there at once."""
+    return (yield from awaited(result)) if isinstance(result, Awaitable) else result
 
 
 class LagProbe:

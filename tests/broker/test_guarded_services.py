@@ -13,6 +13,7 @@ import pytest
 from ottla_broker.acl import Entry, Operation, Pattern, PatternType, Permission, ResourceType
 from ottla_broker.authorizer import AuthorizerSettings, Rules
 from ottla_broker.caller import Caller
+from ottla_broker.event_loop import in_turns
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metrics import AuthorizerProbe
 from ottla_broker.requests import FetchWant, Write
@@ -21,6 +22,7 @@ from ottla_broker.service.audit import LINES_MAX, Audit
 from ottla_broker.service.guarded.producing import GuardedProducing
 from ottla_broker.service.guarded.records import GuardedRecords
 from ottla_broker.service.services import GUARDS, Services
+from ottla_broker.steps import Steps
 from ottla_core.errors import (
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
@@ -125,7 +127,8 @@ class Behind:
         return call
 
 
-async def _listed(*rows: Any) -> list[Any]:
+def _listed(*rows: Any) -> Steps[list[Any]]:
+    yield None
     return list(rows)
 
 
@@ -164,6 +167,8 @@ async def test_without_rights_nothing_gets_behind_a_guard(field: str, name: str)
     answer: Any = None
     try:
         answer = method(**given)
+        if inspect.isgenerator(answer):
+            answer = await in_turns(answer)
         if inspect.isawaitable(answer):
             answer = await answer
     except (

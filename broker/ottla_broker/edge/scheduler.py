@@ -76,6 +76,10 @@ class Scheduler:
         """The end of the work that `admit` let in."""
         self._used += self._now() - self.admitted_at
 
+    def spend(self, seconds: float) -> None:
+        """Leave this much less of the turn: for work that was admitted, and runs outside of the queue."""
+        self._ends -= seconds
+
     def queue(self, work: Work, *, urgent: bool) -> None:
         """Serve `work` in a later turn. Once is enough; again moves it only if its urgency changed."""
         if urgent:
@@ -106,12 +110,13 @@ class Scheduler:
             self._is_open = False
             return
         start = now = self._now()
-        self._ends = ends = start + TURN_S
+        self._ends = start + TURN_S
         self._later(self._turn)
         urgent_ends = start + TURN_S * _URGENT_SHARE
         owes_bulk = True
         try:
             while True:
+                ends = self._ends
                 if self._urgent and (now < urgent_ends or not self._bulk) and now < ends:
                     queue = self._urgent
                 elif self._bulk and (owes_bulk or now < ends):

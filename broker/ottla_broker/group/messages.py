@@ -6,15 +6,16 @@ for each part.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla_broker.coordination.shard import TransactionMarker
+from ottla_broker.group.records import OffsetValue
 from ottla_broker.requests import ProducerIdentity
-from ottla_core.errors import RequestError
+from ottla_core.errors import RequestError, UnstableOffsetCommit
 from ottla_core.ids import NO_EPOCH, NO_TOPIC_ID, TopicPartition
 
 NO_GENERATION = -1
@@ -214,12 +215,40 @@ class FetchedOffset(NamedTuple):
     metadata: str = ""
     commit_timestamp_ms: int = -1
     error: RequestError | None = None
-    topic_id: UUID = NO_TOPIC_ID
+
+
+def _any(name: str, topic_id: UUID) -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True)
 class FetchReply:
-    offsets: tuple[FetchedOffset, ...]
+    """Offsets of a group at one moment. They are looked up one by one, because there may be many."""
+
+    #: In the order of the request, or all that have one.
+    partitions: Sequence[TopicPartition]
+    committed: Mapping[TopicPartition, OffsetValue]
+    #: An open transaction is about to change them, and the request does not accept that.
+    unstable: frozenset[TopicPartition] = frozenset()
+    #: False for a deleted topic of the same name: its offsets are about to be removed.
+    is_current: Callable[[str, UUID], bool] = _any
+    #: Of topics, by name.
+    refused: Mapping[str, RequestError] = field(default_factory=dict)
+
+    def of(self, tp: TopicPartition) -> FetchedOffset:
+        if tp.topic in self.refused:
+            return FetchedOffset(tp, error=self.refused[tp.topic])
+        if tp in self.unstable:
+            return FetchedOffset(tp, error=UnstableOffsetCommit())
+        value = self.committed.get(tp)
+        if value is None or not self.is_current(tp.topic, value.topic_id):
+            return FetchedOffset(tp)
+        return FetchedOffset(tp, value.offset, value.leader_epoch, value.metadata, value.commit_timestamp_ms)
+
+    @property
+    def offsets(self) -> tuple[FetchedOffset, ...]:
+        """All at once: for few."""
+        return tuple(map(self.of, self.partitions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,10 +269,24 @@ class DeleteOffsetsReply:
 
 
 @dataclass(frozen=True, slots=True)
-class ListGroups:
-    """All groups of one shard."""
+class ListGroupIds:
+    """All groups of one shard, by their ids alone: there may be many."""
 
     writes: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroupIdsReply:
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroups:
+    """Some groups of one shard. Those that do not exist any more are left out."""
+
+    writes: ClassVar[bool] = False
+
+    groups: tuple[str, ...]
 
 
 class ListedGroup(NamedTuple):
@@ -313,6 +356,7 @@ Request: TypeAlias = (
     | CommitOffsets
     | FetchOffsets
     | DeleteOffsets
+    | ListGroupIds
     | ListGroups
     | DescribeGroup
     | DeleteGroup

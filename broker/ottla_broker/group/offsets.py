@@ -11,14 +11,17 @@ An old client may have sent a retention time; then that counts while the group h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from ottla_broker.group.consumer.group import ConsumerGroup
 from ottla_broker.group.group import Group
-from ottla_broker.group.messages import FetchedOffset, State
+from ottla_broker.group.messages import FetchReply, State
 from ottla_broker.group.records import OffsetValue
 from ottla_core.ids import NO_TOPIC_ID, TopicPartition
+
+#: To copy a whole dict costs less than to pick this share of it.
+_COPY_FACTOR = 8
 
 
 class Offsets:
@@ -48,10 +51,18 @@ class Offsets:
 
     # ------------------------------------------------------------------ looking
 
-    def fetch(self, group: str, partitions: tuple[TopicPartition, ...] | None) -> tuple[FetchedOffset, ...]:
+    def fetch(
+        self,
+        group: str,
+        partitions: Sequence[TopicPartition] | None,
+        unstable: frozenset[TopicPartition] = frozenset(),
+    ) -> FetchReply:
         found = self.of(group)
-        wanted = sorted(found) if partitions is None else partitions
-        return tuple(_fetched(tp, found.get(tp)) for tp in wanted)
+        if partitions is None:
+            return FetchReply(sorted(found), dict(found), unstable)
+        if len(partitions) * _COPY_FACTOR < len(found):
+            return FetchReply(partitions, {tp: found[tp] for tp in partitions if tp in found}, unstable)
+        return FetchReply(partitions, dict(found), unstable)
 
     def of_missing_topics(self, existing: Mapping[str, UUID]) -> list[tuple[str, TopicPartition]]:
         """Offsets whose topic does not exist, or was recreated with the same name."""
@@ -87,16 +98,3 @@ def _is_expired(value: OffsetValue, idle_since_ms: int | None, now_ms: int, rete
     # An offset that was set while the group was empty (a manual reset) counts from then.
     since_ms = max(idle_since_ms or 0, value.commit_timestamp_ms) if known else value.commit_timestamp_ms
     return now_ms - since_ms >= retention_ms
-
-
-def _fetched(tp: TopicPartition, value: OffsetValue | None) -> FetchedOffset:
-    if value is None:
-        return FetchedOffset(tp)
-    return FetchedOffset(
-        tp,
-        value.offset,
-        value.leader_epoch,
-        value.metadata,
-        value.commit_timestamp_ms,
-        topic_id=value.topic_id,
-    )

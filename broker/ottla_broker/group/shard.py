@@ -33,9 +33,7 @@ from ottla_broker.group.messages import (
     DescribedGroup,
     DescribeGroup,
     EndTransaction,
-    FetchedOffset,
     FetchOffsets,
-    FetchReply,
     GroupType,
     Heartbeat,
     JoinGroup,
@@ -43,6 +41,8 @@ from ottla_broker.group.messages import (
     LeaveReply,
     Left,
     ListedGroup,
+    ListGroupIds,
+    ListGroupIdsReply,
     ListGroups,
     ListReply,
     State,
@@ -74,7 +74,6 @@ from ottla_core.errors import (
     OffsetMetadataTooLarge,
     RequestError,
     UnknownMemberId,
-    UnstableOffsetCommit,
 )
 
 _EXPIRE_OFFSETS = ("expire-offsets",)
@@ -109,6 +108,7 @@ class GroupShard:
             EndTransaction: self._end_transaction,
             FetchOffsets: self._fetch,
             DeleteOffsets: self._delete_offsets,
+            ListGroupIds: self._list_ids,
             ListGroups: self._list,
             DescribeGroup: self._describe,
             DeleteGroup: self._delete_group,
@@ -289,15 +289,8 @@ class GroupShard:
     def _fetch(self, request: FetchOffsets, ticket: Ticket, now: Now, out: Decision) -> None:
         if request.group in self.consumers:
             self.consumers.check_offsets(request)
-        found = self.offsets.fetch(request.group, request.partitions)
-        if request.require_stable and len(self.pending_offsets):
-            found = tuple(
-                FetchedOffset(each.tp, error=UnstableOffsetCommit())
-                if self.pending_offsets.has(OffsetKey(request.group, each.tp))
-                else each
-                for each in found
-            )
-        out.reply(ticket, FetchReply(found))
+        unstable = self.pending_offsets.of(request.group) if request.require_stable else frozenset()
+        out.reply(ticket, self.offsets.fetch(request.group, request.partitions, unstable))
 
     def _end_transaction(self, request: EndTransaction, ticket: Ticket, now: Now, out: Decision) -> None:
         out.records.append(request.marker)
@@ -349,9 +342,16 @@ class GroupShard:
     # ------------------------------------------------------------------ looking and deleting
 
     def _list(self, request: ListGroups, ticket: Ticket, now: Now, out: Decision) -> None:
-        listed = [ListedGroup(g.id, g.protocol_type, g.state) for g in self.groups.values()]
-        listed += [ListedGroup(g.id, g.protocol_type, g.state, GroupType.CONSUMER) for g in self.consumers]
+        listed = []
+        for group_id in request.groups:
+            if (group := self.groups.get(group_id)) is not None:
+                listed.append(ListedGroup(group_id, group.protocol_type, group.state))
+            elif (found := self.consumers.get(group_id)) is not None:
+                listed.append(ListedGroup(group_id, found.protocol_type, found.state, GroupType.CONSUMER))
         out.reply(ticket, ListReply(tuple(listed)))
+
+    def _list_ids(self, request: ListGroupIds, ticket: Ticket, now: Now, out: Decision) -> None:
+        out.reply(ticket, ListGroupIdsReply((*self.groups, *self.consumers.ids())))
 
     def _describe_consumers(
         self, request: DescribeConsumerGroup, ticket: Ticket, now: Now, out: Decision

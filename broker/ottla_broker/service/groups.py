@@ -9,7 +9,7 @@ Requests that can be answered at once need no task or await: see `Maybe` in requ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
@@ -17,6 +17,7 @@ from uuid import UUID
 from ottla_broker.config import GroupsConfig
 from ottla_broker.coordination.runtime import Runtime
 from ottla_broker.coordination.shard import TransactionMarker
+from ottla_broker.event_loop import settled
 from ottla_broker.group.consumer.messages import (
     JOIN_EPOCH,
     ConsumerHeartbeat,
@@ -35,7 +36,6 @@ from ottla_broker.group.messages import (
     DescribedGroup,
     DescribeGroup,
     EndTransaction,
-    FetchedOffset,
     FetchOffsets,
     FetchReply,
     Heartbeat,
@@ -45,6 +45,7 @@ from ottla_broker.group.messages import (
     LeaveGroup,
     LeaveReply,
     ListedGroup,
+    ListGroupIds,
     ListGroups,
     OffsetToCommit,
     Protocol,
@@ -61,6 +62,7 @@ from ottla_broker.partition.host import PartitionHost
 from ottla_broker.requests import Maybe, ProducerIdentity
 from ottla_broker.service.internal_topic import InternalTopic
 from ottla_broker.service.topics import TopicService
+from ottla_broker.steps import PARTITIONS_PER_STEP, Steps
 from ottla_core.assignors.model import Assignor
 from ottla_core.assignors.registry import BUILT_IN
 from ottla_core.errors import (
@@ -83,6 +85,8 @@ T = TypeVar("T")
 
 #: Records hold texts of up to 32,767 bytes, and a character has up to four.
 _TEXT_MAX = 8_000
+#: Groups that are listed in one slice; one costs a microsecond or two.
+_GROUPS_PER_STEP = 8 * PARTITIONS_PER_STEP
 #: A group's record: as much as a topic takes by default, less what the batch around it needs.
 _RECORD_BYTES_MAX = 1_000_000
 
@@ -204,7 +208,10 @@ class GroupService:
         return self._topic.partition_of(group)
 
     def _ask(self, group: str, request: Any) -> Maybe[Any]:
-        return _refusals_raised(self._runtime.ask(self._topic.partition_of(group), request))
+        return self._ask_shard(self._topic.partition_of(group), request)
+
+    def _ask_shard(self, index: int, request: Any) -> Maybe[Any]:
+        return _refusals_raised(self._runtime.ask(index, request))
 
     def _check_group(self, group: str) -> None:
         if not group:
@@ -344,6 +351,32 @@ class GroupService:
             return _merged_later(errors, reply)
         return _merged(errors, reply)
 
+    def commit_in_steps(
+        self,
+        group: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        offsets: Sequence[OffsetToCommit],
+        *,
+        retention_ms: int | None = None,
+        producer: ProducerIdentity | None = None,
+    ) -> Steps[Maybe[CommitReply]]:
+        """The same in slices. If the group changes in between, the rest is refused."""
+
+        def commit(part: Sequence[OffsetToCommit]) -> Maybe[CommitReply]:
+            return self.commit(
+                group,
+                generation,
+                member_id,
+                instance_id,
+                part,
+                retention_ms=retention_ms,
+                producer=producer,
+            )
+
+        return (yield from committed_in_parts(commit, offsets))
+
     def end_transaction(self, partition: int, marker: TransactionMarker) -> Maybe[TransactionMarker]:
         """Commit or drop the offsets of a producer's transaction in one partition of `__consumer_offsets`."""
         return _refusals_raised(self._runtime.ask(partition, EndTransaction(marker)))
@@ -376,13 +409,7 @@ class GroupService:
             topic = topics.get(name)
             return topic_id == NO_TOPIC_ID or (topic is not None and topic.id == topic_id)
 
-        if all(is_current(each.tp.topic, each.topic_id) for each in reply.offsets):
-            return reply
-        shown = (
-            each if is_current(each.tp.topic, each.topic_id) else FetchedOffset(each.tp)
-            for each in reply.offsets
-        )
-        return replace(reply, offsets=tuple(shown))
+        return replace(reply, is_current=is_current)
 
     def delete_offsets(self, group: str, partitions: Sequence[TopicPartition]) -> Maybe[DeleteOffsetsReply]:
         self._check_group(group)
@@ -390,23 +417,28 @@ class GroupService:
 
     # ------------------------------------------------------------------ administration
 
-    async def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
-        """The groups that this broker coordinates, by name."""
+    def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> Steps[list[ListedGroup]]:
+        """The groups that this broker coordinates."""
         if self._runtime.is_loading:
             raise CoordinatorLoadInProgress()
         wanted, kinds = {state.casefold() for state in states}, {kind.casefold() for kind in types}
         found: list[ListedGroup] = []
         for index, _ in list(self._runtime.ready()):
             try:
-                reply = _refusals_raised(self._runtime.ask(index, ListGroups()))
-                found += (await reply if isinstance(reply, Awaitable) else reply).groups
+                reply = yield from settled(self._ask_shard(index, ListGroupIds()))
+                for at in range(0, len(reply.groups), _GROUPS_PER_STEP):
+                    yield None
+                    some = ListGroups(reply.groups[at : at + _GROUPS_PER_STEP])
+                    listed = yield from settled(self._ask_shard(index, some))
+                    found += [
+                        each
+                        for each in listed.groups
+                        if (not wanted or each.state.casefold() in wanted)
+                        and (not kinds or each.type in kinds)
+                    ]
             except NotCoordinator:
                 continue  # The partition has moved: the new coordinator lists its groups.
-        return sorted(
-            each
-            for each in found
-            if (not wanted or each.state.casefold() in wanted) and (not kinds or each.type in kinds)
-        )
+        return found
 
     def describe(self, group: str) -> Maybe[DescribedGroup]:
         """A group that does not exist is DEAD."""
@@ -432,6 +464,41 @@ async def _raise_later(reply: asyncio.Future[Any]) -> Any:
     if isinstance(found, RequestError):
         raise found
     return found
+
+
+def committed_in_parts(
+    commit: Callable[[Sequence[OffsetToCommit]], Maybe[CommitReply]], offsets: Sequence[OffsetToCommit]
+) -> Steps[Maybe[CommitReply]]:
+    """Commit the offsets in slices. If the first is refused as a whole, so are the others."""
+    parts: list[Maybe[CommitReply]] = []
+    try:
+        for at in range(0, max(len(offsets), 1), PARTITIONS_PER_STEP):
+            if at:
+                yield None
+            part = offsets[at : at + PARTITIONS_PER_STEP]
+            try:
+                parts.append(commit(part))
+            except RequestError as error:
+                if not at:
+                    raise
+                parts.append(CommitReply((error,) * len(part)))
+    except GeneratorExit:  # The client has disconnected.
+        for each in parts:
+            if isinstance(each, Coroutine):
+                each.close()
+        raise
+    return parts[0] if len(parts) == 1 else _joined_later(parts, len(offsets))
+
+
+async def _joined_later(parts: list[Maybe[CommitReply]], count: int) -> CommitReply:
+    """The errors of all parts, in order. `count` is the number of offsets."""
+    errors: list[RequestError | None] = []
+    for at, part in enumerate(parts):
+        try:
+            errors += (await part if isinstance(part, Awaitable) else part).errors
+        except RequestError as error:
+            errors += (error,) * min(PARTITIONS_PER_STEP, count - at * PARTITIONS_PER_STEP)
+    return CommitReply(tuple(errors))
 
 
 async def _merged_later(errors: list[RequestError | None], reply: Awaitable[CommitReply]) -> CommitReply:

@@ -15,6 +15,7 @@ from typing import Any
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordination.runtime import Runtime
 from ottla_broker.coordination.shard import TransactionMarker
+from ottla_broker.event_loop import awaited, settled
 from ottla_broker.group.messages import CommitReply, OffsetToCommit
 from ottla_broker.membership.broker_rpc import Body, BrokerRpc
 from ottla_broker.metadata.image import BrokerImage, ClusterImage
@@ -27,6 +28,8 @@ from ottla_broker.service.internal_topic import InternalTopic
 from ottla_broker.service.producer_ids import ProducerIds
 from ottla_broker.service.topics import TopicService
 from ottla_broker.service.txn_markers import TransactionMarkers
+from ottla_broker.steps import PARTITIONS_PER_STEP, Steps
+from ottla_broker.txn.listing import EVERYTHING, ListingFilter
 from ottla_broker.txn.messages import (
     AddPartitions,
     DescribeTransaction,
@@ -65,6 +68,9 @@ _RPC_TIMEOUT_S = 5.0
 _REQUESTS_MAX = 40
 #: Records hold texts of up to 32,767 bytes, and a character has up to four.
 _ID_CHARS_MAX = 8_000
+
+#: Transactional ids that are filtered in one slice; one costs a microsecond.
+_LISTED_PER_STEP = 8 * PARTITIONS_PER_STEP
 
 
 class TransactionService:
@@ -262,7 +268,7 @@ class TransactionService:
         if error is not None:
             raise error
 
-    async def commit_offsets(
+    def commit_offsets(
         self,
         transactional_id: str,
         producer: ProducerIdentity,
@@ -273,15 +279,18 @@ class TransactionService:
         offsets: Sequence[OffsetToCommit],
         *,
         adds: bool,
-    ) -> CommitReply:
+    ) -> Steps[Maybe[CommitReply]]:
         """Commit offsets that become visible when the transaction commits. This broker coordinates the group."""
-        (error,) = await self.partitions_anywhere(
-            transactional_id, producer, [self._offsets_partition(group)], adds=adds
+        (error,) = yield from awaited(
+            self.partitions_anywhere(transactional_id, producer, [self._offsets_partition(group)], adds=adds)
         )
         if error is not None:
             raise error
-        reply = self._groups.commit(group, generation, member_id, instance_id, offsets, producer=producer)
-        return await reply if isinstance(reply, Awaitable) else reply
+        return (
+            yield from self._groups.commit_in_steps(
+                group, generation, member_id, instance_id, offsets, producer=producer
+            )
+        )
 
     def _offsets_partition(self, group: str) -> TopicPartition:
         return TopicPartition(OFFSETS_TOPIC, self._groups.partition_of(group))
@@ -303,17 +312,30 @@ class TransactionService:
         _check_id(transactional_id)
         await self._ask(ForgetTransactionalId(transactional_id))
 
-    async def list_transactions(self, prefix: str = "") -> list[ListedTransaction]:
-        """The transactional ids that this broker coordinates and that start with `prefix`, by name."""
+    def list_transactions(
+        self, wanted: ListingFilter = EVERYTHING, prefix: str = ""
+    ) -> Steps[list[ListedTransaction]]:
+        """The transactional ids that this broker coordinates and that start with `prefix`."""
         if self._runtime.is_loading:
             raise CoordinatorLoadInProgress()
         found: list[ListedTransaction] = []
         for index, _ in list(self._runtime.ready()):
             try:
-                found += (await _settled(self._runtime.ask(index, ListTransactions(prefix)))).transactions
+                listed = yield from settled(self._runtime.ask(index, ListTransactions()))
             except NotCoordinator:
                 continue  # The partition has moved: the new coordinator lists its transactions.
-        return sorted(found, key=lambda each: each.transactional_id)
+            if isinstance(listed, NotCoordinator):
+                continue
+            if isinstance(listed, RequestError):
+                raise listed
+            now_ms = self._clock.wall_ms()
+            for at in range(0, len(listed.transactions), _LISTED_PER_STEP):
+                yield None
+                for name, txn in listed.transactions[at : at + _LISTED_PER_STEP]:
+                    each = ListedTransaction(name, txn)
+                    if name.startswith(prefix) and wanted.matches(each, now_ms):
+                        found.append(each)
+        return found
 
     def now_ms(self) -> int:
         """The wall clock that transactions are timed with."""

@@ -30,3 +30,6 @@ class ListingFilter:
         return (not self.states or txn.state.title in self.states) and (
             not self.producer_ids or txn.producer_id in self.producer_ids
         )
+
+
+EVERYTHING = ListingFilter()

@@ -91,8 +91,6 @@ class ForgetTransactionalId:
 @dataclass(frozen=True, slots=True)
 class ListTransactions:
     writes: ClassVar[bool] = False
-    #: List transactional ids that start so.
-    prefix: str = ""
 
 
 class ListedTransaction(NamedTuple):
@@ -101,7 +99,9 @@ class ListedTransaction(NamedTuple):
 
 
 class ListReply(NamedTuple):
-    transactions: tuple[ListedTransaction, ...]
+    """A copy of the table, because there may be many: whoever asked picks and orders, in slices."""
+
+    transactions: tuple[tuple[str, Transaction], ...]
 
 
 @dataclass(frozen=True, slots=True)

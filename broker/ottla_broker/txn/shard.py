@@ -181,11 +181,7 @@ class TransactionShard:
         self._put(name, machine.complete(txn, now.wall_ms), now, out)
 
     def _list(self, request: ListTransactions, ticket: Ticket, now: Now, out: Decision) -> None:
-        prefix = request.prefix
-        listed = [
-            ListedTransaction(name, txn) for name, txn in self.transactions.items() if name.startswith(prefix)
-        ]
-        out.reply(ticket, ListReply(tuple(listed)))
+        out.reply(ticket, ListReply(tuple(self.transactions.items())))
 
     def _describe(self, request: DescribeTransaction, ticket: Ticket, now: Now, out: Decision) -> None:
         txn = self.transactions.get(request.transactional_id)

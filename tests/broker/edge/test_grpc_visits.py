@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla_broker.edge.grpc.visits import visited
+from ottla_broker.edge.grpc.visits import ENTRIES_PER_SLICE, UNARY_S, entered, filled, visited
 from ottla_broker.edge.scheduler import SLICE_S, TURN_S, Scheduler
 from ottla_broker.event_loop import next_turn
 from ottla_broker.steps import Steps
@@ -112,3 +112,67 @@ async def test_a_stream_that_ends_leaves_the_queue_and_closes_its_request() -> N
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert closed and machine.scheduler.waiting == 0
+
+
+async def test_small_unary_calls_share_the_turns() -> None:
+    """Each is a task of its own: without the queue, all of them would run in one turn."""
+    machine = Machine()
+    loop, in_turn, turns = asyncio.get_running_loop(), 0, []
+
+    def count_turn() -> None:
+        nonlocal in_turn
+        turns.append(in_turn)
+        in_turn = 0
+        if sum(turns) < 100:
+            loop.call_soon(count_turn)
+
+    async def call() -> None:
+        nonlocal in_turn
+        await entered(machine.scheduler)
+        machine.now += STEP_S
+        in_turn += 1
+
+    loop.call_soon(count_turn)
+    await asyncio.gather(*(call() for _ in range(100)))
+    assert max(turns) <= round(TURN_S / UNARY_S) + 1
+
+
+async def test_urgent_unary_calls_go_first() -> None:
+    machine = Machine()
+    order: list[str] = []
+
+    async def call(name: str, urgent: bool) -> None:
+        await entered(machine.scheduler, urgent=urgent)
+        order.append(name)
+
+    await asyncio.gather(*(call(f"bulk {n}", False) for n in range(40)), call("heartbeat", True))
+    assert order.index("heartbeat") < 10
+
+
+async def test_a_long_response_is_filled_in_slices() -> None:
+    machine = Machine()
+    made: list[int] = []
+    field: list[int] = []
+    other = 0
+
+    async def watch() -> None:
+        nonlocal other
+        while len(field) < 5000:
+            other += 1
+            await asyncio.sleep(0)
+
+    watching = asyncio.ensure_future(watch())
+    await filled(machine.scheduler, field, lambda n: made.append(n) or n, range(5000))
+    await watching
+    assert field == made == list(range(5000))
+    assert other >= 5000 // ENTRIES_PER_SLICE // round(TURN_S / UNARY_S)
+
+
+async def test_a_call_that_is_cancelled_leaves_the_queue() -> None:
+    machine = Machine()
+    calls = [asyncio.ensure_future(entered(machine.scheduler)) for _ in range(20)]
+    await asyncio.sleep(0)
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert not machine.scheduler.is_busy

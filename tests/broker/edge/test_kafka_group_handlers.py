@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -18,9 +18,12 @@ from ottla_broker.edge.kafka.decode import compile_reader
 from ottla_broker.edge.kafka.encode import compile_writer
 from ottla_broker.edge.kafka.request import Context, Request
 from ottla_broker.edge.kafka.versions import APIS
-from ottla_broker.group.messages import CommitReply, FetchedOffset, FetchReply
+from ottla_broker.event_loop import in_turns
+from ottla_broker.group.messages import CommitReply, FetchReply
+from ottla_broker.group.records import OffsetValue
 from ottla_broker.metadata.image import BrokerImage, ClusterImage, Endpoint, PartitionImage, TopicImage
 from ottla_broker.service.access import FULL
+from ottla_broker.steps import Steps
 from ottla_core.errors import UnknownMemberId
 from ottla_core.ids import TopicPartition
 
@@ -64,8 +67,8 @@ class Edge:
         body = bytearray()
         compile_writer(schema.load(api, version, "request"))(body, fields)
         reply = registry.entry(key).handle(self.context, Request(api, version, 1, "me", memoryview(body)))
-        if inspect.isawaitable(reply):
-            reply = await asyncio.wait_for(reply, 5)
+        while inspect.isawaitable(reply) or inspect.isgenerator(reply):
+            reply = await asyncio.wait_for(reply if inspect.isawaitable(reply) else in_turns(reply), 5)
         assert isinstance(reply, Mapping)
         answer = codec.encode_response(api, version, reply)
         return compile_reader(schema.load(api, version, "response"))(memoryview(answer))
@@ -302,9 +305,13 @@ class LateGroups:
 
     async def fetch(self, group: str, partitions: list[TopicPartition], **more: Any) -> FetchReply:
         await self.go_on.wait()
-        return FetchReply(tuple(FetchedOffset(tp, offset=len(tp.topic)) for tp in partitions))
+        return FetchReply(partitions, {tp: OffsetValue(len(tp.topic), -1, "", 0) for tp in partitions})
 
-    async def commit(self, group: str, *asked: Any, **more: Any) -> CommitReply:
+    def commit_in_steps(self, group: str, *asked: Any, **more: Any) -> Steps[Awaitable[CommitReply]]:
+        yield None
+        return self._commit(*asked)
+
+    async def _commit(self, *asked: Any) -> CommitReply:
         await self.go_on.wait()
         errors = [UnknownMemberId() if each.tp.topic == "gone" else None for each in asked[-1]]
         return CommitReply(tuple(errors))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from ottla_broker.config import GroupsConfig
 from ottla_broker.coordination.shard import Now, replay_entry
-from ottla_broker.group.messages import ListedGroup, ListGroups
+from ottla_broker.group.messages import ListedGroup
 from ottla_broker.group.shard import GroupShard
 from ottla_broker.metadata.image import BrokerImage, ClusterImage
 from ottla_broker.metrics import GroupsProbe
 from ottla_broker.requests import Maybe
 from ottla_broker.service.groups import GroupService
+from ottla_broker.steps import Steps
 from ottla_core.errors import RequestError
 from ottla_core.real.chance import RealChance
 
@@ -38,13 +40,12 @@ class ShardGroups(GroupService):
         self._check_group(group)
         return next(iter(self._metadata.image.brokers.values()))
 
-    async def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
-        reply = await self._ask("", ListGroups())
-        return [
-            each
-            for each in reply.groups
-            if (not states or each.state in states) and (not types or each.type in types)
-        ]
+    def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> Steps[list[ListedGroup]]:
+        self._runtime = SimpleNamespace(is_loading=False, ready=lambda: [(0, None)])  # type: ignore[assignment]
+        return super().list_groups(states, types)
+
+    def _ask_shard(self, index: int, request: Any) -> Maybe[Any]:
+        return self._ask("", request)
 
     def _ask(self, group: str, request: Any) -> Maybe[Any]:
         self._tickets += 1

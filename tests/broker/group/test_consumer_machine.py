@@ -14,6 +14,7 @@ from ottla_broker.group.messages import (
     DeleteOffsets,
     FetchOffsets,
     GroupType,
+    ListGroupIds,
     ListGroups,
     State,
 )
@@ -241,7 +242,7 @@ def test_a_group_is_listed_described_and_deleted_with_its_type() -> None:
     driver = ConsumerDriver({"t": 2})
     one = ModelMember("one")
     driver.beat(one)
-    (listed,) = driver.ask(ListGroups()).groups
+    (listed,) = driver.ask(ListGroups(driver.ask(ListGroupIds()).groups)).groups
     assert (listed.group, listed.type, listed.state) == ("g", GroupType.CONSUMER, State.STABLE)
     described = driver.ask(DescribeConsumerGroup("g"))
     assert described.members[0].assignment == described.members[0].target == one.owned
@@ -251,7 +252,7 @@ def test_a_group_is_listed_described_and_deleted_with_its_type() -> None:
     driver.ask(DeleteGroup("g"))
     assert "g" not in driver.shard.consumers
     driver.reload()
-    assert not driver.ask(ListGroups()).groups
+    assert not driver.ask(ListGroups(driver.ask(ListGroupIds()).groups)).groups
 
 
 def test_the_kinds_do_not_mix_but_an_empty_group_changes_its_kind() -> None:

@@ -14,6 +14,7 @@ from ottla_broker.group.messages import (
     DeleteOffsets,
     DescribeGroup,
     FetchOffsets,
+    ListGroupIds,
     ListGroups,
     OffsetToCommit,
     State,
@@ -119,7 +120,7 @@ def test_offsets_of_an_empty_group_expire_and_the_group_with_them() -> None:
     assert offset_of(driver) == 7
     driver.pass_time(2 * CHECK_MS)
     assert offset_of(driver) == -1
-    assert driver.ask(ListGroups()).groups == ()
+    assert driver.ask(ListGroups(driver.ask(ListGroupIds()).groups)).groups == ()
     driver.reload()
     assert driver.shard.groups == {}, "tombstones say so to whoever loads next"
 
@@ -275,7 +276,7 @@ def test_what_is_shown_of_a_group() -> None:
     shown = driver.ask(DescribeGroup("g"))
     assert (shown.state, shown.protocol) == (State.PREPARING, "")
     assert {m.assignment for m in shown.members} == {b""}, "during a rebalance they are nobody's"
-    (listed,) = driver.ask(ListGroups()).groups
+    (listed,) = driver.ask(ListGroups(driver.ask(ListGroupIds()).groups)).groups
     assert (listed.group, listed.state, listed.protocol_type) == ("g", State.PREPARING, "consumer")
 
 

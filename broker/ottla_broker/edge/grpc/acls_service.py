@@ -10,6 +10,7 @@ from ottla_broker.edge.grpc.callers import Enter
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.refusal import Refusals, guarded
 from ottla_broker.edge.grpc.translation import error_message
+from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.service.acls import AclService
 from ottla_core.errors import RequestError
 from ottla_core.pb import acls_pb2 as pb
@@ -31,10 +32,13 @@ class AclServices(Protocol):
 
 
 class AclsService:
-    def __init__(self, enter: Enter[AclServices], probe: GrpcProbe, refusals: Refusals) -> None:
+    def __init__(
+        self, enter: Enter[AclServices], probe: GrpcProbe, refusals: Refusals, scheduler: Scheduler
+    ) -> None:
         self._enter = enter
         self.probe = probe
         self.refusals = refusals
+        self.scheduler = scheduler
 
     @guarded
     async def create_acls(self, request: pb.CreateAclsRequest, context: Any) -> pb.CreateAclsResponse:

@@ -23,11 +23,16 @@ from ottla_broker.edge.grpc.translation import (
     timeout_s,
     topic_outcome,
 )
+from ottla_broker.edge.grpc.visits import filled, next_slice
+from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.requests import ConfigChange, ConfigValue, NewTopic, TopicResult
 from ottla_broker.service.access import Access
 from ottla_core.errors import InvalidRequest, RequestError
 from ottla_core.pb import broker_pb2 as pb
+
+#: A topic that is not in the cache, with some partitions, takes tens of microseconds.
+_TOPICS_PER_SLICE = 16
 
 
 class Topics(Protocol):
@@ -91,13 +96,19 @@ class Cluster(Protocol):
 
 class AdminService:
     def __init__(
-        self, enter: Enter[Cluster], config: GrpcEdgeConfig, probe: GrpcProbe, refusals: Refusals
+        self,
+        enter: Enter[Cluster],
+        config: GrpcEdgeConfig,
+        probe: GrpcProbe,
+        refusals: Refusals,
+        scheduler: Scheduler,
     ) -> None:
         self._enter = enter
         self._config = config
         self._cache = TopicInfoCache()
         self.probe = probe
         self.refusals = refusals
+        self.scheduler = scheduler
 
     @guarded
     async def metadata(self, request: pb.MetadataRequest, context: Any) -> pb.MetadataResponse:
@@ -118,7 +129,13 @@ class AdminService:
             self._cache.forget_missing(image)
             describes = cluster.access.allows
             names = sorted(n for n in image.topics if describes(Operation.DESCRIBE, ResourceType.TOPIC, n))
-        response.topics.extend(self._topic(cluster, image, name) for name in names)
+        await filled(
+            self.scheduler,
+            response.topics,
+            lambda name: self._topic(cluster, image, name),
+            names,
+            _TOPICS_PER_SLICE,
+        )
         return response
 
     def _topic(self, cluster: Cluster, image: ClusterImage, name: str) -> pb.TopicInfo:
@@ -178,7 +195,9 @@ class AdminService:
     ) -> pb.DescribeConfigsResponse:
         cluster = self._enter(context)
         response = pb.DescribeConfigsResponse()
-        for resource in request.resources:
+        for number, resource in enumerate(request.resources):
+            if number:
+                await next_slice(self.scheduler)  # A resource has dozens of settings.
             answer = response.resources.add(resource=resource)
             try:
                 answer.entries.extend(config_entry(value) for value in self._describe(cluster, resource))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from ottla_broker.caller import Caller
@@ -11,10 +12,12 @@ from ottla_broker.edge.grpc.callers import Enter
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.refusal import Refusals, guarded
 from ottla_broker.edge.grpc.translation import broker_info, error_message, timeout_s
+from ottla_broker.edge.grpc.visits import filled
+from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.requests import PartitionResult
 from ottla_broker.service.cluster import BrokerLoad, OngoingMove
-from ottla_broker.service.replica_sizes import BrokerSizes, Wanted
+from ottla_broker.service.replica_sizes import BrokerSizes, ReplicaSize, Wanted
 from ottla_core.errors import RequestError
 from ottla_core.pb import broker_pb2 as pb
 
@@ -68,10 +71,13 @@ class ClusterServices(Protocol):
 
 
 class ClusterAdminService:
-    def __init__(self, enter: Enter[ClusterServices], probe: GrpcProbe, refusals: Refusals) -> None:
+    def __init__(
+        self, enter: Enter[ClusterServices], probe: GrpcProbe, refusals: Refusals, scheduler: Scheduler
+    ) -> None:
         self._enter = enter
         self.probe = probe
         self.refusals = refusals
+        self.scheduler = scheduler
 
     @guarded
     async def describe_cluster(
@@ -97,15 +103,8 @@ class ClusterAdminService:
             if sizes is None:
                 response.unanswered.append(broker)
                 continue
-            response.replicas.extend(
-                pb.ReplicaSize(
-                    topic=r.topic,
-                    partition=r.partition,
-                    broker=broker,
-                    bytes=r.bytes,
-                    offset_lag=r.offset_lag,
-                )
-                for r in sizes.replicas
+            await filled(
+                self.scheduler, response.replicas, partial(_replica_size, broker), list(sizes.replicas)
             )
         return response
 
@@ -121,7 +120,9 @@ class ClusterAdminService:
             keep_replication_factor=request.keep_replication_factor,
             timeout_s=timeout_s(request.timeout_ms),
         )
-        return pb.AlterPartitionReassignmentsResponse(partitions=[_outcome(each) for each in results])
+        response = pb.AlterPartitionReassignmentsResponse()
+        await filled(self.scheduler, response.partitions, _outcome, list(results))
+        return response
 
     @guarded
     async def list_partition_reassignments(
@@ -129,7 +130,9 @@ class ClusterAdminService:
     ) -> pb.ListPartitionReassignmentsResponse:
         wanted = {each.topic: frozenset(each.partitions) for each in request.topics} or None
         moves = await self._enter(context).cluster.moves(wanted)
-        return pb.ListPartitionReassignmentsResponse(partitions=[_ongoing(each) for each in moves])
+        response = pb.ListPartitionReassignmentsResponse()
+        await filled(self.scheduler, response.partitions, _ongoing, list(moves))
+        return response
 
     @guarded
     async def elect_leaders(self, request: pb.ElectLeadersRequest, context: Any) -> pb.ElectLeadersResponse:
@@ -138,7 +141,9 @@ class ClusterAdminService:
             unclean=request.type == pb.ELECTION_TYPE_UNCLEAN,
             timeout_s=timeout_s(request.timeout_ms),
         )
-        return pb.ElectLeadersResponse(partitions=[_outcome(each) for each in results])
+        response = pb.ElectLeadersResponse()
+        await filled(self.scheduler, response.partitions, _outcome, list(results))
+        return response
 
     @guarded
     async def cordon_broker(self, request: pb.CordonBrokerRequest, context: Any) -> pb.CordonBrokerResponse:
@@ -166,6 +171,16 @@ async def _error_of(work: Awaitable[None]) -> pb.Error | None:
     except RequestError as error:
         return error_message(error)
     return None
+
+
+def _replica_size(broker: int, replica: ReplicaSize) -> pb.ReplicaSize:
+    return pb.ReplicaSize(
+        topic=replica.topic,
+        partition=replica.partition,
+        broker=broker,
+        bytes=replica.bytes,
+        offset_lag=replica.offset_lag,
+    )
 
 
 def _outcome(result: PartitionResult) -> pb.PartitionOutcome:

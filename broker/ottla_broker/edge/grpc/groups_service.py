@@ -14,6 +14,8 @@ from ottla_broker.edge.grpc.callers import Enter
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.refusal import Refusals, guarded
 from ottla_broker.edge.grpc.translation import broker_info, error_message
+from ottla_broker.edge.grpc.visits import filled, in_slices, next_slice, stepped
+from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.group import messages
 from ottla_broker.metadata.image import BrokerImage, ClusterImage
 from ottla_broker.requests import Maybe
@@ -77,10 +79,12 @@ class GroupsService:
         enter: Enter[GroupServices],
         probe: GrpcProbe,
         refusals: Refusals,
+        scheduler: Scheduler,
     ) -> None:
         self._enter = enter
         self.probe = probe
         self.refusals = refusals
+        self.scheduler = scheduler
 
     @guarded
     async def find_coordinator(
@@ -204,39 +208,38 @@ class GroupsService:
     async def commit_offsets(
         self, request: pb.CommitOffsetsRequest, context: Any
     ) -> pb.CommitOffsetsResponse:
-        offsets = [
-            messages.OffsetToCommit(
-                TopicPartition(each.topic, each.partition), each.offset, each.leader_epoch, each.metadata
-            )
-            for each in request.offsets
-        ]
+        offsets = await in_slices(self.scheduler, offset_to_commit, request.offsets)
         from_outside = not request.member_id and request.generation <= 0
         try:
-            reply = await _got(
-                self._enter(context).groups.commit(
+            groups = self._enter(context).groups
+            reply = await stepped(
+                self.scheduler,
+                groups.commit_in_steps(
                     request.group,
                     messages.NO_GENERATION if from_outside else request.generation,
                     request.member_id,
                     request.group_instance_id or None,
                     offsets,
-                )
+                ),
             )
+            if isinstance(reply, Awaitable):
+                reply = await reply
         except RequestError as error:
             return pb.CommitOffsetsResponse(error=error_message(error))
-        return pb.CommitOffsetsResponse(
-            partitions=[
-                pb.CommittedOffset(
-                    topic=each.tp.topic,
-                    partition=each.tp.partition,
-                    error=None if error is None else error_message(error),
-                )
-                for each, error in zip(offsets, reply.errors, strict=True)
-            ]
+        response = pb.CommitOffsetsResponse()
+        await filled(
+            self.scheduler,
+            response.partitions,
+            committed_offset,
+            list(zip(offsets, reply.errors, strict=True)),
         )
+        return response
 
     @guarded
     async def fetch_offsets(self, request: pb.FetchOffsetsRequest, context: Any) -> pb.FetchOffsetsResponse:
-        wanted = [TopicPartition(each.topic, each.partition) for each in request.partitions]
+        wanted = await in_slices(
+            self.scheduler, lambda each: TopicPartition(each.topic, each.partition), request.partitions
+        )
         try:
             reply = await _got(
                 self._enter(context).groups.fetch(
@@ -249,20 +252,9 @@ class GroupsService:
             )
         except RequestError as error:
             return pb.FetchOffsetsResponse(error=error_message(error))
-        return pb.FetchOffsetsResponse(
-            offsets=[
-                pb.FetchedOffset(
-                    topic=each.tp.topic,
-                    partition=each.tp.partition,
-                    error=None if each.error is None else error_message(each.error),
-                    offset=each.offset,
-                    leader_epoch=each.leader_epoch,
-                    metadata=each.metadata,
-                    commit_timestamp_ms=each.commit_timestamp_ms,
-                )
-                for each in reply.offsets
-            ]
-        )
+        response = pb.FetchOffsetsResponse()
+        await filled(self.scheduler, response.offsets, lambda tp: _fetched(reply.of(tp)), reply.partitions)
+        return response
 
     @guarded
     async def delete_offsets(
@@ -289,20 +281,15 @@ class GroupsService:
     @guarded
     async def list_groups(self, request: pb.ListGroupsRequest, context: Any) -> pb.ListGroupsResponse:
         try:
-            found = await self._enter(context).groups.list_groups(list(request.states), list(request.types))
+            groups = self._enter(context).groups
+            found = await stepped(
+                self.scheduler, groups.list_groups(list(request.states), list(request.types))
+            )
         except RequestError as error:
             return pb.ListGroupsResponse(error=error_message(error))
-        return pb.ListGroupsResponse(
-            groups=[
-                pb.ListedGroup(
-                    group=each.group,
-                    protocol_type=each.protocol_type,
-                    state=each.state.value,
-                    group_type=each.type.value,
-                )
-                for each in found
-            ]
-        )
+        response = pb.ListGroupsResponse()
+        await filled(self.scheduler, response.groups, _listed, found)
+        return response
 
     @guarded
     async def describe_groups(
@@ -310,7 +297,9 @@ class GroupsService:
     ) -> pb.DescribeGroupsResponse:
         services = self._enter(context)
         response = pb.DescribeGroupsResponse()
-        for group in request.groups:
+        for number, group in enumerate(request.groups):
+            if number:
+                await next_slice(self.scheduler)
             answer = response.groups.add(group=group, coordinator_id=services.broker_id)
             try:
                 found = await _got(services.groups.describe(group))
@@ -342,6 +331,42 @@ class GroupsService:
             except RequestError as error:
                 answer.error.CopyFrom(error_message(error))
         return response
+
+
+def offset_to_commit(each: pb.OffsetToCommit) -> messages.OffsetToCommit:
+    return messages.OffsetToCommit(
+        TopicPartition(each.topic, each.partition), each.offset, each.leader_epoch, each.metadata
+    )
+
+
+def committed_offset(outcome: tuple[messages.OffsetToCommit, RequestError | None]) -> pb.CommittedOffset:
+    offset, error = outcome
+    return pb.CommittedOffset(
+        topic=offset.tp.topic,
+        partition=offset.tp.partition,
+        error=None if error is None else error_message(error),
+    )
+
+
+def _fetched(each: messages.FetchedOffset) -> pb.FetchedOffset:
+    return pb.FetchedOffset(
+        topic=each.tp.topic,
+        partition=each.tp.partition,
+        error=None if each.error is None else error_message(each.error),
+        offset=each.offset,
+        leader_epoch=each.leader_epoch,
+        metadata=each.metadata,
+        commit_timestamp_ms=each.commit_timestamp_ms,
+    )
+
+
+def _listed(each: messages.ListedGroup) -> pb.ListedGroup:
+    return pb.ListedGroup(
+        group=each.group,
+        protocol_type=each.protocol_type,
+        state=each.state.value,
+        group_type=each.type.value,
+    )
 
 
 def _find(services: GroupServices, key: str, kind: int) -> Maybe[BrokerImage]:

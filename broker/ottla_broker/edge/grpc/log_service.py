@@ -19,9 +19,9 @@ from ottla_broker.edge.grpc.refusal import Refusals, abort, guarded
 from ottla_broker.edge.grpc.share import Share
 from ottla_broker.edge.grpc.translation import error_message, fetched_partition
 from ottla_broker.edge.grpc.turns import Turns
+from ottla_broker.edge.grpc.visits import next_slice
 from ottla_broker.edge.memory import Hold, Memory
 from ottla_broker.edge.scheduler import Scheduler
-from ottla_broker.event_loop import give_way
 from ottla_broker.log.producers import ProducerDescription
 from ottla_broker.requests import (
     Appended,
@@ -111,7 +111,7 @@ class LogService:
         self.refusals = refusals
         self._memory = memory
         self._turns = turns
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         #: Streams being served, in order of opening.
         self._streams: dict[int, AnsweredStream[Any, Any]] = {}
         self._stopping = False
@@ -136,7 +136,7 @@ class LogService:
             traffic=self.probe.connected(client_id_of(context)),
             unanswered_max=self._config.stream_requests_max,
             share=Share(self._memory),
-            scheduler=self._scheduler,
+            scheduler=self.scheduler,
             turns=self._turns,
             weigh=pb.ProduceRequest.ByteSize,
         )
@@ -173,7 +173,7 @@ class LogService:
             traffic=self.probe.connected(client_id_of(context)),
             unanswered_max=FETCHES_UNANSWERED_MAX,
             share=Share(self._memory),
-            scheduler=self._scheduler,
+            scheduler=self.scheduler,
             weigh_answer=pb.FetchResponse.ByteSize,
             end_waits=end_waits,
             sending=sending,
@@ -339,7 +339,7 @@ class LogService:
         response = pb.ListOffsetsResponse()
         for number, query in enumerate(request.queries, 1):
             if number % _QUERIES_PER_TURN == 0:
-                await give_way()
+                await next_slice(self.scheduler)
             answer = response.answers.add(topic=query.topic, partition=query.partition)
             try:
                 found = records.list_offset(
@@ -367,7 +367,7 @@ class LogService:
         response = pb.OffsetsForLeaderEpochResponse()
         for number, query in enumerate(request.queries, 1):
             if number % _QUERIES_PER_TURN == 0:
-                await give_way()
+                await next_slice(self.scheduler)
             answer = response.answers.add(topic=query.topic, partition=query.partition)
             try:
                 end = records.epoch_end(

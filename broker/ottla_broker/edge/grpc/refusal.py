@@ -19,6 +19,7 @@ import structlog
 from ottla_broker.edge.grpc.callers import client_id_of
 from ottla_broker.edge.grpc.timed import Timed
 from ottla_broker.edge.grpc.translation import error_message
+from ottla_broker.edge.grpc.visits import entered
 from ottla_core.errors import InvariantViolation, RequestError
 from ottla_core.pb import broker_pb2 as pb
 
@@ -80,19 +81,30 @@ def _errors_in(answer: Any) -> list[str]:
     return found
 
 
+#: Served before bulk work, as the same requests of Kafka clients are: small, and groups depend on them.
+_URGENT = frozenset(("find_coordinator", "join", "sync", "heartbeat", "leave", "consumer_heartbeat"))
+
+
 def guarded(method: Method[Answer]) -> Method[Answer]:
-    """A unary method whose every exception becomes a refusal, and whose answers are counted."""
+    """A unary method in the run queue, whose every exception becomes a refusal, and whose answers are counted.
+
+    Its service has a `scheduler`, which has the queue.
+    """
+    urgent = method.__name__ in _URGENT
 
     @functools.wraps(method)
     async def call(self: Any, request: Any, context: Any) -> Answer:
         name = method.__name__
         traffic = self.probe.connected(client_id_of(context))
         began = monotonic()
+        queued_s = 0.0
         work: Timed[Answer] | None = None
         try:
             traffic.requests += 1
             if isinstance(request, RequestError):  # the deserializer would not have it
                 raise request
+            await entered(self.scheduler, urgent=urgent)
+            queued_s = monotonic() - began
             work = Timed(method(self, request, context))
             answer = await work
         except Exception as error:
@@ -101,9 +113,9 @@ def guarded(method: Method[Answer]) -> Method[Answer]:
             await abort(context, refusal)
         finally:
             self.probe.disconnected(traffic)
-            took_s = monotonic() - began
+            took_s = monotonic() - began - queued_s
             worked_s = took_s if work is None else work.worked_s
-            self.probe.api(name).answered(0.0, took_s, took_s - worked_s)
+            self.probe.api(name).answered(queued_s, took_s, took_s - worked_s)
         self.probe.answered(name, _errors_in(answer))
         return answer
 

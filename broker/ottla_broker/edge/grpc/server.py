@@ -113,6 +113,7 @@ class GrpcEdge:
             return services.of(caller_of(context, config.listener.name, rules))
 
         memory = memory or Memory(_MEMORY_BYTES)
+        scheduler = scheduler or Scheduler(loop_time, next_turn, Histogram().observe)
         self._log = LogService(
             enter,
             config,
@@ -120,13 +121,13 @@ class GrpcEdge:
             refusals,
             memory,
             turns or turns_within(memory, config.message_max_bytes),
-            scheduler or Scheduler(loop_time, next_turn, Histogram().observe),
+            scheduler,
         )
-        self._admin = AdminService(enter, config, probe, refusals)
-        self._cluster = ClusterAdminService(enter, probe, refusals)
-        self._groups = GroupsService(enter, probe, refusals)
-        self._transactions = TransactionsService(enter, probe, refusals)
-        self._acls = AclsService(enter, probe, refusals)
+        self._admin = AdminService(enter, config, probe, refusals, scheduler)
+        self._cluster = ClusterAdminService(enter, probe, refusals, scheduler)
+        self._groups = GroupsService(enter, probe, refusals, scheduler)
+        self._transactions = TransactionsService(enter, probe, refusals, scheduler)
+        self._acls = AclsService(enter, probe, refusals, scheduler)
         invariant(served() <= needs.GRPC.keys(), "each gRPC method has a row in edge/needs.py")
         self._health = health.HealthServicer()
         self._server: Any = None

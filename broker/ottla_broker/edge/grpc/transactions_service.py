@@ -6,26 +6,28 @@ Clients of this protocol always have transactions v2 (KIP-890), so leaders and g
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from itertools import groupby
 from typing import Any, Protocol
 
 from ottla_broker.edge.grpc.callers import Enter
+from ottla_broker.edge.grpc.groups_service import committed_offset, offset_to_commit
 from ottla_broker.edge.grpc.log_service import Records
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.refusal import Refusals, guarded
 from ottla_broker.edge.grpc.translation import error_message
-from ottla_broker.event_loop import give_way
+from ottla_broker.edge.grpc.visits import filled, in_slices, next_slice, stepped
+from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.group import messages
 from ottla_broker.log.producers import ProducerDescription
 from ottla_broker.requests import ProducerIdentity
 from ottla_broker.service.transactions import TransactionService
 from ottla_broker.txn.listing import ListingFilter
-from ottla_broker.txn.messages import KeptTransaction
+from ottla_broker.txn.messages import KeptTransaction, ListedTransaction
 from ottla_broker.txn.transaction import Transaction
 from ottla_core.errors import InvalidRequest, RequestError
 from ottla_core.ids import TopicPartition
 from ottla_core.pb import broker_pb2
-from ottla_core.pb import groups_pb2 as groups_pb
 from ottla_core.pb import transactions_pb2 as pb
 
 TRANSACTIONS_SERVICE = "ottla.v1.Transactions"
@@ -61,10 +63,13 @@ class TransactionServices(Protocol):
 
 
 class TransactionsService:
-    def __init__(self, enter: Enter[TransactionServices], probe: GrpcProbe, refusals: Refusals) -> None:
+    def __init__(
+        self, enter: Enter[TransactionServices], probe: GrpcProbe, refusals: Refusals, scheduler: Scheduler
+    ) -> None:
         self._enter = enter
         self.probe = probe
         self.refusals = refusals
+        self.scheduler = scheduler
 
     # ------------------------------------------------------------------ producers
 
@@ -112,36 +117,35 @@ class TransactionsService:
     async def txn_offset_commit(
         self, request: pb.TxnOffsetCommitRequest, context: Any
     ) -> pb.TxnOffsetCommitResponse:
-        offsets = [
-            messages.OffsetToCommit(
-                TopicPartition(each.topic, each.partition), each.offset, each.leader_epoch, each.metadata
-            )
-            for each in request.offsets
-        ]
+        offsets = await in_slices(self.scheduler, offset_to_commit, request.offsets)
         from_outside = not request.member_id and request.generation <= 0
         try:
-            reply = await self._enter(context).transactions.commit_offsets(
-                request.transactional_id,
-                _identity(request.producer),
-                request.group,
-                messages.NO_GENERATION if from_outside else request.generation,
-                request.member_id,
-                request.group_instance_id or None,
-                offsets,
-                adds=True,
+            transactions = self._enter(context).transactions
+            reply = await stepped(
+                self.scheduler,
+                transactions.commit_offsets(
+                    request.transactional_id,
+                    _identity(request.producer),
+                    request.group,
+                    messages.NO_GENERATION if from_outside else request.generation,
+                    request.member_id,
+                    request.group_instance_id or None,
+                    offsets,
+                    adds=True,
+                ),
             )
+            if isinstance(reply, Awaitable):
+                reply = await reply
         except RequestError as error:
             return pb.TxnOffsetCommitResponse(error=error_message(error))
-        return pb.TxnOffsetCommitResponse(
-            partitions=[
-                groups_pb.CommittedOffset(
-                    topic=each.tp.topic,
-                    partition=each.tp.partition,
-                    error=None if error is None else error_message(error),
-                )
-                for each, error in zip(offsets, reply.errors, strict=True)
-            ]
+        response = pb.TxnOffsetCommitResponse()
+        await filled(
+            self.scheduler,
+            response.partitions,
+            committed_offset,
+            list(zip(offsets, reply.errors, strict=True)),
         )
+        return response
 
     # ------------------------------------------------------------------ administration
 
@@ -173,23 +177,12 @@ class TransactionsService:
         transactions = self._enter(context).transactions
         wanted = ListingFilter(request.states, request.producer_ids, request.min_duration_ms or -1)
         try:
-            found = await transactions.list_transactions(request.prefix)
+            found = await stepped(self.scheduler, transactions.list_transactions(wanted, request.prefix))
         except RequestError as error:
             return pb.ListTransactionsResponse(error=error_message(error))
-        now_ms = transactions.now_ms()
-        return pb.ListTransactionsResponse(
-            transactions=[
-                pb.ListedTransaction(
-                    transactional_id=each.transactional_id,
-                    producer_id=each.value.producer_id,
-                    state=each.value.state.title,
-                    producer_epoch=each.value.producer_epoch,
-                )
-                for each in found
-                if wanted.matches(each, now_ms)
-            ],
-            unknown_states=wanted.unknown_states,
-        )
+        response = pb.ListTransactionsResponse(unknown_states=wanted.unknown_states)
+        await filled(self.scheduler, response.transactions, _listed, found)
+        return response
 
     @guarded
     async def describe_transactions(
@@ -217,7 +210,7 @@ class TransactionsService:
         wanted = (TopicPartition(each.topic, number) for each in request.topics for number in each.partitions)
         for count, tp in enumerate(wanted, 1):
             if count % _PARTITIONS_PER_TURN == 0:
-                await give_way()
+                await next_slice(self.scheduler)
             answer = response.partitions.add(topic=tp.topic, partition=tp.partition)
             try:
                 answer.producers.extend(map(_active, records.producers(tp)))
@@ -244,6 +237,15 @@ def _identity(producer: pb.ProducerIdentity) -> ProducerIdentity:
 
 def _producer(identity: ProducerIdentity) -> pb.ProducerIdentity:
     return pb.ProducerIdentity(id=identity.producer_id, epoch=identity.producer_epoch)
+
+
+def _listed(each: ListedTransaction) -> pb.ListedTransaction:
+    return pb.ListedTransaction(
+        transactional_id=each.transactional_id,
+        producer_id=each.value.producer_id,
+        state=each.value.state.title,
+        producer_epoch=each.value.producer_epoch,
+    )
 
 
 def _described(txn: Transaction) -> pb.DescribedTransaction:

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Generator, Sequence
 from struct import Struct
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import structlog
 
@@ -65,6 +65,10 @@ _URGENT = frozenset((10, 11, 12, 13, 14, API_VERSIONS_KEY))
 _BUSY_READ_BYTES = 1 << 14
 
 
+#: The rest of the slices that encode an answer; returns the encoded answer.
+Encoding: TypeAlias = Generator[None, None, list[Buffer]]
+
+
 class _Slot:
     """The place of one request in the order of answers."""
 
@@ -74,6 +78,7 @@ class _Slot:
         "future",
         "hold",
         "is_done",
+        "reply",
         "request",
         "route",
         "started",
@@ -87,7 +92,9 @@ class _Slot:
         self.started = started
         #: When the handler had done what it can do at once; 0 if nothing was left.
         self.waits_from = 0.0
-        #: The answer when it is there; empty for "none will be sent".
+        #: The answer when it is there: not encoded yet, or the rest of the slices that make it.
+        self.reply: Reply | Steps | Encoding = None
+        #: The encoded answer; empty for "none will be sent".
         self.buffers: list[Buffer] | None = None
         #: The memory that it is counted in.
         self.hold: Hold | None = None
@@ -468,12 +475,15 @@ class Connection(asyncio.BufferedProtocol):
         if type(reply) is Encoded or type(reply) is dict or reply is None:
             buffers = self._encode(request, reply)
             hold = reply.hold if type(reply) is Encoded else None
-            if not self._slots:
+            if type(buffers) is list and not self._slots:
                 route.times.answered_at_once(self._arrived, started, self._shared.now())
                 self._finish(route, buffers, hold)  # I2
                 return
             slot = _Slot(route, request, self._arrived, started)
-            slot.buffers, slot.hold = buffers, hold
+            if type(buffers) is list:
+                slot.buffers, slot.hold = buffers, hold
+            else:
+                slot.reply = cast(Encoding, buffers)
             slot.is_done = True
             self._slots.append(slot)
             return
@@ -486,8 +496,7 @@ class Connection(asyncio.BufferedProtocol):
         if type(reply) is GeneratorType:
             self._steps = (slot, cast(Steps, reply))
         elif type(reply) is Encoded or type(reply) is dict or reply is None:
-            slot.buffers = self._encode(slot.request, reply)
-            slot.hold = reply.hold if type(reply) is Encoded else None
+            slot.reply = reply
             slot.is_done = True
         else:
             if not slot.route.overlaps:
@@ -535,8 +544,18 @@ class Connection(asyncio.BufferedProtocol):
             self._wake()
 
     def _finish_first(self) -> None:
-        """Send the answer of the oldest request: all younger ones wait for it (I1)."""
+        """Send the answer of the oldest request, or do the next slice of it: all younger ones wait for it (I1)."""
         slot = self._slots[0]
+        if slot.buffers is None:
+            self._finish_slot(slot)
+            if slot.buffers is None:
+                return
+        self._slots.popleft()
+        self._observe(slot)
+        self._finish(slot.route, slot.buffers, slot.hold)
+
+    def _finish_slot(self, slot: _Slot) -> None:
+        """Make the buffers of an answer, or do the next slice of that."""
         future = slot.future
         if future is not None:
             slot.future = None
@@ -545,16 +564,29 @@ class Connection(asyncio.BufferedProtocol):
                 self._closing = True
             else:
                 error = future.exception()
-                reply: Reply | Steps = None
                 if isinstance(error, Disconnect):
                     self.drop("refused", str(error))
+                elif error is not None:
+                    slot.reply = self._reply_to(slot.request, error)
                 else:
-                    reply = self._reply_to(slot.request, error) if error is not None else future.result()
-                slot.buffers = self._encode(slot.request, cast(Reply, reply))
-                slot.hold = reply.hold if type(reply) is Encoded else None
-        self._slots.popleft()
-        self._observe(slot)
-        self._finish(slot.route, slot.buffers or [], slot.hold)
+                    slot.reply = future.result()
+        if type(slot.reply) is GeneratorType:
+            try:
+                next(slot.reply)
+                return
+            except StopIteration as last:
+                slot.reply = last.value
+            except Exception as error:
+                slot.reply = self._reply_to(slot.request, error)
+        if type(slot.reply) is list:
+            slot.buffers = slot.reply
+            return
+        made = self._encode(slot.request, cast(Reply, slot.reply))
+        if type(made) is list:
+            slot.buffers = made
+            slot.hold = slot.reply.hold if type(slot.reply) is Encoded else None
+        else:
+            slot.reply = cast(Encoding, made)
 
     def _observe(self, slot: _Slot) -> None:
         """Count the time of a request whose answer was not there at once."""
@@ -589,22 +621,38 @@ class Connection(asyncio.BufferedProtocol):
 
     # ------------------------------------------------------------------ answering
 
-    def _encode(self, request: Request, reply: Reply) -> list[Buffer]:
+    def _encode(self, request: Request, reply: Reply) -> list[Buffer] | Encoding:
+        """The answer in buffers; of a long one the rest of the slices that encode it."""
         if reply is None:
             return []
+        if isinstance(reply, Encoded):
+            return self._framed(request, reply.body)
         api, version = request.api, request.version
         if version > api.high:
             version = 0  # ApiVersions only: the client does not know the supported versions yet
-        body: Sequence[Buffer]
-        if isinstance(reply, Encoded):
-            body = reply.body
-        else:
-            try:
-                body = (codec.encode_response(api, version, reply),)
-            except Exception:
-                _log.exception("kafka response not encodable", api=api.name, version=version)
-                self.drop("internal error", "see the log")
-                return []
+        try:
+            body = codec.begin_response(api, version, reply)
+        except Exception as error:
+            return self._not_encodable(request, error)
+        return self._framed(request, (body,)) if type(body) is bytearray else self._encode_rest(request, body)
+
+    def _encode_rest(self, request: Request, steps: Any) -> Encoding:
+        try:
+            body = yield from steps
+        except Exception as error:
+            return self._not_encodable(request, error)
+        return self._framed(request, (body,))
+
+    def _not_encodable(self, request: Request, error: Exception) -> list[Buffer]:
+        _log.exception("kafka response not encodable", api=request.api.name, version=request.version)
+        self._shared.report_bug(error)
+        self.drop("internal error", "see the log")
+        return []
+
+    def _framed(self, request: Request, body: Sequence[Buffer]) -> list[Buffer]:
+        api, version = request.api, request.version
+        if version > api.high:
+            version = 0
         size = 4 + (len(body[0]) if len(body) == 1 else sum(map(len, body)))
         if version >= api.flexible_from and api.key != API_VERSIONS_KEY:
             head = _FLEXIBLE_ANSWER.pack(size + 1, request.correlation_id, 0)
@@ -679,9 +727,10 @@ class Connection(asyncio.BufferedProtocol):
         self._close_when_done()
 
     def _close_when_done(self) -> None:
-        while self._slots and self._slots[0].is_done:
-            self._finish_first()
-        if not self._slots and self._transport is not None:
+        if self._slots:
+            if self._slots[0].is_done and not self._is_queued:
+                self._queue_up()  # Several long answers may be left to encode.
+        elif self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:

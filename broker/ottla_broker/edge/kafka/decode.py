@@ -5,12 +5,13 @@ number of array elements of one request is capped, because an element of one byt
 hundreds. Unknown tagged fields are skipped, as the protocol asks. Whatever is wrong ends in `Malformed`,
 never in another exception.
 
-Used for all requests but Produce and Fetch, which have parsers of their own beside their handlers.
+Used for all requests but Produce and Fetch, which have parsers of their own beside their handlers. Long requests are
+read in slices: `compile_sliced_reader`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import Struct
 from struct import error as struct_error
 from typing import Any, TypeAlias
@@ -23,6 +24,8 @@ from ottla_broker.edge.kafka.schema import FieldPlan, StructPlan
 ELEMENTS_MAX = 65_536
 #: Kafka's names and configuration values are far shorter; longer text is never useful and always costs.
 STRING_BYTES_MAX = 1 << 16
+#: Array elements that are read in one slice; one costs a microsecond or two.
+_ELEMENTS_PER_SLICE = 256
 
 
 class Malformed(Exception):
@@ -30,15 +33,16 @@ class Malformed(Exception):
 
 
 class Cursor:
-    """A place in a frame, and how many array elements may still come."""
+    """A place in a frame, and how many array elements may still come, in the frame and in this slice."""
 
-    __slots__ = ("at", "elements_left", "end", "view")
+    __slots__ = ("at", "elements_left", "end", "slice_left", "view")
 
     def __init__(self, view: memoryview, at: int = 0) -> None:
         self.view = view
         self.at = at
         self.end = len(view)
         self.elements_left = ELEMENTS_MAX
+        self.slice_left = _ELEMENTS_PER_SLICE
 
     def take(self, size: int) -> memoryview:
         start, after = self.at, self.at + size
@@ -156,16 +160,26 @@ def _sized(kind: str, flexible: bool, nullable: bool) -> Read:
 
 
 def _array(element: Read, flexible: bool, nullable: bool) -> Read:
-    length_of: Read = _compact_length if flexible else _INT32
+    length_of = _array_length(flexible, nullable)
 
     def read(cursor: Cursor) -> Any:
         length = length_of(cursor)
+        return None if length is None else [element(cursor) for _ in range(length)]
+
+    return read
+
+
+def _array_length(flexible: bool, nullable: bool) -> Callable[[Cursor], int | None]:
+    """None for a null array."""
+    length_of: Read = _compact_length if flexible else _INT32
+
+    def read(cursor: Cursor) -> int | None:
+        length: int = length_of(cursor)
         if length < 0:
             if length == -1 and nullable:
                 return None
             raise Malformed(f"an array of {length} elements")
-        cursor.count(length)
-        return [element(cursor) for _ in range(length)]
+        return cursor.count(length)
 
     return read
 
@@ -180,15 +194,18 @@ def _nullable_struct(inner: Read) -> Read:
 
 
 def _field(plan: FieldPlan, flexible: bool) -> Read:
+    read = _element(plan, flexible)
+    return _array(read, flexible, plan.nullable) if plan.is_array else read
+
+
+def _element(plan: FieldPlan, flexible: bool) -> Read:
+    """The field itself, or one element if it is an array."""
     if plan.struct is not None:
         read = _struct(plan.struct)
-        if plan.nullable and not plan.is_array:
-            return _nullable_struct(read)
-    elif plan.kind in _FIXED:
-        read = _FIXED[plan.kind]
-    else:
-        read = _sized(plan.kind, flexible, plan.nullable and not plan.is_array)
-    return _array(read, flexible, plan.nullable) if plan.is_array else read
+        return _nullable_struct(read) if plan.nullable and not plan.is_array else read
+    if plan.kind in _FIXED:
+        return _FIXED[plan.kind]
+    return _sized(plan.kind, flexible, plan.nullable and not plan.is_array)
 
 
 def _struct(plan: StructPlan) -> Read:
@@ -231,6 +248,68 @@ def compile_reader(plan: StructPlan) -> Callable[[memoryview], dict[str, Any]]:
     def decode(view: memoryview) -> dict[str, Any]:
         try:
             value: dict[str, Any] = read(Cursor(view))
+        except (struct_error, IndexError, UnicodeDecodeError) as error:
+            raise Malformed(f"{plan.name}: {error}") from error
+        return value
+
+    return decode
+
+
+# ---------------------------------------------------------------------- slices
+
+SlicedRead: TypeAlias = Callable[[Cursor], Generator[None, None, Any]]
+
+
+def _sliced_array(plan: FieldPlan, flexible: bool) -> SlicedRead:
+    length_of = _array_length(flexible, plan.nullable)
+    element = _element(plan, flexible)
+    sliced = None if plan.struct is None else _sliced_struct(plan.struct)
+
+    def read(cursor: Cursor) -> Generator[None, None, Any]:
+        length = length_of(cursor)
+        if length is None:
+            return None
+        found = []
+        for _ in range(length):
+            found.append(element(cursor) if sliced is None else (yield from sliced(cursor)))
+            cursor.slice_left -= 1
+            if cursor.slice_left <= 0:
+                yield
+                cursor.slice_left = _ELEMENTS_PER_SLICE
+        return found
+
+    return read
+
+
+def _sliced_struct(plan: StructPlan) -> SlicedRead | None:
+    """None if the struct has no arrays: it is read at once. The tagged fields of a struct are."""
+    if not any(f.is_array and f.tag is None for f in plan.fields):
+        return None
+    steps = tuple(
+        (f.name, _field(f, plan.flexible), _sliced_array(f, plan.flexible) if f.is_array else None)
+        for f in plan.fields
+        if f.tag is None
+    )
+    end = _struct(StructPlan(plan.name, plan.flexible, tuple(f for f in plan.fields if f.tag is not None)))
+
+    def read(cursor: Cursor) -> Generator[None, None, dict[str, Any]]:
+        value: dict[str, Any] = {}
+        for name, step, sliced in steps:
+            value[name] = step(cursor) if sliced is None else (yield from sliced(cursor))
+        value.update(end(cursor))
+        return value
+
+    return read
+
+
+def compile_sliced_reader(plan: StructPlan) -> Callable[[memoryview], Generator[None, None, dict[str, Any]]]:
+    """A generator that reads one message, yields after each slice, and returns what `compile_reader` would."""
+    sliced, at_once = _sliced_struct(plan), _struct(plan)
+
+    def decode(view: memoryview) -> Generator[None, None, dict[str, Any]]:
+        cursor = Cursor(view)
+        try:
+            value: dict[str, Any] = at_once(cursor) if sliced is None else (yield from sliced(cursor))
         except (struct_error, IndexError, UnicodeDecodeError) as error:
             raise Malformed(f"{plan.name}: {error}") from error
         return value

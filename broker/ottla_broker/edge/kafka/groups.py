@@ -10,9 +10,12 @@ from uuid import UUID
 from ottla_broker.acl import ResourceType
 from ottla_broker.edge.kafka.request import Context, Reply
 from ottla_broker.requests import Maybe
+from ottla_broker.steps import PARTITIONS_PER_STEP, Slice, Steps
 from ottla_core.errors import RequestError
 
 T = TypeVar("T")
+
+_TOPICS_PER_STEP = 8 * PARTITIONS_PER_STEP
 
 #: A topic's name, or None, and how the request says it.
 NamedTopic: TypeAlias = tuple[str | None, dict[str, Any]]
@@ -48,6 +51,23 @@ async def _later(
         return refuse(error)
 
 
+def each_answered(wanted: list[str], ask: Callable[[str], Maybe[Reply]]) -> Steps[Maybe[Reply]]:
+    """The answers for several groups, some of which may come later."""
+    answers: list[Maybe[Reply]] = []
+    taken = Slice(4)  # A group may have a thousand members.
+    for group in wanted:
+        answers.append(ask(group))
+        if taken.over():
+            yield None
+    if any(isinstance(answer, Awaitable) for answer in answers):
+        return _all(answers)
+    return {"groups": answers}
+
+
+async def _all(answers: list[Maybe[Reply]]) -> Reply:
+    return {"groups": [await each if isinstance(each, Awaitable) else each for each in answers]}
+
+
 def code(context: Context, error: RequestError | None) -> int:
     return 0 if error is None else context.failed(error)
 
@@ -65,7 +85,17 @@ def with_names(context: Context, topics: list[dict[str, Any]]) -> list[NamedTopi
     ]
 
 
-def same_topic(topic: dict[str, Any], partitions: list[dict[str, Any]]) -> dict[str, Any]:
+def with_names_in_steps(context: Context, topics: list[dict[str, Any]]) -> Steps[list[NamedTopic]]:
+    """The same in slices."""
+    named: list[NamedTopic] = []
+    for at in range(0, len(topics), _TOPICS_PER_STEP):
+        if at:
+            yield None
+        named += with_names(context, topics[at : at + _TOPICS_PER_STEP])
+    return named
+
+
+def same_topic(topic: dict[str, Any], partitions: Any) -> dict[str, Any]:
     """The topic of an answer, called as the request called it."""
     return {key: topic[key] for key in ("name", "topic_id") if key in topic} | {"partitions": partitions}
 

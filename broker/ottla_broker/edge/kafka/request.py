@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from ottla_broker.service.services import Services
 
 
+#: Up to this size, the fields of a request are a millisecond's work at most.
+_LONG_BODY_BYTES = 1 << 12
+
+
 class Disconnect(Exception):
     """A well-formed request that the protocol cannot refuse with an error: the connection is closed."""
 
@@ -93,6 +97,13 @@ class Request:
     def fields(self) -> dict[str, Any]:
         """The body by its schema, as plain Python values. Raises `Malformed`."""
         return codec.decode_request(self.api, self.version, self.body)
+
+    def fields_in_steps(self) -> Generator[None, None, dict[str, Any]]:
+        """The same; the fields of a long body in slices."""
+        if len(self.body) <= _LONG_BODY_BYTES:
+            return self.fields()
+        self.body = memoryview(bytes(self.body))
+        return (yield from codec.decode_in_steps(self.api, self.version, self.body))
 
 
 class Encoded(NamedTuple):

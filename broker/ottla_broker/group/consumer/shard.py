@@ -51,6 +51,9 @@ class ConsumerGroups:
     def __contains__(self, group_id: str) -> bool:
         return group_id in self._groups
 
+    def ids(self) -> tuple[str, ...]:
+        return tuple(self._groups)
+
     def get(self, group_id: str) -> ConsumerGroup | None:
         return self._groups.get(group_id)
 

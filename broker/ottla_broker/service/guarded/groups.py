@@ -18,7 +18,6 @@ from ottla_broker.group.messages import (
     DeleteOffsetsReply,
     DeleteReply,
     DescribedGroup,
-    FetchedOffset,
     FetchReply,
     Heartbeat,
     HeartbeatReply,
@@ -34,8 +33,9 @@ from ottla_broker.group.messages import (
 from ottla_broker.metadata.image import BrokerImage
 from ottla_broker.requests import Maybe
 from ottla_broker.service.access import CLUSTER, GROUP, TOPIC, Access
-from ottla_broker.service.groups import GroupService
+from ottla_broker.service.groups import GroupService, committed_in_parts
 from ottla_broker.service.guarded.partly import topics_checked
+from ottla_broker.steps import Steps, kept
 from ottla_core.errors import RequestError
 from ottla_core.ids import TopicPartition
 
@@ -129,6 +129,21 @@ class GuardedGroups:
             reply, lambda made: CommitReply(tuple(checked.merged(made.errors, lambda _, error: error)))
         )
 
+    def commit_in_steps(
+        self,
+        group: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        offsets: Sequence[OffsetToCommit],
+        *,
+        retention_ms: int | None = None,
+    ) -> Steps[Maybe[CommitReply]]:
+        def commit(part: Sequence[OffsetToCommit]) -> Maybe[CommitReply]:
+            return self.commit(group, generation, member_id, instance_id, part, retention_ms=retention_ms)
+
+        return (yield from committed_in_parts(commit, offsets))
+
     def fetch(
         self,
         group: str,
@@ -148,31 +163,30 @@ class GuardedGroups:
                 require_stable=require_stable,
             )
             return _then(reply, self._visible)
-        wanted = partitions
-        checked = topics_checked(self._access, Operation.DESCRIBE, wanted)
-
-        def refused(index: int, error: RequestError) -> FetchedOffset:
-            return FetchedOffset(wanted[index], error=error)
-
-        if checked.is_refused:
-            return FetchReply(tuple(checked.merged((), refused)))
+        may, refused = self._access.may, dict[str, RequestError]()
+        for topic in {tp.topic for tp in partitions}:
+            if not may(Operation.DESCRIBE, TOPIC, topic):
+                refused[topic] = self._access.refusal(Operation.DESCRIBE, TOPIC, topic)
+        if not refused:
+            allowed = partitions
+        else:
+            allowed = [tp for tp in partitions if tp.topic not in refused]
+            if not allowed and partitions:
+                return FetchReply(partitions, {}, refused=refused)
         reply = self._service.fetch(
-            group,
-            checked.allowed(wanted),
-            member_id=member_id,
-            member_epoch=member_epoch,
-            require_stable=require_stable,
+            group, allowed, member_id=member_id, member_epoch=member_epoch, require_stable=require_stable
         )
-        if checked.is_whole:
+        if not refused:
             return reply
-        return _then(reply, lambda made: replace(made, offsets=tuple(checked.merged(made.offsets, refused))))
+        return _then(reply, lambda made: replace(made, partitions=partitions, refused=refused))
 
     def _visible(self, reply: FetchReply) -> FetchReply:
         if self._access.is_full:
             return reply
         allows = self._access.allows
-        shown = (each for each in reply.offsets if allows(Operation.DESCRIBE, TOPIC, each.tp.topic))
-        return replace(reply, offsets=tuple(shown))
+        topics = {tp.topic for tp in reply.partitions}
+        shown = {topic for topic in topics if allows(Operation.DESCRIBE, TOPIC, topic)}
+        return replace(reply, partitions=[tp for tp in reply.partitions if tp.topic in shown])
 
     def delete_offsets(self, group: str, partitions: Sequence[TopicPartition]) -> Maybe[DeleteOffsetsReply]:
         self._access.check(Operation.DELETE, GROUP, group)
@@ -189,13 +203,13 @@ class GuardedGroups:
 
     # ------------------------------------------------------------------ administration
 
-    async def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
+    def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> Steps[list[ListedGroup]]:
         """All groups with Describe on the cluster, else those that the caller may describe."""
-        found = await self._service.list_groups(states, types)
+        found = yield from self._service.list_groups(states, types)
         allows = self._access.allows
         if allows(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME):
             return found
-        return [each for each in found if allows(Operation.DESCRIBE, GROUP, each.group)]
+        return (yield from kept(found, lambda each: allows(Operation.DESCRIBE, GROUP, each.group)))
 
     def describe(self, group: str) -> Maybe[DescribedGroup]:
         self._access.check(Operation.DESCRIBE, GROUP, group)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 
 from ottla_broker.acl import CLUSTER_NAME, Operation
@@ -11,8 +11,10 @@ from ottla_broker.group.messages import CommitReply, OffsetToCommit
 from ottla_broker.metadata.image import BrokerImage
 from ottla_broker.requests import Maybe, ProducerIdentity
 from ottla_broker.service.access import CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID, Access
-from ottla_broker.service.guarded.partly import topics_checked
+from ottla_broker.service.guarded.partly import Checked, topics_checked
 from ottla_broker.service.transactions import TransactionService
+from ottla_broker.steps import Steps, kept
+from ottla_broker.txn.listing import EVERYTHING, ListingFilter
 from ottla_broker.txn.messages import KeptTransaction, ListedTransaction
 from ottla_core.errors import OperationNotAttempted, RequestError
 from ottla_core.ids import TopicPartition
@@ -93,7 +95,7 @@ class GuardedTransactions:
         self._access.check(Operation.READ, GROUP, group)
         await self._service.add_offsets(transactional_id, producer, group)
 
-    async def commit_offsets(
+    def commit_offsets(
         self,
         transactional_id: str,
         producer: ProducerIdentity,
@@ -104,13 +106,13 @@ class GuardedTransactions:
         offsets: Sequence[OffsetToCommit],
         *,
         adds: bool,
-    ) -> CommitReply:
+    ) -> Steps[Maybe[CommitReply]]:
         self._check_write(transactional_id)
         self._access.check(Operation.READ, GROUP, group)
         checked = topics_checked(self._access, Operation.READ, (each.tp for each in offsets))
         if checked.is_refused:
             return CommitReply(checked.errors)
-        reply = await self._service.commit_offsets(
+        reply = yield from self._service.commit_offsets(
             transactional_id,
             producer,
             group,
@@ -120,7 +122,9 @@ class GuardedTransactions:
             checked.allowed(offsets),
             adds=adds,
         )
-        return CommitReply(tuple(checked.merged(reply.errors, lambda _, error: error)))
+        if checked.is_whole:
+            return reply
+        return _merged(checked, reply)
 
     # ------------------------------------------------------------------ markers and administration
 
@@ -141,11 +145,17 @@ class GuardedTransactions:
         if not self._access.allows(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
             self._access.check_cluster(Operation.ALTER)
 
-    async def list_transactions(self, prefix: str = "") -> list[ListedTransaction]:
+    def list_transactions(
+        self, wanted: ListingFilter = EVERYTHING, prefix: str = ""
+    ) -> Steps[list[ListedTransaction]]:
         """Those that the caller may describe."""
-        found = await self._service.list_transactions(prefix)
+        found = yield from self._service.list_transactions(wanted, prefix)
         allows = self._access.allows
-        return [each for each in found if allows(Operation.DESCRIBE, TRANSACTIONAL_ID, each.transactional_id)]
+        return (
+            yield from kept(
+                found, lambda each: allows(Operation.DESCRIBE, TRANSACTIONAL_ID, each.transactional_id)
+            )
+        )
 
     def now_ms(self) -> int:
         return self._service.now_ms()
@@ -157,3 +167,8 @@ class GuardedTransactions:
         allows = self._access.allows
         shown = (tp for tp in found.value.partitions if allows(Operation.DESCRIBE, TOPIC, tp.topic))
         return found._replace(value=replace(found.value, partitions=frozenset(shown)))
+
+
+async def _merged(checked: Checked, reply: Maybe[CommitReply]) -> CommitReply:
+    made = await reply if isinstance(reply, Awaitable) else reply
+    return CommitReply(tuple(checked.merged(made.errors, lambda _, error: error)))

@@ -8,13 +8,14 @@ group that does not exist (KIP-1043), which until then is merely Dead.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any
 
 from ottla_broker.edge.kafka import admin, groups
-from ottla_broker.edge.kafka.request import Context, Reply, Request, error_fields
+from ottla_broker.edge.kafka.encode import Lazy
+from ottla_broker.edge.kafka.request import Context, Reply, Request, Steps, error_fields
 from ottla_broker.group.messages import DescribedGroup, DescribedMember, State
 from ottla_broker.requests import Maybe
+from ottla_broker.steps import begun
 from ottla_core.errors import GroupIdNotFound, RequestError
 
 OVERLAPS = True
@@ -23,17 +24,18 @@ READ_ONLY = True
 _NOT_FOUND_FROM = 6
 
 
-def handle(context: Context, request: Request) -> Maybe[Reply]:
-    fields = request.fields()
+def handle(context: Context, request: Request) -> Maybe[Reply | Steps] | Steps:
+    return begun(_describe_all(context, request))
+
+
+def _describe_all(context: Context, request: Request) -> Steps:
+    fields = yield from request.fields_in_steps()
     with_operations = bool(fields.get("include_authorized_operations"))
-    answers = [_describe(context, group, request.version, with_operations) for group in fields["groups"]]
-    if any(isinstance(answer, Awaitable) for answer in answers):
-        return _all(answers)
-    return {"groups": answers}
-
-
-async def _all(answers: list[Maybe[Reply]]) -> Reply:
-    return {"groups": [await each if isinstance(each, Awaitable) else each for each in answers]}
+    return (
+        yield from groups.each_answered(
+            fields["groups"], lambda group: _describe(context, group, request.version, with_operations)
+        )
+    )
 
 
 def _describe(context: Context, group: str, version: int, with_operations: bool) -> Maybe[Reply]:
@@ -49,7 +51,7 @@ def _describe(context: Context, group: str, version: int, with_operations: bool)
             "group_state": found.state.value,
             "protocol_type": found.protocol_type,
             "protocol_data": found.protocol,
-            "members": [_member(each) for each in found.members],
+            "members": Lazy(_member, found.members),
             "authorized_operations": groups.operations(context, group)
             if with_operations
             else admin.NO_OPERATIONS,

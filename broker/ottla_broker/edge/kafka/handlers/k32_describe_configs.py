@@ -13,30 +13,39 @@ from typing import Any
 
 from ottla_broker.acl import Operation
 from ottla_broker.edge.kafka import admin
-from ottla_broker.edge.kafka.request import Context, Reply, Request
-from ottla_broker.requests import ConfigValue
+from ottla_broker.edge.kafka.encode import Lazy
+from ottla_broker.edge.kafka.request import Context, Reply, Request, Steps
+from ottla_broker.requests import ConfigValue, Maybe
+from ottla_broker.steps import begun
 from ottla_core.errors import InvalidRequest, RequestError
 
+#: A resource has dozens of settings, also if the request asks for one of them.
+_RESOURCE_COST = 32
 _WITHOUT_SETTINGS = frozenset((admin.BROKER_LOGGER, admin.CLIENT_METRICS))
 
 
-def handle(context: Context, request: Request) -> Reply:
-    fields = request.fields()
+def handle(context: Context, request: Request) -> Maybe[Reply | Steps] | Steps:
+    return begun(_describe_all(context, request))
+
+
+def _describe_all(context: Context, request: Request) -> Steps:
+    fields = yield from request.fields_in_steps()
     synonyms, documentation = fields["include_synonyms"], fields.get("include_documentation", False)
-    results = []
-    for resource in fields["resources"]:
+
+    def entry(value: ConfigValue) -> dict[str, Any]:
+        return admin.config_fields(value, synonyms=synonyms, documentation=documentation)
+
+    def result(resource: dict[str, Any]) -> dict[str, Any]:
         kind, name = resource["resource_type"], resource["resource_name"]
-        result: dict[str, Any] = {"resource_type": kind, "resource_name": name, "configs": []}
+        made: dict[str, Any] = {"resource_type": kind, "resource_name": name, "configs": []}
         try:
             values = _wanted(_describe(context, kind, name), resource["configuration_keys"])
         except RequestError as error:
-            results.append(result | admin.outcome(context, error))
-            continue
-        result["configs"] = [
-            admin.config_fields(value, synonyms=synonyms, documentation=documentation) for value in values
-        ]
-        results.append(result | admin.outcome(context, None))
-    return {"results": results}
+            return made | admin.outcome(context, error)
+        made["configs"] = Lazy(entry, values)
+        return made | admin.outcome(context, None)
+
+    return {"results": Lazy(result, fields["resources"], cost=_RESOURCE_COST)}
 
 
 def _describe(context: Context, kind: int, name: str) -> list[ConfigValue]:

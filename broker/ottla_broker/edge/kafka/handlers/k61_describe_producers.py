@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla_broker.edge.kafka.encode import Lazy
 from ottla_broker.edge.kafka.request import Context, Reply, Request, error_fields
+from ottla_broker.log.producers import ProducerDescription
 from ottla_core.errors import RequestError
 from ottla_core.ids import TopicPartition
 
@@ -12,18 +14,14 @@ READ_ONLY = True
 
 
 def handle(context: Context, request: Request) -> Reply:
-    return {
-        "topics": [
-            {
-                "name": topic["name"],
-                "partitions": [
-                    _partition(context, TopicPartition(topic["name"], index))
-                    for index in topic["partition_indexes"]
-                ],
-            }
-            for topic in request.fields()["topics"]
-        ]
-    }
+    def topic(each: dict[str, Any]) -> dict[str, Any]:
+        name = each["name"]
+        partitions = Lazy(
+            lambda index: _partition(context, TopicPartition(name, index)), each["partition_indexes"], cost=8
+        )
+        return {"name": name, "partitions": partitions}
+
+    return {"topics": Lazy(topic, request.fields()["topics"])}
 
 
 def _partition(context: Context, tp: TopicPartition) -> dict[str, Any]:
@@ -34,15 +32,16 @@ def _partition(context: Context, tp: TopicPartition) -> dict[str, Any]:
         return {"partition_index": tp.partition, "active_producers": []} | error_fields(error)
     return {
         "partition_index": tp.partition,
-        "active_producers": [
-            {
-                "producer_id": each.producer_id,
-                "producer_epoch": each.producer_epoch,
-                "last_sequence": each.last_sequence,
-                "last_timestamp": each.last_timestamp_ms,
-                "coordinator_epoch": each.coordinator_epoch,
-                "current_txn_start_offset": each.txn_first_offset,
-            }
-            for each in found
-        ],
+        "active_producers": Lazy(_producer, found),
     } | error_fields(None)
+
+
+def _producer(each: ProducerDescription) -> dict[str, Any]:
+    return {
+        "producer_id": each.producer_id,
+        "producer_epoch": each.producer_epoch,
+        "last_sequence": each.last_sequence,
+        "last_timestamp": each.last_timestamp_ms,
+        "coordinator_epoch": each.coordinator_epoch,
+        "current_txn_start_offset": each.txn_first_offset,
+    }

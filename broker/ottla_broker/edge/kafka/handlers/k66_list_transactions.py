@@ -8,39 +8,42 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla_broker.edge.kafka.request import Context, Reply, Request
+from ottla_broker.edge.kafka.encode import Lazy
+from ottla_broker.edge.kafka.request import Context, Reply, Request, Steps
 from ottla_broker.requests import Maybe
+from ottla_broker.steps import begun
 from ottla_broker.txn.listing import ListingFilter
+from ottla_broker.txn.messages import ListedTransaction
 from ottla_core.errors import InvalidRequest, RequestError
 
 READ_ONLY = True
 
 
-def handle(context: Context, request: Request) -> Maybe[Reply]:
-    return _list(context, request.fields())
+def handle(context: Context, request: Request) -> Maybe[Reply | Steps] | Steps:
+    return begun(_list(context, request))
 
 
-async def _list(context: Context, fields: dict[str, Any]) -> Reply:
+def _list(context: Context, request: Request) -> Steps:
+    fields = yield from request.fields_in_steps()
     wanted = ListingFilter(
         fields["state_filters"], fields["producer_id_filters"], fields.get("duration_filter", -1)
     )
     try:
         if fields.get("transactional_id_pattern"):
             raise InvalidRequest("Patterns are not supported: list all transactions and filter them.")
-        found = await context.services.transactions.list_transactions()
+        found = yield from context.services.transactions.list_transactions(wanted)
     except RequestError as error:
         return {"error_code": context.failed(error), "transaction_states": []}
-    now_ms = context.services.transactions.now_ms()
     return {
         "error_code": 0,
         "unknown_state_filters": wanted.unknown_states,
-        "transaction_states": [
-            {
-                "transactional_id": each.transactional_id,
-                "producer_id": each.value.producer_id,
-                "transaction_state": each.value.state.title,
-            }
-            for each in found
-            if wanted.matches(each, now_ms)
-        ],
+        "transaction_states": Lazy(_listed, found),
+    }
+
+
+def _listed(each: ListedTransaction) -> dict[str, Any]:
+    return {
+        "transactional_id": each.transactional_id,
+        "producer_id": each.value.producer_id,
+        "transaction_state": each.value.state.title,
     }

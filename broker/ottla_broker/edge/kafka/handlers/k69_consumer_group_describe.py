@@ -5,14 +5,15 @@ Versions: 1 adds the type of each member.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any
 
 from ottla_broker.edge.kafka import admin, groups
-from ottla_broker.edge.kafka.request import Context, Reply, Request, error_fields
+from ottla_broker.edge.kafka.encode import Lazy
+from ottla_broker.edge.kafka.request import Context, Reply, Request, Steps, error_fields
 from ottla_broker.group.consumer.messages import DescribedConsumerGroup, DescribedConsumerMember
 from ottla_broker.group.consumer.partitions import Partitions
 from ottla_broker.requests import Maybe
+from ottla_broker.steps import begun
 from ottla_core.errors import RequestError
 
 OVERLAPS = True
@@ -21,17 +22,18 @@ READ_ONLY = True
 _CONSUMER_MEMBER = 1
 
 
-def handle(context: Context, request: Request) -> Maybe[Reply]:
-    fields = request.fields()
+def handle(context: Context, request: Request) -> Maybe[Reply | Steps] | Steps:
+    return begun(_describe_all(context, request))
+
+
+def _describe_all(context: Context, request: Request) -> Steps:
+    fields = yield from request.fields_in_steps()
     with_operations = bool(fields["include_authorized_operations"])
-    answers = [_describe(context, group, with_operations) for group in fields["group_ids"]]
-    if any(isinstance(answer, Awaitable) for answer in answers):
-        return _all(answers)
-    return {"groups": answers}
-
-
-async def _all(answers: list[Maybe[Reply]]) -> Reply:
-    return {"groups": [await each if isinstance(each, Awaitable) else each for each in answers]}
+    return (
+        yield from groups.each_answered(
+            fields["group_ids"], lambda group: _describe(context, group, with_operations)
+        )
+    )
 
 
 def _describe(context: Context, group: str, with_operations: bool) -> Maybe[Reply]:
@@ -45,7 +47,7 @@ def _describe(context: Context, group: str, with_operations: bool) -> Maybe[Repl
             "group_epoch": found.epoch,
             "assignment_epoch": found.assignment_epoch,
             "assignor_name": found.assignor,
-            "members": [_member(context, each) for each in found.members],
+            "members": Lazy(lambda member: _member(context, member), found.members),
             "authorized_operations": groups.operations(context, group)
             if with_operations
             else admin.NO_OPERATIONS,

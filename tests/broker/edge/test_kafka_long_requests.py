@@ -1,0 +1,179 @@
+"""Requests over thousands of partitions, groups and settings are handled and encoded in short slices.
+
+Work is counted in calls of functions, which do not depend on how busy the machine is. A call takes some 0.1 to 0.3 µs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from collections.abc import Callable
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from broker.edge.test_kafka_group_handlers import TOPIC_ID, Edge
+from broker.group.shard_groups import ShardGroups
+from ottla_broker.config import BrokerConfig
+from ottla_broker.edge.kafka import codec, registry, schema
+from ottla_broker.edge.kafka.decode import compile_reader
+from ottla_broker.edge.kafka.encode import compile_writer
+from ottla_broker.edge.kafka.request import Request
+from ottla_broker.edge.kafka.versions import APIS
+from ottla_broker.metadata.image import ClusterImage, PartitionImage, TopicImage
+from ottla_broker.service.configs import ConfigService
+
+PARTITIONS = 5000
+#: About a millisecond.
+CALLS_PER_SLICE_MAX = 5_000
+#: In one piece, each of these requests is a multiple of this.
+CALLS_MIN = 3 * CALLS_PER_SLICE_MAX
+
+T = TypeVar("T")
+
+
+class Slices:
+    """Counts the calls within each slice."""
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+
+    def run(self, work: Callable[[], T]) -> T:
+        self.calls.append(0)
+        sys.setprofile(self._called)
+        try:
+            return work()
+        finally:
+            sys.setprofile(None)
+
+    def _called(self, frame: Any, event: str, arg: Any) -> None:
+        if event in ("call", "c_call"):
+            self.calls[-1] += 1
+
+    async def result(self, made: Any) -> Any:
+        """Every slice, as a connection drives them."""
+        while inspect.isawaitable(made) or inspect.isgenerator(made):
+            if inspect.isawaitable(made):
+                made = await made
+                continue
+            steps = made
+            try:
+                pause = self.run(lambda steps=steps: next(steps))
+            except StopIteration as last:
+                made = last.value
+                continue
+            if pause is not None:
+                await asyncio.wait((asyncio.ensure_future(pause),))
+        return made
+
+
+def edge_with(partitions: int, topics: int = 1) -> Edge:
+    edge = Edge()
+    before = edge.context.services.image
+    each = tuple(PartitionImage((0,), leader=0, isr=(0,)) for _ in range(partitions))
+    names = ["t", *(f"t{n}" for n in range(1, topics))]
+    image = ClusterImage(
+        "cluster",
+        brokers=before.brokers,
+        topics=MappingProxyType({n: TopicImage(n, TOPIC_ID, MappingProxyType({}), each) for n in names}),
+        names_by_id=before.names_by_id,
+    )
+    metadata = cast(Any, SimpleNamespace(image=image))
+    services = SimpleNamespace(
+        groups=ShardGroups(image),
+        image=image,
+        configs=ConfigService(BrokerConfig(), metadata, cast(Any, None)),
+    )
+    edge.context.services = cast(Any, services)
+    return edge
+
+
+async def answer(edge: Edge, key: int, version: int, **fields: Any) -> tuple[Any, list[int]]:
+    """The response, and the calls of each slice."""
+    api, body = APIS[key], bytearray()
+    compile_writer(schema.load(api, version, "request"))(body, fields)
+    request = Request(api, version, 1, "me", memoryview(body))
+    codec.begin_response(api, version, {})  # compiles the codecs
+    codec.decode_in_steps(api, version, memoryview(body))
+    handle, slices = registry.entry(key).handle, Slices()
+    reply = await slices.result(slices.run(lambda: handle(edge.context, request)))
+    encoded = await slices.result(slices.run(lambda: codec.begin_response(api, version, reply)))
+    return compile_reader(schema.load(api, version, "response"))(memoryview(encoded)), slices.calls
+
+
+def commit(count: int) -> dict[str, Any]:
+    partitions = [
+        {"partition_index": n, "committed_offset": n, "committed_leader_epoch": 1, "committed_metadata": "m"}
+        for n in range(count)
+    ]
+    return {
+        "group_id": "g",
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [{"name": "t", "partitions": partitions}],
+    }
+
+
+def fetch(indexes: list[int] | None, count: int = 1) -> dict[str, Any]:
+    topics = None if indexes is None else [{"name": "t", "partition_indexes": indexes}]
+    group = {"group_id": "g", "member_id": None, "member_epoch": -1, "topics": topics}
+    return {"groups": [group] * count, "require_stable": True}
+
+
+def check(calls: list[int]) -> None:
+    assert sum(calls) > CALLS_MIN
+    assert max(calls) <= CALLS_PER_SLICE_MAX, sorted(calls)[-5:]
+
+
+async def test_offset_commit_and_fetch() -> None:
+    edge = edge_with(PARTITIONS)
+    committed, calls = await answer(edge, 8, 9, **commit(PARTITIONS))
+    (topic,) = committed["topics"]
+    assert [(p["partition_index"], p["error_code"]) for p in topic["partitions"]] == [
+        (n, 0) for n in range(PARTITIONS)
+    ]
+    check(calls)
+    for wanted in (list(range(PARTITIONS)), None):
+        fetched, calls = await answer(edge, 9, 9, **fetch(wanted))
+        (topic,) = fetched["groups"][0]["topics"]
+        assert [
+            (p["partition_index"], p["committed_offset"], p["metadata"]) for p in topic["partitions"]
+        ] == [(n, n, "m") for n in range(PARTITIONS)]
+        check(calls)
+
+
+async def test_offsets_of_many_groups() -> None:
+    fetched, calls = await answer(edge_with(10), 9, 9, **fetch([1], 3000))
+    assert len(fetched["groups"]) == 3000
+    check(calls)
+
+
+@pytest.mark.parametrize("names", [None, ["retention.ms"]])
+async def test_describe_configs(names: list[str] | None) -> None:
+    edge = edge_with(1, topics=900)
+    resources = [
+        {"resource_type": 2, "resource_name": name, "configuration_keys": names}
+        for name in edge.context.services.image.topics
+    ]
+    described, calls = await answer(edge, 32, 4, resources=resources, include_synonyms=True)
+    assert len(described["results"]) == 900
+    assert all(
+        [c["name"] for c in r["configs"]] == names or len(r["configs"]) > 20 for r in described["results"]
+    )
+    check(calls)
+
+
+async def test_list_and_describe_groups() -> None:
+    edge = edge_with(1)
+    names = [f"group-{n}" for n in range(PARTITIONS)]
+    for name in names:
+        await answer(edge, 8, 9, **commit(1) | {"group_id": name})
+    listed, calls = await answer(edge, 16, 4)
+    assert {group["group_id"] for group in listed["groups"]} == set(names)
+    check(calls)
+    described, calls = await answer(edge, 15, 5, groups=names, include_authorized_operations=False)
+    assert {group["group_state"] for group in described["groups"]} == {"Empty"}
+    check(calls)
