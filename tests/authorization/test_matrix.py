@@ -122,6 +122,7 @@ GRPC = {
     "ottla.v1.Groups/FetchOffsets": "group - group - -",
     "ottla.v1.Groups/ListGroups": "- - - - -",
     "ottla.v1.Groups/DescribeGroups": "group - group - -",
+    "ottla.v1.Groups/DescribeLag": "group - group - -",
     "ottla.v1.Groups/DeleteGroups": "group group group - -",
     "ottla.v1.Groups/DeleteOffsets": "group group group topic -",
     "ottla.v1.Transactions/InitProducer": "id id - id -",
