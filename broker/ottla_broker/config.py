@@ -320,6 +320,13 @@ class GroupsConfig:
     consumer_size_max: int = setting(
         "group.consumer.max.size", "10000", whole(1), "Broker-side groups: maximum number of members of one."
     )
+    migration: str = setting(
+        "group.consumer.migration.policy",
+        "bidirectional",
+        choice("bidirectional", "upgrade", "downgrade", "disabled"),
+        "Whether groups with members change to the broker-side protocol (upgrade) when its first member joins, and "
+        "back to the classic one (downgrade) when its last member leaves.",
+    )
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ TABLE: dict[str, tuple[str, float | None, float | None, tuple[str, ...], str, bo
     'fetch.max.bytes': ('int', 1024, 2147483647, (), '57671680', False),
     'group.consumer.heartbeat.interval.ms': ('int', 1, 2147483647, (), '5000', False),
     'group.consumer.max.size': ('int', 1, 2147483647, (), '10000', False),
+    'group.consumer.migration.policy': ('string', None, None, ('bidirectional', 'upgrade', 'downgrade', 'disabled'), 'bidirectional', False),
     'group.consumer.session.timeout.ms': ('int', 1, 2147483647, (), '45000', False),
     'group.initial.rebalance.delay.ms': ('int', 0, 2147483647, (), '3000', False),
     'group.max.session.timeout.ms': ('int', 1, 2147483647, (), '1800000', False),

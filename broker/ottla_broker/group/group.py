@@ -31,6 +31,7 @@ class Group:
         "delay_left_ms",
         "generation",
         "id",
+        "is_unassigned",
         "leader_id",
         "members",
         "newcomers",
@@ -63,6 +64,8 @@ class Group:
         #: While the first rebalance of a group waits for more members: how much longer it may, and whether
         #: a member joined during the current delay. None: it does not wait for more members.
         self.delay_left_ms: int | None = None
+        #: Adopted from a record without a leader: it was a broker-side group, and needs a rebalance.
+        self.is_unassigned = False
         self.newcomers = False
 
     def become(self, state: State, now_ms: int) -> None:
@@ -201,6 +204,9 @@ class Group:
             members[each.member_id] = known
         self.members = members
         self.static = {m.instance_id: m.id for m in members.values() if m.instance_id is not None}
+        self.is_unassigned = bool(members) and self.leader_id is None
+        if self.is_unassigned:
+            self.leader_id = next(iter(members))
         self.state = State.STABLE if members else State.EMPTY
         self.state_since_ms = value.state_timestamp_ms
 

@@ -66,6 +66,8 @@ SESSION = "session"
 PENDING = "pending"
 JOIN = "join"
 SYNC = "sync"
+#: A group that was a broker-side one starts a rebalance.
+ASSIGN = "assign"
 
 #: A new member waits in its join without heartbeats; it is removed after this if its connection broke. Kafka's number.
 NEW_MEMBER_TIMEOUT_MS = 300_000
@@ -241,6 +243,7 @@ class Machine:
                 self._start_session(group, member, now)
         self._timers.cancel((SYNC, group.id))
         group.not_synced.clear()
+        group.is_unassigned = False
         is_first = group.state is State.EMPTY
         group.become(State.PREPARING, now.wall_ms)
         self._probe.rebalances += 1
@@ -439,7 +442,31 @@ class Machine:
         """The group was loaded: its members have a whole session to find the new coordinator."""
         for member in group.members.values():
             self._start_session(group, member, now)
-        if len(group.members) > self._settings.size_max:
+        if len(group.members) > self._settings.size_max or group.is_unassigned:
+            self._prepare(group, now, out)
+
+    # ------------------------------------------------------------------ the other protocol
+
+    def release(self, group: Group, out: Decision) -> None:
+        """The group becomes a broker-side one: whoever waits joins that."""
+        for ticket in group.waiting():
+            out.refuse(ticket, RebalanceInProgress())
+        for kind in (JOIN, SYNC, ASSIGN):
+            self._timers.cancel((kind, group.id))
+        for member_id in group.members:
+            self._timers.cancel((SESSION, group.id, member_id))
+        for member_id in group.pending:
+            self._timers.cancel((PENDING, group.id, member_id))
+
+    def take_over(self, group: Group, now: Now) -> None:
+        """The group was a broker-side one. The rebalance is a decision of its own: this one makes the group STABLE."""
+        for member in group.members.values():
+            self._start_session(group, member, now)
+        if group.is_unassigned:
+            self._timers.set((ASSIGN, group.id), now.monotonic_ms)
+
+    def assign_over(self, group: Group, now: Now, out: Decision) -> None:
+        if group.is_unassigned:
             self._prepare(group, now, out)
 
     def _start_session(self, group: Group, member: Member, now: Now) -> None:

@@ -34,20 +34,24 @@ class PendingOffsets:
         """Remove and return everything pending of a producer, in the order of the first commit."""
         taken = self._by_producer.pop(producer_id, {})
         for key in taken:
-            counts = self._by_group[key.group]
-            counts[key.tp] -= 1
-            if not counts[key.tp]:
-                del counts[key.tp]
-                if not counts:
-                    del self._by_group[key.group]
+            self._uncount(key)
         return taken
 
-    def remove_group(self, group: str) -> None:
-        if self._by_group.pop(group, None) is None:
+    def remove(self, key: OffsetKey) -> None:
+        """The offset was deleted, whatever the transaction decides."""
+        if key.tp not in self._by_group.get(key.group, ()):
             return
         for producer_id, pending in list(self._by_producer.items()):
-            kept = {key: value for key, value in pending.items() if key.group != group}
-            if kept:
-                self._by_producer[producer_id] = kept
-            else:
-                del self._by_producer[producer_id]
+            if key in pending:
+                del pending[key]
+                self._uncount(key)
+                if not pending:
+                    del self._by_producer[producer_id]
+
+    def _uncount(self, key: OffsetKey) -> None:
+        counts = self._by_group[key.group]
+        counts[key.tp] -= 1
+        if not counts[key.tp]:
+            del counts[key.tp]
+            if not counts:
+                del self._by_group[key.group]

@@ -2,7 +2,7 @@
 
 Run by `coordination.runtime`; see `coordination.shard` for the contract. Membership is handled by `Machine` for classic
 groups and by `consumer.shard.ConsumerGroups` for broker-side ones, offsets of both are kept in `Offsets`. A group id
-belongs to one of the two kinds; a group without members changes its kind when a member of the other one joins.
+belongs to one of the two kinds; `consumer.migration` has the rules by which it changes that.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from ottla_broker.coordination.metadata_change import MetadataChange
 from ottla_broker.coordination.shard import Decision, Now, StateRecord, Ticket, TransactionMarker
 from ottla_broker.coordination.timers import Timers
 from ottla_broker.group import machine
-from ottla_broker.group.consumer.machine import REBALANCE, SESSION
-from ottla_broker.group.consumer.messages import ConsumerHeartbeat, DescribeConsumerGroup
+from ottla_broker.group.consumer.machine import TIMERS as CONSUMER_TIMERS
+from ottla_broker.group.consumer.messages import JOIN_EPOCH, ConsumerHeartbeat, DescribeConsumerGroup
+from ottla_broker.group.consumer.migration import MigrationPolicy, downgraded, upgraded
 from ottla_broker.group.consumer.records import read_record
 from ottla_broker.group.consumer.shard import ConsumerGroups
 from ottla_broker.group.group import Group
@@ -91,6 +92,8 @@ class GroupShard:
     ) -> None:
         """`settings_of` returns the settings of one group, by its id."""
         self._settings = settings
+        self._record_bytes_max = record_bytes_max
+        self._migration = MigrationPolicy(settings.migration)
         self._settings_of = settings_of
         self._probe = probe
         self.timers = Timers()
@@ -188,6 +191,7 @@ class GroupShard:
     def _replay_offset(self, key: OffsetKey, value: OffsetValue | None) -> None:
         if value is None:
             self.offsets.remove(key.group, key.tp)
+            self.pending_offsets.remove(key)
             return
         if key.group not in self.consumers:
             self._group(key.group)
@@ -197,11 +201,12 @@ class GroupShard:
         if value is not None:
             self._group(key.group).adopt(read_group(value))
             return
+        # Its offsets have tombstones of their own: the group may have become one of the other kind.
         group = self.groups.pop(key.group, None)
         if group is not None:
             group.state = State.DEAD
-        self.offsets.remove_group(key.group)
-        self.pending_offsets.remove_group(key.group)
+        if self.offsets.of(key.group) and key.group not in self.consumers:
+            self._group(key.group)
 
     def _group(self, group_id: str) -> Group:
         group = self.groups.get(group_id)
@@ -212,8 +217,11 @@ class GroupShard:
     # ------------------------------------------------------------------ membership
 
     def _join(self, request: JoinGroup, ticket: Ticket, now: Now, out: Decision) -> None:
+        if self.consumers.has_members(request.group):
+            self.consumers.join(request, ticket, now, out)
+            self._maybe_downgrade(request.group, now, out)
+            return
         group = self.groups.get(request.group)
-        self.consumers.check_classic(request.group)
         if group is None:
             if request.member_id:
                 raise UnknownMemberId()
@@ -224,12 +232,22 @@ class GroupShard:
         self._probe.joins += 1
 
     def _sync(self, request: SyncGroup, ticket: Ticket, now: Now, out: Decision) -> None:
-        self._machine.sync(self._known(request.group), request, ticket, now, out)
+        if self.consumers.has_members(request.group):
+            self.consumers.sync(request, ticket, now, out)
+        else:
+            self._machine.sync(self._known(request.group), request, ticket, now, out)
 
     def _heartbeat(self, request: Heartbeat, ticket: Ticket, now: Now, out: Decision) -> None:
-        self._machine.heartbeat(self._known(request.group), request, ticket, now, out)
+        if self.consumers.has_members(request.group):
+            self.consumers.classic_heartbeat(request, ticket, now, out)
+        else:
+            self._machine.heartbeat(self._known(request.group), request, ticket, now, out)
 
     def _leave(self, request: LeaveGroup, ticket: Ticket, now: Now, out: Decision) -> None:
+        if self.consumers.has_members(request.group):
+            self.consumers.leave(request, ticket, now, out)
+            self._maybe_downgrade(request.group, now, out)
+            return
         group = self.groups.get(request.group)
         if group is None:
             out.reply(ticket, LeaveReply(tuple(Left(*each, UnknownMemberId()) for each in request.members)))
@@ -241,15 +259,45 @@ class GroupShard:
         self, request: ConsumerHeartbeat, ticket: Ticket, now: Now, out: Decision
     ) -> None:
         classic = self.groups.get(request.group)
-        if classic is not None and (classic.members or classic.pending):
-            raise GroupIdNotFound(
-                "The group has members of the classic protocol; stop them first, or set group.protocol=classic."
-            )
-        self.consumers.heartbeat(request, ticket, now, out)
+        if classic is None:
+            self.consumers.heartbeat(request, ticket, now, out)
+            self._maybe_downgrade(request.group, now, out)
+            return
+        if request.member_epoch != JOIN_EPOCH:
+            raise GroupIdNotFound("The group has become a classic one; join again.")
+        group = None
+        if classic.members:
+            size_max = self._settings.consumer_size_max
+            group, carried = upgraded(classic, self.consumers.known_image, self._migration, size_max)
+            out.records += carried
+        self.consumers.heartbeat(request, ticket, now, out, group)
+        if classic.generation:
+            out.records.insert(0, group_tombstone(classic.id))
+        self._machine.release(classic, out)
         self.groups.pop(request.group, None)
 
+    def _maybe_downgrade(self, group_id: str, now: Now, out: Decision) -> None:
+        """Make it a classic group if no member speaks the consumer protocol (any more)."""
+        group = self.consumers.get(group_id)
+        if group is None or not all(member.is_classic for member in group.members.values()):
+            return
+        made = downgraded(
+            group,
+            self.consumers.known_image,
+            self._migration,
+            self._settings_of(group_id),
+            now,
+            size_max=self._settings.size_max,
+            record_bytes_max=self._record_bytes_max,
+        )
+        if made is not None:
+            classic, record = made
+            self.consumers.convert_to_classic(group_id, out)
+            out.records.append(record)
+            self.groups[group_id] = classic
+            self._machine.take_over(classic, now)
+
     def _known(self, group_id: str) -> Group:
-        self.consumers.check_classic(group_id)
         group = self.groups.get(group_id)
         if group is None:
             raise UnknownMemberId()
@@ -327,7 +375,9 @@ class GroupShard:
             expired = self.offsets.expired(group, now.wall_ms, retention_ms)
             out.records += [offset_tombstone(group.id, tp) for tp in expired]
             self._probe.offsets_expired += len(expired)
-            has_none = len(expired) == len(self.offsets.of(group.id))
+            has_none = len(expired) == len(self.offsets.of(group.id)) and not self.pending_offsets.of(
+                group.id
+            )
             if has_none and group.state is State.EMPTY and not group.pending:
                 # An empty group is deleted with its last offset.
                 out.records.append(group_tombstone(group.id))
@@ -335,7 +385,8 @@ class GroupShard:
             expired = self.offsets.expired(consumers, now.wall_ms, retention_ms)
             out.records += [offset_tombstone(consumers.id, tp) for tp in expired]
             self._probe.offsets_expired += len(expired)
-            if consumers.state is State.EMPTY and len(expired) == len(self.offsets.of(consumers.id)):
+            has_none = len(expired) == len(self.offsets.of(consumers.id))
+            if consumers.state is State.EMPTY and has_none and not self.pending_offsets.of(consumers.id):
                 out.records += self.consumers.tombstones(consumers.id)
                 out.records.append(group_tombstone(consumers.id))
 
@@ -372,7 +423,8 @@ class GroupShard:
         if group.state is not State.EMPTY:
             raise NonEmptyGroup()
         out.records += self.consumers.tombstones(group.id)
-        out.records += [offset_tombstone(group.id, tp) for tp in self.offsets.of(group.id)]
+        partitions = {**self.offsets.of(group.id), **dict.fromkeys(self.pending_offsets.of(group.id))}
+        out.records += [offset_tombstone(group.id, tp) for tp in partitions]
         out.records.append(group_tombstone(group.id))
         out.reply(ticket, DeleteReply())
 
@@ -380,8 +432,9 @@ class GroupShard:
 
     def _time_is_up(self, key: tuple[Any, ...], now: Now, out: Decision) -> None:
         kind, group_id, *rest = key
-        if kind in (SESSION, REBALANCE):
+        if kind in CONSUMER_TIMERS:
             self.consumers.time_is_up(kind, group_id, rest[0], out)
+            self._maybe_downgrade(group_id, now, out)
             return
         group = self.groups.get(group_id)
         if group is None:
@@ -395,3 +448,5 @@ class GroupShard:
             self._machine.join_over(group, now, out)
         elif kind == machine.SYNC:
             self._machine.sync_over(group, now, out)
+        elif kind == machine.ASSIGN:
+            self._machine.assign_over(group, now, out)

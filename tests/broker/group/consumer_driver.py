@@ -47,11 +47,12 @@ class ModelMember:
 
 
 class ConsumerDriver(GroupDriver):
-    def __init__(self, counts: Mapping[str, int], **settings: str) -> None:
-        super().__init__(**settings)
+    def __init__(self, counts: Mapping[str, int], delay_ms: int = 0, **settings: str) -> None:
+        super().__init__(delay_ms, **settings)
         self.show(counts)
 
     def show(self, counts: Mapping[str, int]) -> None:
+        self.counts = dict(counts)
         self.see(image_of(counts))
 
     def group_of(self, name: str = "g") -> ConsumerGroup:

@@ -103,4 +103,5 @@ def _member(member: DescribedConsumerMember, names: Mapping[UUID, str]) -> pb.De
         target=_named(member.target, names),
         session_timeout_ms=member.session_timeout_ms,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
+        speaks_classic=member.is_classic,
     )

@@ -43,6 +43,10 @@ class ConsumerMember:
     target: Partitions = field(default_factory=dict)
     current: CurrentAssignment = _NEW
 
+    @property
+    def is_classic(self) -> bool:
+        return self.metadata.classic is not None
+
 
 class ConsumerGroup:
     __slots__ = (
@@ -143,6 +147,9 @@ class ConsumerGroup:
         if member is None:
             self.members[member_id] = ConsumerMember(member_id, metadata)
         else:
+            before = member.metadata.instance_id
+            if before != metadata.instance_id and self.static.get(before or "") == member_id:
+                del self.static[before or ""]
             member.metadata = metadata
         if metadata.instance_id is not None:
             self.static[metadata.instance_id] = member_id

@@ -60,6 +60,7 @@ from ottla_core.errors import (
     FencedInstanceId,
     FencedMemberEpoch,
     GroupMaxSizeReached,
+    IllegalGeneration,
     InvalidRegularExpression,
     InvalidRequest,
     StaleMemberEpoch,
@@ -70,6 +71,10 @@ from ottla_core.errors import (
 
 SESSION = "consumer-session"
 REBALANCE = "consumer-rebalance"
+#: Of members of the classic protocol (`classic_members`): until they join again, and sync.
+JOIN = "consumer-join"
+SYNC = "consumer-sync"
+TIMERS = (SESSION, REBALANCE, JOIN, SYNC)
 
 #: Compiled regular expressions that are kept, over all groups of a broker.
 _REGEXES_MAX = 256
@@ -114,9 +119,9 @@ class ConsumerMachine:
         member = self._join(group, request, out) if joins else self._find(group, request)
         received, before = request.member_epoch, member.current
         changed = self._update(group, member, request, out)
-        self._refresh(group, image, now, out, changed=changed or len(group.members) > members)
-        self._reconcile(group, member, request.owned, now, out)
-        self._start_session(group, member, now)
+        self.refresh(group, image, now, out, changed=changed or len(group.members) > members)
+        self.reconcile(group, member, request.owned, now, out)
+        self.start_session(group, member, now)
         after = member.current
         tells = (
             joins
@@ -140,31 +145,38 @@ class ConsumerMachine:
         member = group.members.get(request.member_id)
         holder = group.static.get(request.instance_id or "")
         if holder is not None and holder != request.member_id:
-            if group.members[holder].current.epoch != LEAVE_STATIC_EPOCH:
+            old = group.members[holder]
+            # A static member of the classic protocol does not leave when it stops.
+            if old.current.epoch != LEAVE_STATIC_EPOCH and not old.is_classic:
                 raise UnreleasedInstanceId()
-            return self._replace_static(group, group.members[holder], request, out)
+            return self.replace_static(group, old, request.member_id, out)
         if member is None:
-            if len(group.members) >= self._config.consumer_size_max:
-                raise GroupMaxSizeReached(f"group.consumer.max.size is {self._config.consumer_size_max}.")
-            self._put(group, request.member_id, _metadata(None, request), out)
+            self.check_room(group)
+            self.put(group, request.member_id, _metadata(None, request), out)
             self._probe.joins += 1
         elif member.current.epoch != JOIN_EPOCH:
-            self._put(group, member.id, CurrentAssignment(JOIN_EPOCH), out)
+            self.put(group, member.id, CurrentAssignment(JOIN_EPOCH), out)
         return group.members[request.member_id]
 
-    def _replace_static(
-        self, group: ConsumerGroup, old: ConsumerMember, request: ConsumerHeartbeat, out: Decision
+    def check_room(self, group: ConsumerGroup) -> None:
+        if len(group.members) >= self._config.consumer_size_max:
+            raise GroupMaxSizeReached(f"group.consumer.max.size is {self._config.consumer_size_max}.")
+
+    def replace_static(
+        self, group: ConsumerGroup, old: ConsumerMember, member_id: str, out: Decision
     ) -> ConsumerMember:
         """The instance has come back as another process: it takes over target and partitions."""
         metadata, target, assigned = old.metadata, old.target, old.current.assigned
-        self._remove(group, old, out)
-        self._put(group, request.member_id, metadata, out)
-        self._put(group, request.member_id, TargetAssignment(target), out)
-        self._put(group, request.member_id, CurrentAssignment(JOIN_EPOCH, assigned=assigned), out)
-        return group.members[request.member_id]
+        self.remove(group, old, out)
+        self.put(group, member_id, metadata, out)
+        self.put(group, member_id, TargetAssignment(target), out)
+        self.put(group, member_id, CurrentAssignment(JOIN_EPOCH, assigned=assigned), out)
+        return group.members[member_id]
 
     def _find(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> ConsumerMember:
-        member = self._known(group, request.member_id, request.instance_id)
+        member = self.known(group, request.member_id, request.instance_id)
+        if member.is_classic:
+            raise UnknownMemberId("The member speaks the classic protocol.")
         current, received = member.current, request.member_epoch
         if received == current.epoch:
             return member
@@ -175,7 +187,7 @@ class ConsumerMachine:
             f"The member's epoch is {current.epoch}, not {received}; give up all partitions and join again."
         )
 
-    def _known(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+    def known(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
         if instance_id:
             holder = group.static.get(instance_id)
             if holder is None:
@@ -194,7 +206,7 @@ class ConsumerMachine:
         before, metadata = member.metadata, _metadata(member.metadata, request)
         if metadata == before:
             return False
-        self._put(group, member.id, metadata, out)
+        self.put(group, member.id, metadata, out)
         return (before.topics, before.regex, before.rack_id, before.assignor) != (
             metadata.topics,
             metadata.regex,
@@ -204,7 +216,7 @@ class ConsumerMachine:
 
     # ------------------------------------------------------------------ group epoch and target
 
-    def _refresh(
+    def refresh(
         self, group: ConsumerGroup, image: ClusterImage, now: Now, out: Decision, *, changed: bool
     ) -> None:
         """Raise the group epoch if metadata has changed, and compute the target that is due."""
@@ -216,7 +228,7 @@ class ConsumerMachine:
             assignor = selected_assignor(group, settings, self._assignors)
             found = metadata_hash(group, image, settings, assignor)
             if found != group.metadata_hash or changed:
-                self._put(group, "", GroupEpoch(group.epoch + 1, found), out)
+                self.put(group, "", GroupEpoch(group.epoch + 1, found), out)
             group.seen = (image.topics, image.brokers, settings, group.epoch)
         if group.epoch > group.target_epoch:
             self._assign(group, image, settings, out)
@@ -224,7 +236,7 @@ class ConsumerMachine:
     def _resolve_regexes(self, group: ConsumerGroup, image: ClusterImage, now: Now, out: Decision) -> None:
         wanted = {m.metadata.regex for m in group.members.values() if m.metadata.regex}
         for regex in [each for each in group.regexes if each not in wanted]:
-            self._put_record(group, ConsumerRecord(group.id, ResolvedRegex.kind, regex, None), out)
+            self.put_record(group, ConsumerRecord(group.id, ResolvedRegex.kind, regex, None), out)
         for regex in sorted(wanted):
             compiled = _compiled(regex)
             topics = tuple(
@@ -236,7 +248,7 @@ class ConsumerMachine:
             )
             known = group.regexes.get(regex)
             if known is None or known.topics != topics:
-                self._put(group, regex, ResolvedRegex(topics, image.revision, now.wall_ms), out)
+                self.put(group, regex, ResolvedRegex(topics, image.revision, now.wall_ms), out)
 
     def _assign(
         self, group: ConsumerGroup, image: ClusterImage, settings: GroupSettings, out: Decision
@@ -247,89 +259,97 @@ class ConsumerMachine:
         self._probe.assignor_failures += not worked
         for member_id, partitions in target.items():
             if partitions != group.members[member_id].target:
-                self._put(group, member_id, TargetAssignment(partitions), out)
-        self._put(group, "", TargetEpoch(group.epoch), out)
+                self.put(group, member_id, TargetAssignment(partitions), out)
+        self.put(group, "", TargetEpoch(group.epoch), out)
 
-    def _reconcile(
+    def reconcile(
         self, group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None, now: Now, out: Decision
     ) -> None:
-        assignor = selected_assignor(group, self._settings_of(group.id), self._assignors)
-        # Shared partitions are always free.
-        free = (lambda partitions: partitions) if assignor.shares_partitions else group.free
         before = member.current
-        after = next_assignment(before, member.target, group.target_epoch, owned, free)
+        after = next_assignment(
+            before, member.target, group.target_epoch, owned, lambda missing: self.free(group, missing)
+        )
         if after == before:
             return
-        self._put(group, member.id, after, out)
+        self.put(group, member.id, after, out)
         timer = (REBALANCE, group.id, member.id)
         if after.state is MemberState.UNREVOKED:
-            self._timers.set(timer, now.monotonic_ms + self._rebalance_timeout_ms(group, member))
+            self._timers.set(timer, now.monotonic_ms + self.rebalance_timeout_ms(group, member))
         else:
             self._timers.cancel(timer)
+
+    def free(self, group: ConsumerGroup, partitions: Partitions) -> Partitions:
+        """Those that the group's assignor allows to be given to one more member now."""
+        assignor = selected_assignor(group, self._settings_of(group.id), self._assignors)
+        return partitions if assignor.shares_partitions else group.free(partitions)
 
     # ------------------------------------------------------------------ leaving and time
 
     def _leave(
         self, group: ConsumerGroup, request: ConsumerHeartbeat, ticket: Ticket, now: Now, out: Decision
     ) -> None:
-        member = self._known(group, request.member_id, request.instance_id)
+        member = self.known(group, request.member_id, request.instance_id)
         if request.member_epoch == LEAVE_STATIC_EPOCH:
             if member.metadata.instance_id is None:
                 raise InvalidRequest("Only a static member leaves with epoch -2.")
             current = member.current
             left = CurrentAssignment(LEAVE_STATIC_EPOCH, current.epoch, assigned=current.assigned)
-            self._put(group, member.id, left, out)
+            self.put(group, member.id, left, out)
             self._timers.cancel((REBALANCE, group.id, member.id))
-            self._start_session(group, member, now)
+            self.start_session(group, member, now)
         else:
-            self._remove(group, member, out)
-            self._raise_epoch(group, out)
+            self.remove(group, member, out)
+            self.raise_epoch(group, out)
         out.reply(ticket, ConsumerHeartbeatReply(request.member_id, request.member_epoch, 0))
 
     def session_over(self, group: ConsumerGroup, member_id: str, out: Decision) -> None:
         member = group.members.get(member_id)
         if member is not None:
             self._probe.sessions_expired += 1
-            self._remove(group, member, out)
-            self._raise_epoch(group, out)
+            self.remove(group, member, out)
+            self.raise_epoch(group, out)
 
     def rebalance_over(self, group: ConsumerGroup, member_id: str, out: Decision) -> None:
         """The member has not revoked its partitions in time."""
         member = group.members.get(member_id)
         if member is not None and member.current.state is MemberState.UNREVOKED:
-            self._remove(group, member, out)
-            self._raise_epoch(group, out)
+            self.remove(group, member, out)
+            self.raise_epoch(group, out)
 
     def resume(self, group: ConsumerGroup, now: Now) -> None:
         """The group was loaded: its members have a whole session to find the new coordinator."""
         for member in group.members.values():
-            self._start_session(group, member, now)
+            self.start_session(group, member, now)
             if member.current.state is MemberState.UNREVOKED:
-                timeout_ms = self._rebalance_timeout_ms(group, member)
+                timeout_ms = self.rebalance_timeout_ms(group, member)
                 self._timers.set((REBALANCE, group.id, member.id), now.monotonic_ms + timeout_ms)
 
     def forget_timers(self, group: ConsumerGroup) -> None:
         for member_id in group.members:
-            self._timers.cancel((SESSION, group.id, member_id))
-            self._timers.cancel((REBALANCE, group.id, member_id))
+            self._cancel_timers(group, member_id)
 
-    def _remove(self, group: ConsumerGroup, member: ConsumerMember, out: Decision) -> None:
-        self._timers.cancel((SESSION, group.id, member.id))
-        self._timers.cancel((REBALANCE, group.id, member.id))
+    def _cancel_timers(self, group: ConsumerGroup, member_id: str) -> None:
+        for kind in TIMERS:
+            self._timers.cancel((kind, group.id, member_id))
+
+    def remove(self, group: ConsumerGroup, member: ConsumerMember, out: Decision) -> None:
+        self._cancel_timers(group, member.id)
         for record in list(group.member_tombstones(member.id)):
-            self._put_record(group, record, out)
+            self.put_record(group, record, out)
 
-    def _raise_epoch(self, group: ConsumerGroup, out: Decision) -> None:
-        self._put(group, "", GroupEpoch(group.epoch + 1, group.metadata_hash), out)
+    def raise_epoch(self, group: ConsumerGroup, out: Decision) -> None:
+        self.put(group, "", GroupEpoch(group.epoch + 1, group.metadata_hash), out)
 
-    def _start_session(self, group: ConsumerGroup, member: ConsumerMember, now: Now) -> None:
-        timeout_ms = self._session_timeout_ms(group)
+    def start_session(self, group: ConsumerGroup, member: ConsumerMember, now: Now) -> None:
+        timeout_ms = self.session_timeout_ms(group, member)
         self._timers.set((SESSION, group.id, member.id), now.monotonic_ms + timeout_ms)
 
-    def _session_timeout_ms(self, group: ConsumerGroup) -> int:
-        return self._settings_of(group.id).session_timeout_ms or self._config.consumer_session_timeout_ms
+    def session_timeout_ms(self, group: ConsumerGroup, member: ConsumerMember) -> int:
+        setting, classic = self._settings_of(group.id).session_timeout_ms, member.metadata.classic
+        asked_ms = self._config.consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
+        return setting or asked_ms
 
-    def _rebalance_timeout_ms(self, group: ConsumerGroup, member: ConsumerMember) -> int:
+    def rebalance_timeout_ms(self, group: ConsumerGroup, member: ConsumerMember) -> int:
         """How long the member may take to revoke partitions."""
         setting = self._settings_of(group.id).rebalance_timeout_ms
         return setting or max(member.metadata.rebalance_timeout_ms, 0)
@@ -352,7 +372,9 @@ class ConsumerMachine:
         if epoch < 0 and not group.members:
             return  # A consumer that assigns partitions to itself.
         instance_id = request.instance_id if isinstance(request, CommitOffsets) else None
-        member = self._known(group, request.member_id, instance_id)
+        member = self.known(group, request.member_id, instance_id)
+        if epoch != member.current.epoch and member.is_classic:
+            raise IllegalGeneration()
         if epoch != member.current.epoch:
             raise StaleMemberEpoch(f"The member's epoch is {member.current.epoch}, not {epoch}.")
 
@@ -370,8 +392,9 @@ class ConsumerMachine:
                 m.metadata.regex,
                 m.current.assigned,
                 m.target,
-                self._session_timeout_ms(group),
-                self._rebalance_timeout_ms(group, m),
+                self.session_timeout_ms(group, m),
+                self.rebalance_timeout_ms(group, m),
+                m.is_classic,
             )
             for m in group.members.values()
         )
@@ -381,10 +404,10 @@ class ConsumerMachine:
 
     # ------------------------------------------------------------------ records
 
-    def _put(self, group: ConsumerGroup, name: str, value: Value, out: Decision) -> None:
-        self._put_record(group, ConsumerRecord(group.id, value.kind, name, value), out)
+    def put(self, group: ConsumerGroup, name: str, value: Value, out: Decision) -> None:
+        self.put_record(group, ConsumerRecord(group.id, value.kind, name, value), out)
 
-    def _put_record(self, group: ConsumerGroup, record: ConsumerRecord, out: Decision) -> None:
+    def put_record(self, group: ConsumerGroup, record: ConsumerRecord, out: Decision) -> None:
         """Apply a record at once, because the rest of the decision rests on it; replaying it again changes nothing."""
         group.apply(record)
         out.records.append(record.encoded())

@@ -69,6 +69,8 @@ class DescribedConsumerMember(NamedTuple):
     target: Partitions
     session_timeout_ms: int
     rebalance_timeout_ms: int
+    #: It speaks the classic protocol.
+    is_classic: bool = False
 
 
 @dataclass(frozen=True, slots=True)

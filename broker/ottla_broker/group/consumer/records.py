@@ -15,8 +15,10 @@ from uuid import UUID
 from ottla_broker.coordination.fields import FieldReader, FieldWriter, Undecodable
 from ottla_broker.coordination.shard import StateRecord
 from ottla_broker.group.consumer.partitions import Partitions
+from ottla_broker.group.messages import Protocol
 
 _VERSION = 0
+_CLASSIC_TAG = 0
 
 
 class MemberState(IntEnum):
@@ -51,6 +53,41 @@ class GroupEpoch:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassicMetadata:
+    """What the coordinator has to know of a member that still speaks the classic protocol."""
+
+    session_timeout_ms: int
+    #: Preferred first, with its subscription in each.
+    protocols: tuple[Protocol, ...]
+
+    def encoded(self) -> bytes:
+        writer = FieldWriter(flexible=True)
+        writer.int8(1)  # Present: the field may be null.
+        writer.int32(self.session_timeout_ms)
+        writer.count(len(self.protocols))
+        for protocol in self.protocols:
+            writer.text(protocol.name)
+            writer.blob(protocol.metadata)
+            writer.tagged({})
+        writer.tagged({})
+        return writer.made()
+
+    @classmethod
+    def decoded(cls, data: bytes | None) -> ClassicMetadata | None:
+        if data is None:
+            return None
+        reader = FieldReader(data, flexible=True)
+        if reader.int8() < 0:
+            return None
+        session_ms, protocols = reader.int32(), []
+        for _ in range(reader.count()):
+            protocols.append(Protocol(reader.text(), reader.blob()))
+            reader.tagged()
+        reader.tagged()
+        return cls(session_ms, tuple(protocols))
+
+
+@dataclass(frozen=True, slots=True)
 class MemberMetadata:
     kind: ClassVar[int] = 5
     instance_id: str | None
@@ -61,6 +98,8 @@ class MemberMetadata:
     regex: str | None
     rebalance_timeout_ms: int
     assignor: str | None
+    #: Set for a member of the classic protocol (`classic_members`).
+    classic: ClassicMetadata | None = None
 
     def write(self, writer: FieldWriter) -> None:
         writer.text(self.instance_id)
@@ -73,7 +112,7 @@ class MemberMetadata:
         writer.text(self.regex)
         writer.int32(self.rebalance_timeout_ms)
         writer.text(self.assignor)
-        writer.tagged({})
+        writer.tagged({} if self.classic is None else {_CLASSIC_TAG: self.classic.encoded()})
 
     @classmethod
     def read(cls, reader: FieldReader) -> MemberMetadata:
@@ -81,8 +120,8 @@ class MemberMetadata:
         client_id, client_host = reader.text(), reader.text()
         topics = tuple(reader.text() for _ in range(reader.count()))
         regex, timeout_ms, assignor = reader.text_or_none(), reader.int32(), reader.text_or_none()
-        reader.tagged()
-        return cls(instance_id, rack_id, client_id, client_host, topics, regex, timeout_ms, assignor)
+        classic = ClassicMetadata.decoded(reader.tagged().get(_CLASSIC_TAG))
+        return cls(instance_id, rack_id, client_id, client_host, topics, regex, timeout_ms, assignor, classic)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,23 @@ from collections.abc import Callable, Iterator, Mapping
 from ottla_broker.config import GroupsConfig
 from ottla_broker.coordination.shard import Decision, Now, StateRecord, Ticket
 from ottla_broker.coordination.timers import Timers
+from ottla_broker.group.consumer.classic_members import ClassicMembers
 from ottla_broker.group.consumer.group import ConsumerGroup
-from ottla_broker.group.consumer.machine import SESSION, ConsumerMachine
+from ottla_broker.group.consumer.machine import REBALANCE, SESSION, ConsumerMachine
 from ottla_broker.group.consumer.messages import (
     JOIN_EPOCH,
     ConsumerHeartbeat,
     DescribedConsumerGroup,
 )
 from ottla_broker.group.consumer.records import ConsumerRecord, GroupEpoch
-from ottla_broker.group.messages import CommitOffsets, FetchOffsets
+from ottla_broker.group.messages import (
+    CommitOffsets,
+    FetchOffsets,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    SyncGroup,
+)
 from ottla_broker.group_config import GroupSettings
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metrics import GroupsProbe
@@ -26,7 +34,6 @@ from ottla_core.assignors.model import Assignor
 from ottla_core.errors import (
     CoordinatorLoadInProgress,
     GroupIdNotFound,
-    InconsistentGroupProtocol,
     UnknownMemberId,
 )
 
@@ -42,6 +49,7 @@ class ConsumerGroups:
     ) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
         self._machine = ConsumerMachine(config, settings_of, timers, probe, assignors)
+        self._classic = ClassicMembers(self._machine, timers)
         #: The newest cluster image that the shard has seen.
         self.image: ClusterImage | None = None
 
@@ -59,16 +67,48 @@ class ConsumerGroups:
 
     # ------------------------------------------------------------------ requests
 
-    def heartbeat(self, request: ConsumerHeartbeat, ticket: Ticket, now: Now, out: Decision) -> None:
-        if self.image is None:
-            raise CoordinatorLoadInProgress()
-        group = self._groups.get(request.group)
+    def has_members(self, group_id: str) -> bool:
+        group = self._groups.get(group_id)
+        return group is not None and bool(group.members)
+
+    def heartbeat(
+        self,
+        request: ConsumerHeartbeat,
+        ticket: Ticket,
+        now: Now,
+        out: Decision,
+        upgraded: ConsumerGroup | None = None,
+    ) -> None:
+        """`upgraded` is the group if it was a classic one until now."""
+        group = upgraded or self._groups.get(request.group)
         if group is None:
             if request.member_epoch != JOIN_EPOCH:
                 raise UnknownMemberId()
             group = ConsumerGroup(request.group)
-        self._machine.heartbeat(group, request, self.image, ticket, now, out)
+        self._machine.heartbeat(group, request, self.known_image, ticket, now, out)
         self._groups[request.group] = group  # Only now: a refused join leaves no group behind.
+        if upgraded is not None:
+            self._machine.resume(group, now)
+
+    @property
+    def known_image(self) -> ClusterImage:
+        if self.image is None:
+            raise CoordinatorLoadInProgress()
+        return self.image
+
+    # ------------------------------------------------------------------ requests of the classic protocol
+
+    def join(self, request: JoinGroup, ticket: Ticket, now: Now, out: Decision) -> None:
+        self._classic.join(self._groups[request.group], request, self.known_image, ticket, now, out)
+
+    def sync(self, request: SyncGroup, ticket: Ticket, now: Now, out: Decision) -> None:
+        self._classic.sync(self._groups[request.group], request, self.known_image, ticket, now, out)
+
+    def classic_heartbeat(self, request: Heartbeat, ticket: Ticket, now: Now, out: Decision) -> None:
+        self._classic.heartbeat(self._groups[request.group], request, ticket, now, out)
+
+    def leave(self, request: LeaveGroup, ticket: Ticket, now: Now, out: Decision) -> None:
+        self._classic.leave(self._groups[request.group], request, ticket, now, out)
 
     def check_offsets(self, request: CommitOffsets | FetchOffsets) -> None:
         self._machine.check_offsets(self._groups[request.group], request)
@@ -81,17 +121,13 @@ class ConsumerGroups:
 
     # ------------------------------------------------------------------ the other kind
 
-    def check_classic(self, group_id: str) -> None:
-        """Refuse a member of the classic protocol while the group has members of this one."""
-        group = self._groups.get(group_id)
-        if group is not None and group.members:
-            raise InconsistentGroupProtocol(
-                "The group has members of the consumer protocol; set group.protocol=consumer, or stop them first."
-            )
-
     def convert_to_classic(self, group_id: str, out: Decision) -> None:
         out.records += self.tombstones(group_id)
-        self._groups.pop(group_id, None)  # At once: the classic group takes its place in this decision.
+        group = self._groups.pop(
+            group_id, None
+        )  # At once: the classic group takes its place in this decision.
+        if group is not None:
+            self._machine.forget_timers(group)
 
     def tombstones(self, group_id: str) -> list[StateRecord]:
         group = self._groups.get(group_id)
@@ -122,5 +158,7 @@ class ConsumerGroups:
             return
         if kind == SESSION:
             self._machine.session_over(group, member_id, out)
-        else:
+        elif kind == REBALANCE:
             self._machine.rebalance_over(group, member_id, out)
+        else:
+            self._classic.time_is_up(group, member_id, out)

@@ -19,7 +19,7 @@ from ottla_core.errors import RequestError
 OVERLAPS = True
 READ_ONLY = True
 
-_CONSUMER_MEMBER = 1
+_CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
 def handle(context: Context, request: Request) -> Maybe[Reply | Steps] | Steps:
@@ -68,7 +68,7 @@ def _member(context: Context, member: DescribedConsumerMember) -> dict[str, Any]
         "subscribed_topic_regex": member.regex,
         "assignment": {"topic_partitions": _named(context, member.assignment)},
         "target_assignment": {"topic_partitions": _named(context, member.target)},
-        "member_type": _CONSUMER_MEMBER,
+        "member_type": _CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
     }
 
 
