@@ -397,6 +397,7 @@ class Broker:
                     if files and listener.has_tls
                     else None,
                     rules=rules if listener.security == SSL else None,
+                    logins=self._logins if listener.has_sasl else None,
                     on_violation=self.on_violation,
                 )
                 edges.append(grpc)

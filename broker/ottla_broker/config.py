@@ -755,10 +755,6 @@ def _check_together(config: BrokerConfig) -> None:
     _check_etcd(config.etcd)
     served = listeners_of(config)
     check_tls(config.tls, [each.name for each in served if each.has_tls])
-    if unserved := [each.name for each in served if each.has_sasl and each.protocol == "grpc"]:
-        raise ConfigError(
-            f"Listener {unserved[0]} is for Ottla clients, which cannot log in yet: use PLAINTEXT or SSL."
-        )
     check_sasl(config.sasl, [each.name for each in served if each.has_sasl and each.protocol == "kafka"])
     if config.etcd.heartbeat_interval_ms * 2 > config.etcd.session_timeout_ms:
         raise ConfigError(

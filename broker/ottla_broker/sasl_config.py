@@ -25,7 +25,10 @@ def _mechanisms(text: str) -> tuple[str, ...]:
 
 
 _MECHANISMS = Kind(
-    "list", "one or more of " + ", ".join(SASL_MECHANISMS) + ", separated by commas", _mechanisms
+    "list",
+    "one or more of " + ", ".join(SASL_MECHANISMS) + ", separated by commas",
+    _mechanisms,
+    values=SASL_MECHANISMS,
 )
 
 

@@ -17,6 +17,7 @@ from rich.progress import Progress, TaskID
 from ottla_cli.bars import progress
 from ottla_cli.connecting import admin, usage
 from ottla_cli.failure import Failure
+from ottla_cli.profiles import security
 from ottla_client import Consumer, Delivery, Producer, TopicPartition
 
 #: Records per call; the clock and the progress bar are updated in between.
@@ -59,6 +60,7 @@ def producer_for(bootstrap: str, load: Load) -> Producer:
     return usage(
         Producer,
         bootstrap,
+        security=security(),
         compression=load.compression,
         acks=load.acks,
         linger_ms=load.linger_ms,
@@ -129,6 +131,7 @@ def fast_consumer(bootstrap: str) -> Consumer:
     return usage(
         Consumer,
         bootstrap,
+        security=security(),
         auto_offset_reset="earliest",
         max_poll_records=_STRIDE,
         max_partition_fetch_bytes=4 * 1024 * 1024,

@@ -17,6 +17,7 @@ import typer
 
 from ottla_cli.failure import Failure
 from ottla_cli.interrupts import INTERRUPTED, Interrupts
+from ottla_cli.profiles import security
 from ottla_client import Admin, TopicDescription
 from ottla_client.errors import ClientError, RequestError, UnknownTopicOrPartition
 
@@ -92,7 +93,7 @@ def usage(parse: Callable[..., T], *arguments: Any, **named: Any) -> T:
 
 
 def admin(bootstrap: str) -> Admin:
-    return usage(Admin, bootstrap)
+    return usage(Admin, bootstrap, security=security())
 
 
 def pairs(texts: list[str] | None, option: str) -> dict[str, str]:

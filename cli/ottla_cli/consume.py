@@ -29,6 +29,7 @@ from ottla_cli.failure import Failure
 from ottla_cli.formats import Formatter, formatter, unescape
 from ottla_cli.groups_consume import GroupReading
 from ottla_cli.position import Position, parse_position
+from ottla_cli.profiles import security
 from ottla_cli.screen import note
 from ottla_client import Admin, Consumer, OffsetAndTimestamp, TopicPartition
 
@@ -151,6 +152,7 @@ def consume(
     consumer = usage(
         Consumer,
         bootstrap,
+        security=security(),
         auto_offset_reset=begin.kind if group is not None else "earliest",
         isolation_level=isolation_level,
         max_poll_records=5000,

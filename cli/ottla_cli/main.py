@@ -39,6 +39,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("transactions", "transactions:app", "Transactions: list, describe, find hanging ones, abort."),
     Command("configs", "configs:app", "Show and change settings of topics, groups, brokers."),
     Command("acls", "acls:app", "Who may do what: list, allow, deny, remove."),
+    Command("users", "users:app", "Users that log in with a password: list, create, delete."),
     Command("cluster", "cluster:app", "Show brokers and health; drain brokers; recover metadata."),
     Command("log", "log_dump:app", "Inspect log files, without a broker."),
     Command("bench", "bench:app", "Measure produce and consume rates, and latency."),
@@ -86,8 +87,37 @@ def _options(
         bool,
         typer.Option("--version", "-V", help="Show the version and exit.", callback=_version, is_eager=True),
     ] = False,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            metavar="NAME",
+            help="Take addresses, TLS and login from this profile of profiles.toml. Also after the command.",
+            envvar="OTTLA_PROFILE",
+        ),
+    ] = None,
 ) -> None:
     """Options before the command."""
+
+
+def _with_profile(arguments: list[str]) -> list[str]:
+    """The arguments without `--profile NAME`, which may stand anywhere before `--`; the profile is in use then."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    name, rest, at = os.environ.get("OTTLA_PROFILE") or None, list[str](), 0
+    while at < end:
+        word = arguments[at]
+        if word == "--profile" and at + 1 < end:
+            name, at = arguments[at + 1], at + 1
+        elif word.startswith("--profile="):
+            name = word.partition("=")[2]
+        else:
+            rest.append(word)
+        at += 1
+    if name is not None:
+        from ottla_cli.profiles import use
+
+        use(name)
+    return rest + arguments[end:]
 
 
 def _never_called() -> None:
@@ -100,9 +130,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         use_bare_packages()
     arguments = list(sys.argv[1:] if argv is None else argv)
     completing = any(name.startswith("_OTTLA_COMPLETE") for name in os.environ)
-    wanted = None if completing else next((word for word in arguments if not word.startswith("-")), "")
     out = sys.stdout
     try:
+        if not completing:
+            arguments = _with_profile(arguments)
+        wanted = None if completing else next((word for word in arguments if not word.startswith("-")), "")
         build(wanted)(args=arguments, prog_name="ottla")
     except SystemExit:
         if sys.stdout is out:

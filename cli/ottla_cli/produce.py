@@ -27,6 +27,7 @@ from ottla_cli.formats import unescape
 from ottla_cli.input_records import NewRecord, line_reader, parse_headers, read_json
 from ottla_cli.interrupts import INTERRUPTED
 from ottla_cli.produce_run import ProduceRun, Tally, pieces_of
+from ottla_cli.profiles import security
 from ottla_cli.quantities import parse_size, plural, show_duration, show_size
 from ottla_cli.screen import note, print_json
 from ottla_client import Producer
@@ -140,6 +141,7 @@ def produce(
     producer = usage(
         Producer,
         bootstrap,
+        security=security(),
         compression=str(compression),
         acks=str(acks),
         linger_ms=linger_ms,

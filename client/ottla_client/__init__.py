@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         RecordMetadata,
         TopicPartition,
     )
+    from ottla_client.security import Security
 
 _MODULES = {
     "admin": ("Admin", "ConfigEntry", "NewTopic", "TopicDescription"),
@@ -43,6 +44,7 @@ _MODULES = {
         "RecordMetadata",
         "TopicPartition",
     ),
+    "security": ("Security",),
 }
 _WHERE = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -62,6 +64,7 @@ __all__ = [
     "ProducerRecord",
     "RebalanceListener",
     "RecordMetadata",
+    "Security",
     "TopicDescription",
     "TopicPartition",
 ]

@@ -19,12 +19,14 @@ from ottla_client.connection import told
 from ottla_client.group_admin import GroupAdmin, GroupDescription, GroupListing, PartitionLag
 from ottla_client.leaders import Producers, delete_records, list_offsets
 from ottla_client.record import CommittedOffset, OffsetAndMetadata, OffsetAndTimestamp
+from ottla_client.security import Security
 from ottla_client.transaction_admin import (
     HangingTransaction,
     TransactionAdmin,
     TransactionDescription,
     TransactionListing,
 )
+from ottla_client.user_admin import UserAdmin, UserDescription
 from ottla_core.ids import TopicPartition
 from ottla_core.pb import broker_pb2 as pb
 
@@ -123,8 +125,10 @@ class Admin(Connected):
         bootstrap_servers: str | Sequence[str] = "127.0.0.1:9192",
         *,
         request_timeout_ms: int = 30_000,
+        security: Security | Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(bootstrap_servers, request_timeout_ms=request_timeout_ms)
+        super().__init__(bootstrap_servers, request_timeout_ms=request_timeout_ms, security=security)
+        self._users = UserAdmin(self._ask, self._change, self._timeout_ms)
         self._groups = GroupAdmin(self._cluster, self._clock, self._request_timeout_s)
         self._transactions = TransactionAdmin(self._cluster, self._clock, self._request_timeout_s)
         self._moves = ClusterAdmin(self._ask, self._change, self._timeout_ms)
@@ -405,6 +409,28 @@ class Admin(Connected):
     async def unregister_broker(self, broker: int) -> None:
         """Remove an offline broker without replicas from the cluster's record."""
         await self._moves.unregister(broker)
+
+    # ------------------------------------------------------------------ users
+
+    async def describe_users(self, users: Iterable[str] = ()) -> list[UserDescription]:
+        """These users, or all, with their mechanisms. ResourceNotFound if one does not exist."""
+        return await self._users.describe(_several(users, "user"))
+
+    async def set_password(
+        self,
+        user: str,
+        password: str,
+        *,
+        mechanisms: Iterable[str] = ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+        iterations: int = 4096,
+    ) -> None:
+        """Create the user, or replace the password. The password itself is not sent."""
+        await self._users.set_password(user, password, _several(mechanisms, "mechanism"), iterations)
+
+    async def delete_user(self, user: str) -> None:
+        """Delete all credentials of the user. ResourceNotFound if there are none."""
+        (found,) = await self._users.describe([user])
+        await self._users.delete(user, found.mechanisms)
 
     @property
     def _timeout_ms(self) -> int:

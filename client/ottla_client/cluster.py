@@ -17,6 +17,7 @@ from ottla_client.background import Background
 from ottla_client.connection import Broker, Connections, address_of, addresses_of, told, translated
 from ottla_client.errors import CannotConnect, ClientClosed, ClientError
 from ottla_client.reachability import Reachability
+from ottla_client.security import PLAINTEXT, Security
 from ottla_client.wrong_port import explain
 from ottla_core.errors import RequestError, RequestTimedOut
 from ottla_core.ids import NO_BROKER, TopicPartition
@@ -57,6 +58,7 @@ class Cluster:
         backoff_s: float = 0.1,
         backoff_max_s: float = 1.0,
         max_age_s: float = 300.0,
+        security: Security = PLAINTEXT,
     ) -> None:
         self._bootstrap = addresses_of(bootstrap)
         self._clock = clock
@@ -65,7 +67,7 @@ class Cluster:
         self._backoff_s = backoff_s
         self._backoff_max_s = backoff_max_s
         self._max_age_s = max_age_s
-        self._connections = Connections()
+        self._connections = Connections(security)
         self._addresses: dict[int, str] = {}
         #: The next call goes to this address first: it answered last.
         self._preferred = self._bootstrap[0]
@@ -263,7 +265,11 @@ class Cluster:
             attempt += 1
             pause_s = self._backoff(attempt)
             if not patient or self._clock.monotonic() + pause_s > deadline:
-                raise CannotConnect(" ".join([await explain(at, why) for at, why in failures.items()]))
+                raise CannotConnect(
+                    " ".join(
+                        [await explain(at, why, self._connections.security) for at, why in failures.items()]
+                    )
+                )
             await self._clock.sleep(pause_s)
 
     async def call_at(self, broker: Broker, method: str, request: Any, timeout_s: float) -> Any:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 from ottla_client.cluster import Cluster
+from ottla_client.security import Security, security_of
 from ottla_core.real.chance import RealChance
 from ottla_core.real.clock import RealClock
 
@@ -21,6 +22,7 @@ class Connected:
         retry_backoff_ms: float = 100,
         retry_backoff_max_ms: float = 1000,
         metadata_max_age_ms: float = 300_000,
+        security: Security | Mapping[str, str] | None = None,
     ) -> None:
         check_positive(request_timeout_ms=request_timeout_ms, metadata_max_age_ms=metadata_max_age_ms)
         self._clock = RealClock()
@@ -37,6 +39,7 @@ class Connected:
             backoff_s=self._backoff_s,
             backoff_max_s=self._backoff_max_s,
             max_age_s=self._metadata_max_age_s,
+            security=security_of(security),
         )
 
     async def start(self) -> None:

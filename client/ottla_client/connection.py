@@ -7,13 +7,15 @@ channel reconnects by itself; its backoff is set here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import grpc
 from grpc import aio
 
 from ottla_client.errors import CannotConnect, ClientError, NotServed
-from ottla_core.errors import RequestError, RequestTimedOut, error_from_code
+from ottla_client.security import PLAINTEXT, Security
+from ottla_core.errors import RequestError, RequestTimedOut, SaslAuthenticationFailed, error_from_code
 from ottla_core.pb import acls_pb2_grpc, broker_pb2_grpc, groups_pb2_grpc, transactions_pb2_grpc
 from ottla_core.pb import broker_pb2 as pb
 
@@ -45,17 +47,41 @@ _OPTIONS: list[tuple[str, int]] = [
 ]
 
 
+class _WithHeaders:
+    """The part of a channel that stubs use, with headers on each call; gRPC's own way needs TLS and interceptors."""
+
+    def __init__(self, channel: Any, headers: tuple[tuple[str, str], ...]) -> None:
+        self._channel = channel
+        self._headers = headers
+
+    def unary_unary(self, *arguments: Any, **named: Any) -> Any:
+        return partial(self._channel.unary_unary(*arguments, **named), metadata=self._headers)
+
+    def stream_stream(self, *arguments: Any, **named: Any) -> Any:
+        return partial(self._channel.stream_stream(*arguments, **named), metadata=self._headers)
+
+
 class Broker:
     """One broker's address, its channel and its services."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, security: Security = PLAINTEXT) -> None:
+        """CannotConnect if a file of the security options cannot be used any more."""
         self.address = address
-        self.channel = aio.insecure_channel(address, options=_OPTIONS)
-        self.log: Any = broker_pb2_grpc.LogStub(self.channel)  # type: ignore[no-untyped-call]
-        self.admin: Any = broker_pb2_grpc.AdminStub(self.channel)  # type: ignore[no-untyped-call]
-        self.groups: Any = groups_pb2_grpc.GroupsStub(self.channel)  # type: ignore[no-untyped-call]
-        self.acls: Any = acls_pb2_grpc.AclsStub(self.channel)  # type: ignore[no-untyped-call]
-        self.transactions: Any = transactions_pb2_grpc.TransactionsStub(self.channel)  # type: ignore[no-untyped-call]
+        try:
+            credentials = _credentials(security)
+        except ValueError as wrong:
+            raise CannotConnect(str(wrong)) from None
+        if credentials is None:
+            self.channel = aio.insecure_channel(address, options=_OPTIONS)
+        else:
+            self.channel = aio.secure_channel(address, credentials, options=_OPTIONS)
+        headers = security.headers()
+        channel: Any = _WithHeaders(self.channel, headers) if headers else self.channel
+        self.log: Any = broker_pb2_grpc.LogStub(channel)  # type: ignore[no-untyped-call]
+        self.admin: Any = broker_pb2_grpc.AdminStub(channel)  # type: ignore[no-untyped-call]
+        self.groups: Any = groups_pb2_grpc.GroupsStub(channel)  # type: ignore[no-untyped-call]
+        self.acls: Any = acls_pb2_grpc.AclsStub(channel)  # type: ignore[no-untyped-call]
+        self.transactions: Any = transactions_pb2_grpc.TransactionsStub(channel)  # type: ignore[no-untyped-call]
 
     def method(self, name: str) -> Any:
         """The unary method of this name, from any of the services."""
@@ -66,13 +92,16 @@ class Broker:
 class Connections:
     """All channels of one client, by address."""
 
-    def __init__(self) -> None:
+    def __init__(self, security: Security = PLAINTEXT) -> None:
+        """ValueError if a file of the security options cannot be used."""
+        _credentials(security)
+        self.security = security
         self._brokers: dict[str, Broker] = {}
 
     def broker(self, address: str) -> Broker:
         found = self._brokers.get(address)
         if found is None:
-            found = self._brokers[address] = Broker(address)
+            found = self._brokers[address] = Broker(address, self.security)
         return found
 
     async def keep_only(self, addresses: Sequence[str]) -> None:
@@ -82,6 +111,30 @@ class Connections:
 
     async def close(self) -> None:
         await self.keep_only(())
+
+
+def _credentials(security: Security) -> Any:
+    """Of a channel; None for plaintext. ValueError if a file cannot be used."""
+    if not security.has_tls:
+        return None
+    return grpc.ssl_channel_credentials(
+        _read("ssl.ca.location", security.ssl_ca_location),
+        _read("ssl.key.location", security.ssl_key_location),
+        _read("ssl.certificate.location", security.ssl_certificate_location),
+    )
+
+
+def _read(option: str, path: str | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError as failed:
+        raise ValueError(f"{option}={path} cannot be read: {failed.strerror or failed}.") from None
+    if b"-----BEGIN " not in content:
+        raise ValueError(f"{option}={path} is not a PEM file.")
+    return content
 
 
 def addresses_of(bootstrap: str | Sequence[str]) -> list[str]:
@@ -111,6 +164,8 @@ def translated(error: Any, address: str) -> RequestError | ClientError:
         return RequestTimedOut(f"{address} did not answer in time.")
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
         return CannotConnect(f"{address}: {details}")
+    if code == grpc.StatusCode.UNAUTHENTICATED:
+        return SaslAuthenticationFailed(f"{address}: {details}")
     if code == grpc.StatusCode.UNIMPLEMENTED:
         return NotServed(
             f"{address} speaks gRPC, but is not an Ottla broker or is an older version ({details})."

@@ -25,6 +25,7 @@ from ottla_client.interceptors import ConsumerInterceptor
 from ottla_client.listener import RebalanceListener
 from ottla_client.read_ahead import ReadAhead
 from ottla_client.record import ConsumerRecord, GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp
+from ottla_client.security import Security
 from ottla_client.serializers import Deserializer, deserializer_for
 from ottla_core.ids import TopicPartition
 
@@ -61,6 +62,7 @@ class Consumer(Connected):
     * `prefetch_max_bytes`: the most bytes that are fetched ahead and not polled yet.
     * `isolation_level`: "read_uncommitted", or "read_committed" to skip open and aborted transactions.
     * `check_crcs`: verify each batch as it is read.
+    * `security`: TLS and login: a `Security`, or a mapping with Kafka's names (`security.protocol`, ...).
     * `client_rack`: read from an in-sync replica whose `broker.rack` is the same, if there is one and the brokers have
       a `replica.selector.class`.
 
@@ -113,6 +115,7 @@ class Consumer(Connected):
         partition_assignment_strategy: str | Assignor | Sequence[str | Assignor] = ("cooperative-sticky",),
         enable_auto_commit: bool = True,
         auto_commit_interval_ms: int = 5000,
+        security: Security | Mapping[str, str] | None = None,
     ) -> None:
         if isolation_level not in _ISOLATION:
             raise ValueError(f"isolation_level={isolation_level!r}: choose {' or '.join(_ISOLATION)}.")
@@ -130,6 +133,7 @@ class Consumer(Connected):
             retry_backoff_ms=retry_backoff_ms,
             retry_backoff_max_ms=retry_backoff_max_ms,
             metadata_max_age_ms=metadata_max_age_ms,
+            security=security,
         )
         self._machine = ConsumerMachine(
             ConsumerPolicy(

@@ -7,11 +7,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from ottla_client.cluster import Cluster
 from ottla_client.coordinator import Coordinator
+from ottla_client.security import Security, security_of
 from ottla_core.pb import groups_pb2
 from ottla_core.pb import transactions_pb2 as pb
 from ottla_core.ports.clock import Clock
@@ -29,12 +31,21 @@ class PreparedTransactions:
     """Commits and aborts prepared transactions. A repeated call has the same outcome."""
 
     def __init__(
-        self, bootstrap: str, *, request_timeout_ms: int = 30_000, clock: Clock | None = None
+        self,
+        bootstrap: str,
+        *,
+        request_timeout_ms: int = 30_000,
+        clock: Clock | None = None,
+        security: Security | Mapping[str, str] | None = None,
     ) -> None:
         self._clock = RealClock() if clock is None else clock
         self._timeout_s = request_timeout_ms / 1000
         self._cluster = Cluster(
-            bootstrap, clock=self._clock, chance=RealChance(), request_timeout_s=self._timeout_s
+            bootstrap,
+            clock=self._clock,
+            chance=RealChance(),
+            request_timeout_s=self._timeout_s,
+            security=security_of(security),
         )
 
     async def __aenter__(self) -> Self:

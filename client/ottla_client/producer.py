@@ -26,6 +26,7 @@ from ottla_client.partitioner import PartitionCallable, partitioner_for
 from ottla_client.prepared import PreparedTransaction
 from ottla_client.producer_machine import Policy, ProducerMachine
 from ottla_client.record import GroupMetadata, Headers, OffsetAndMetadata, ProducerRecord, RecordMetadata
+from ottla_client.security import Security
 from ottla_client.sender import Sender
 from ottla_client.serializers import Serializer, bytes_serializer, serializer_for
 from ottla_client.transaction_machine import TransactionMachine
@@ -60,6 +61,7 @@ class Producer(Connected):
 
     Arguments, with Kafka's names and meanings:
 
+    * `security`: TLS and login: a `Security`, or a mapping with Kafka's names (`security.protocol`, ...).
     * `acks`: "all" waits for all in-sync replicas, 1 for the leader, 0 for none.
     * `linger_ms`: how long a batch may wait for more records. `batch_size`: bytes at which it is sent at once;
       memory grows as it fills. The default is larger than Kafka's 16 KiB, because each gRPC message has a fixed cost.
@@ -113,6 +115,7 @@ class Producer(Connected):
         metadata_max_age_ms: int = 300_000,
         transactional_id: str | None = None,
         transaction_timeout_ms: int = 60_000,
+        security: Security | Mapping[str, str] | None = None,
     ) -> None:
         if acks not in _ACKS:
             raise ValueError(f"acks={acks!r}: choose 0, 1 or 'all'.")
@@ -134,6 +137,7 @@ class Producer(Connected):
             retry_backoff_ms=retry_backoff_ms,
             retry_backoff_max_ms=retry_backoff_max_ms,
             metadata_max_age_ms=metadata_max_age_ms,
+            security=security,
         )
         self._partitioner = partitioner_for(partitioner, self._chance)
         self._batch_bytes = min(batch_size, max_request_size)

@@ -43,6 +43,7 @@ from ottla_client.record import (
     TopicPartition,
 )
 from ottla_client.transaction_admin import HangingTransaction, TransactionDescription, TransactionListing
+from ottla_client.user_admin import UserDescription
 
 _T = TypeVar("_T")
 
@@ -450,6 +451,15 @@ class Admin(Blocking[admin.Admin]):
 
     def describe_cluster(self) -> ClusterDescription:
         return self._thread.run(self._inner.describe_cluster())
+
+    def describe_users(self, users: Iterable[str] = ()) -> list[UserDescription]:
+        return self._thread.run(self._inner.describe_users(users))
+
+    def set_password(self, user: str, password: str, **settings: Any) -> None:
+        self._thread.run(self._inner.set_password(user, password, **settings))
+
+    def delete_user(self, user: str) -> None:
+        self._thread.run(self._inner.delete_user(user))
 
     def describe_brokers(self, *, sizes: bool = True) -> ClusterLoad:
         return self._thread.run(self._inner.describe_brokers(sizes=sizes))

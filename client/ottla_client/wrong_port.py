@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import struct
 
+from ottla_client.security import PLAINTEXT, Security
+
 _PROBE_TIMEOUT_S = 1.0
 #: Shorter than a probe: a warning of an unreachable broker should come within two seconds.
 _CONNECT_TIMEOUT_S = 0.8
@@ -40,7 +42,7 @@ def _unreachable(address: str, error: OSError) -> str:
     return f"{address} cannot be reached ({why}). Check the host name and the network."
 
 
-async def explain(address: str, fallback: str) -> str:
+async def explain(address: str, fallback: str, security: Security = PLAINTEXT) -> str:
     """A sentence about the address."""
     host, _, port_text = address.rpartition(":")
     host = host.strip("[]")
@@ -48,6 +50,10 @@ async def explain(address: str, fallback: str) -> str:
         return f"{address!r} is not an address; write host:port, for example 127.0.0.1:9192."
     port = int(port_text)
     try:
+        if security.has_tls:
+            from ottla_client.tls_trouble import tls_trouble
+
+            return await tls_trouble(address, security, fallback)
         answer = await _ask(host, port, _KAFKA_QUESTION)
     except OSError as error:
         return _unreachable(address, error)
@@ -65,6 +71,11 @@ async def explain(address: str, fallback: str) -> str:
             f"{address} speaks HTTP (metrics and health); gRPC is by default at "
             f"{host}:{port + _HTTP_TO_GRPC}."
         )
+    from ottla_client.tls_trouble import speaks_tls
+
+    if await speaks_tls(host, port):
+        wanted = "SASL_SSL" if security.has_login else "SSL or SASL_SSL"
+        return f"{address} speaks TLS: set security.protocol={wanted}."
     return (
         f"{address} does not answer as an Ottla broker ({fallback.rstrip('.')}). "
         "Check the address and the broker's health."

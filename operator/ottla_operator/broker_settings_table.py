@@ -133,7 +133,7 @@ TABLE: dict[str, tuple[str, float | None, float | None, tuple[str, ...], str, bo
     'replica.lag.time.max.ms': ('long', 100, 9223372036854775807, (), '30000', False),
     'replica.ready.timeout.ms': ('long', 0, 9223372036854775807, (), '3600000', False),
     'replica.selector.class': ('string', None, None, ('org.apache.kafka.common.replica.RackAwareReplicaSelector', 'RackAwareReplicaSelector'), '', True),
-    'sasl.enabled.mechanisms': ('list', None, None, (), 'SCRAM-SHA-256,SCRAM-SHA-512', False),
+    'sasl.enabled.mechanisms': ('list', None, None, ('SCRAM-SHA-256', 'SCRAM-SHA-512', 'PLAIN'), 'SCRAM-SHA-256,SCRAM-SHA-512', False),
     'sasl.server.max.receive.size': ('int', 1024, 524288, (), '16384', False),
     'sasl.users.file': ('string', None, None, (), '', True),
     'shutdown.linger.ms': ('int', 0, 60000, (), '0', False),

@@ -17,6 +17,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from ottla_client.cluster import Cluster
+from ottla_client.security import PLAINTEXT, Security
 from ottla_core.real.chance import RealChance
 from ottla_core.real.clock import RealClock
 
@@ -28,6 +29,7 @@ _CLUSTERS_MAX = 4
 class _Key(NamedTuple):
     bootstrap: str
     timeout_s: float
+    security: Security
 
 
 class Connection:
@@ -36,7 +38,11 @@ class Connection:
     def __init__(self, worker: _Worker, key: _Key) -> None:
         self._worker = worker
         self.cluster = Cluster(
-            key.bootstrap, clock=RealClock(), chance=RealChance(), request_timeout_s=key.timeout_s
+            key.bootstrap,
+            clock=RealClock(),
+            chance=RealChance(),
+            request_timeout_s=key.timeout_s,
+            security=key.security,
         )
         #: Tasks that use it now. More than one only if Spark interleaves two reads in one worker.
         self.borrowers = 0
@@ -96,10 +102,10 @@ _workers: list[_Worker] = []
 
 
 @contextlib.contextmanager
-def borrowed(bootstrap: str, timeout_s: float) -> Iterator[Connection]:
+def borrowed(bootstrap: str, timeout_s: float, security: Security = PLAINTEXT) -> Iterator[Connection]:
     """A connection for the time of one read. If the read raises, the connection is not used again."""
     worker = _this_worker()
-    key = _Key(bootstrap, timeout_s)
+    key = _Key(bootstrap, timeout_s, security)
     connection = worker.borrow(key)
     try:
         yield connection

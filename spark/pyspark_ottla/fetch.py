@@ -24,6 +24,7 @@ from ottla_client.cluster import Cluster
 from ottla_client.connection import told
 from ottla_client.errors import CannotConnect, ClientError
 from ottla_client.leaders import list_offsets
+from ottla_client.security import PLAINTEXT, Security
 from ottla_core.errors import OffsetOutOfRange, RequestError, RequestTimedOut, UnknownTopicOrPartition
 from ottla_core.ids import NO_BROKER, NO_EPOCH, TopicPartition
 from ottla_core.pb import broker_pb2 as pb
@@ -72,9 +73,17 @@ class Chunk:
 
 class PartitionFetch:
     def __init__(
-        self, bootstrap: str, wanted: OffsetRange, *, read_committed: bool, timeout_s: float, rack: str = ""
+        self,
+        bootstrap: str,
+        wanted: OffsetRange,
+        *,
+        read_committed: bool,
+        timeout_s: float,
+        rack: str = "",
+        security: Security = PLAINTEXT,
     ) -> None:
         self._bootstrap = bootstrap
+        self._security = security
         self._tp = wanted.tp
         self._position = wanted.start
         self._end = wanted.end
@@ -96,7 +105,7 @@ class PartitionFetch:
 
     def chunks(self) -> Iterator[Chunk]:
         """Batches until the end offset. Raises Expired, Lost, RequestError or ClientError."""
-        with borrowed(self._bootstrap, self._timeout_s) as connection:
+        with borrowed(self._bootstrap, self._timeout_s, self._security) as connection:
             self._cluster = connection.cluster
             try:
                 connection.run(self._open())

@@ -23,8 +23,10 @@ WRITE_WITHOUT_EFFECT = frozenset(
     ]
 )
 
-_NO_SECURITY = (
-    "has no effect yet: the client speaks no TLS or SASL; remove it, and restrict access by network."
+_NO_JAAS = "is refused: set kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password."
+_NO_KEYSTORES = (
+    "is refused: set kafka.ssl.ca.location, kafka.ssl.certificate.location and kafka.ssl.key.location to PEM "
+    "files."
 )
 _BYTES_ONLY = "is refused as in Spark's connector: keys and values are binary; convert columns instead."
 _REFUSED = {
@@ -37,9 +39,8 @@ _REFUSED = {
     "kafka.key.serializer": _BYTES_ONLY,
     "kafka.value.serializer": _BYTES_ONLY,
     "kafka.transactional.id": "is refused: a task that Spark repeats would be fenced by its own copy.",
-    "kafka.security.protocol": _NO_SECURITY,
 }
-_REFUSED_PREFIXES = {"kafka.sasl.": _NO_SECURITY, "kafka.ssl.": _NO_SECURITY}
+_REFUSED_PREFIXES = {"kafka.sasl.": _NO_JAAS, "kafka.ssl.": _NO_KEYSTORES}
 _BY_LOWER = {name.lower(): reason for name, reason in _REFUSED.items()}
 
 

@@ -178,7 +178,7 @@ class ClusterLookup:
 
     def _open(self) -> Admin:
         if self._admin is None:
-            admin = Admin(self._options.bootstrap)
+            admin = Admin(self._options.bootstrap, security=self._options.security)
             try:
                 admin.start()
             except ValueError as error:

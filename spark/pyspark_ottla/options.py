@@ -14,6 +14,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ottla_client.security import OPTIONS as SECURITY_OPTIONS
+from ottla_client.security import PLAINTEXT, Security
 from ottla_core.ids import TopicPartition
 from pyspark_ottla.kafka_settings import READ_WITHOUT_EFFECT, WRITE_WITHOUT_EFFECT, why_refused
 from pyspark_ottla.offsets import (
@@ -60,6 +62,7 @@ class ReadOptions:
     fetch_timeout_s: float
     #: Read from in-sync replicas in this rack, where there are some.
     client_rack: str
+    security: Security = PLAINTEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +82,17 @@ class WriteOptions:
     max_block_ms: int
     request_timeout_ms: int
     delivery_timeout_ms: int
+    security: Security = PLAINTEXT
 
 
 BOOTSTRAP = ("bootstrap.servers", "kafka.bootstrap.servers")
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 _STARTS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 _ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_SECURITY = tuple(f"kafka.{name}" for name in SECURITY_OPTIONS)
 _READ = (
     *BOOTSTRAP,
+    *_SECURITY,
     *_SUBSCRIPTIONS,
     *_STARTS,
     *_ENDS,
@@ -108,6 +114,7 @@ _READ = (
 )
 _WRITE = (
     *BOOTSTRAP,
+    *_SECURITY,
     "topic",
     "compression",
     "kafka.compression.type",
@@ -180,6 +187,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         )
         / 1000,
         client_rack=given.text("client.rack") or given.text("kafka.client.rack") or "",
+        security=_security(given),
     )
 
 
@@ -205,6 +213,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         max_block_ms=given.number("kafka.max.block.ms") or _MAX_BLOCK_MS,
         request_timeout_ms=given.number("kafka.request.timeout.ms") or _REQUEST_TIMEOUT_MS,
         delivery_timeout_ms=given.number("kafka.delivery.timeout.ms") or _DELIVERY_TIMEOUT_MS,
+        security=_security(given),
     )
 
 
@@ -285,6 +294,14 @@ def _bootstrap(given: _Given) -> str:
             "bootstrap.servers and kafka.bootstrap.servers name different brokers; set only one."
         )
     return texts[0]
+
+
+def _security(given: _Given) -> Security:
+    found = {name: text for name in SECURITY_OPTIONS if (text := given.text(f"kafka.{name}")) is not None}
+    try:
+        return Security.of(found)
+    except ValueError as wrong:
+        raise OptionProblem(f"With kafka. before each name: {wrong}") from None
 
 
 def _topics(given: _Given) -> Topics:

@@ -204,6 +204,7 @@ def _read(options: ReadOptions, partition: InputPartition) -> Iterator[Any]:
             read_committed=options.read_committed,
             timeout_s=options.fetch_timeout_s,
             rack=options.client_rack,
+            security=options.security,
         )
         try:
             for chunk in fetch.chunks():

@@ -117,6 +117,7 @@ async def _write(options: WriteOptions, columns: dict[str, int], batches: Iterat
     try:
         async with Producer(
             options.bootstrap,
+            security=options.security,
             acks="all",
             compression=options.compression,
             batch_size=options.batch_bytes,

@@ -20,6 +20,7 @@ from ottla_broker.edge.grpc.acls_service import ACLS_CALLS, ACLS_SERVICE
 from ottla_broker.edge.grpc.cluster_service import CLUSTER_CALLS
 from ottla_broker.edge.grpc.groups_service import GROUPS_CALLS, GROUPS_SERVICE
 from ottla_broker.edge.grpc.transactions_service import TRANSACTIONS_CALLS, TRANSACTIONS_SERVICE
+from ottla_broker.edge.grpc.users_service import USERS_CALLS
 from ottla_broker.edge.kafka import schema
 from ottla_broker.edge.kafka.decode import compile_reader
 from ottla_broker.edge.kafka.encode import compile_writer
@@ -153,7 +154,7 @@ METHODS: dict[str, Any] = {
     f"{service}/{name}": request
     for service, calls in (
         (server.LOG_SERVICE, server._LOG_STREAMS | server._LOG_CALLS),
-        (server.ADMIN_SERVICE, server._ADMIN_CALLS | CLUSTER_CALLS),
+        (server.ADMIN_SERVICE, server._ADMIN_CALLS | CLUSTER_CALLS | USERS_CALLS),
         (GROUPS_SERVICE, GROUPS_CALLS),
         (TRANSACTIONS_SERVICE, TRANSACTIONS_CALLS),
         (ACLS_SERVICE, ACLS_CALLS),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import ssl
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -14,6 +17,7 @@ from typing import Any
 import aiokafka
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     NewTopic,
@@ -26,6 +30,13 @@ from confluent_kafka.admin import (
 from certificates import Authority
 from ottla_bench.kafka_jars import KAFKA_CONFIGS, KAFKA_CONSOLE_CONSUMER, KAFKA_CONSOLE_PRODUCER, run_tool
 from ottla_cli.local_cluster import LocalCluster
+from ottla_client.errors import CannotConnect
+from ottla_client.security import PLAINTEXT, Security
+from ottla_client.sync import Admin as NativeAdmin
+from ottla_client.sync import Consumer as NativeConsumer
+from ottla_client.sync import Producer as NativeProducer
+from ottla_core.errors import SaslAuthenticationFailed
+from ottla_core.ids import TopicPartition
 
 with warnings.catch_warnings():
     # kafka-python 3.0 loads its schemas in a way that Python has deprecated.
@@ -50,9 +61,11 @@ class Guarded:
         users.write_text(f"# first administrator\nroot:{ROOT_PASSWORD}\n")
         self.cluster = LocalCluster(
             settings={
+                "grpc.listeners": "NATIVE://127.0.0.1:0,CLEAR://127.0.0.1:0",
+                "advertised.grpc.listeners": "NATIVE://localhost:0",
                 "listeners": "SASL_PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0,SHORT://127.0.0.1:0",
                 "advertised.listeners": "SASL_SSL://localhost:0",
-                "listener.security.protocol.map": "SHORT:SASL_PLAINTEXT",
+                "listener.security.protocol.map": "SHORT:SASL_PLAINTEXT,NATIVE:SASL_SSL,CLEAR:SASL_PLAINTEXT",
                 "listener.name.sasl_plaintext.sasl.enabled.mechanisms": ",".join(MECHANISMS),
                 "listener.name.sasl_ssl.sasl.enabled.mechanisms": ",".join(MECHANISMS),
                 "ssl.keystore.location": str(certificate),
@@ -95,6 +108,24 @@ class Guarded:
             f"ssl.truststore.type=PEM\nssl.truststore.location={self.authority.file}\n"
         )
         return str(path)
+
+    @property
+    def native(self) -> str:
+        return "localhost:" + self.facts["grpc"].rpartition(":")[2]
+
+    @property
+    def clear(self) -> str:
+        return str(self.facts["listener.CLEAR"])
+
+    def security(self, **more: str) -> Security:
+        given = {
+            "security_protocol": "SASL_SSL",
+            "ssl_ca_location": str(self.authority.file),
+            "sasl_mechanism": "SCRAM-SHA-256",
+            "sasl_username": "root",
+            "sasl_password": ROOT_PASSWORD,
+        }
+        return Security(**(given | more))
 
     def log(self) -> str:
         return Path(self.cluster.brokers[0].child.log_path).read_text()
@@ -140,7 +171,7 @@ def test_librdkafka_and_kafka_python_and_aiokafka(guarded: Guarded, protocol: st
     producer.produce("t", value, on_delivery=lambda error, message: reports.append(error or message.offset()))
     assert producer.flush(30) == 0
     consumer = Consumer(guarded.librdkafka(protocol, mechanism, group_id=f"g-{mechanism}"))
-    (low, high) = consumer.get_watermark_offsets(kafka_topic_partition(), timeout=20)
+    (low, high) = consumer.get_watermark_offsets(KafkaTopicPartition("t", 0), timeout=20)
     consumer.close()
     assert low <= reports[0] < high
 
@@ -166,29 +197,16 @@ def test_librdkafka_and_kafka_python_and_aiokafka(guarded: Guarded, protocol: st
     assert asyncio.run(write()) > reports[0]
 
 
-def kafka_topic_partition() -> Any:
-    from confluent_kafka import TopicPartition
-
-    return TopicPartition("t", 0)
-
-
 def test_java_clients(guarded: Guarded) -> None:
-    for protocol, mechanism in (("SASL_SSL", "SCRAM-SHA-512"), ("SASL_PLAINTEXT", "PLAIN")):
-        place = ("--bootstrap-server", guarded.bootstrap(protocol), "--topic", "java")
+    def options(protocol: str, mechanism: str) -> tuple[str, ...]:
         login = ("--command-config", guarded.java(protocol, mechanism, "root", ROOT_PASSWORD))
-        wrote = run_tool(KAFKA_CONSOLE_PRODUCER, *place, *login, stdin=f"{protocol}\n")
-        assert wrote.returncode == 0, wrote.stderr
-    read = run_tool(
-        KAFKA_CONSOLE_CONSUMER,
-        *place,
-        *login,
-        "--from-beginning",
-        "--max-messages",
-        "2",
-        "--timeout-ms",
-        "20000",
-    )
-    assert read.stdout.splitlines() == ["SASL_SSL", "SASL_PLAINTEXT"], read.stderr
+        return ("--bootstrap-server", guarded.bootstrap(protocol), "--topic", "java", *login)
+
+    wrote = run_tool(KAFKA_CONSOLE_PRODUCER, *options("SASL_SSL", "SCRAM-SHA-512"), stdin="of java\n")
+    assert wrote.returncode == 0, wrote.stderr
+    until = ("--from-beginning", "--max-messages", "1", "--timeout-ms", "20000")
+    read = run_tool(KAFKA_CONSOLE_CONSUMER, *options("SASL_PLAINTEXT", "PLAIN"), *until)
+    assert read.stdout.splitlines() == ["of java"], read.stderr
 
 
 def test_kafka_configs_makes_a_user_that_logs_in(guarded: Guarded) -> None:
@@ -242,6 +260,112 @@ def test_clients_that_speak_another_security_protocol_are_told(guarded: Guarded)
     assert reason_of_failure(plain), "a client that does not log in is disconnected"
     assert reason_of_failure(guarded.librdkafka("SHORT", "PLAIN")), "PLAIN is not enabled there"
     assert guarded.cluster.dead == []
+
+
+def test_our_client_writes_and_reads_after_a_login(guarded: Guarded) -> None:
+    clear = Security("SASL_PLAINTEXT", sasl_username="alice", sasl_password=ALICE_PASSWORD)
+    for bootstrap, security in ((guarded.native, guarded.security()), (guarded.clear, clear)):
+        with NativeProducer(bootstrap, security=security) as producer:
+            offset = producer.send_and_wait("t", bootstrap.encode()).offset
+        with NativeConsumer(bootstrap, security=security, auto_offset_reset="earliest") as consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            consumer.seek(TopicPartition("t", 0), offset)
+            assert next(iter(consumer)).value == bootstrap.encode()
+
+
+def test_our_client_says_what_is_wrong(guarded: Guarded, tmp_path: Path) -> None:
+    strangers = Authority(tmp_path / "other", "other-ca")
+    wrong: list[tuple[str, Security, type[Exception], str]] = [
+        (
+            guarded.native,
+            guarded.security(sasl_password="wr0ng-pw"),
+            SaslAuthenticationFailed,
+            "wrong password",
+        ),
+        (
+            guarded.native,
+            guarded.security(sasl_username="nobody"),
+            SaslAuthenticationFailed,
+            "wrong password",
+        ),
+        (
+            guarded.native,
+            Security("SSL", ssl_ca_location=str(guarded.authority.file)),
+            SaslAuthenticationFailed,
+            "set sasl.username and sasl.password",
+        ),
+        (
+            guarded.native,
+            guarded.security(ssl_ca_location=str(strangers.file)),
+            CannotConnect,
+            "Check ssl.ca.location",
+        ),
+        (guarded.native, PLAINTEXT, CannotConnect, "speaks TLS: set security.protocol=SSL or SASL_SSL"),
+        (
+            guarded.clear,
+            guarded.security(),
+            CannotConnect,
+            "does not speak TLS: set security.protocol=SASL_PLAINTEXT",
+        ),
+    ]
+    for bootstrap, security, kind, sentence in wrong:
+        began = time.monotonic()
+        with pytest.raises(kind, match=sentence), NativeAdmin(bootstrap, security=security):
+            pass
+        assert time.monotonic() - began < 20
+    assert "wr0ng-pw" not in guarded.log()
+
+
+def ottla(*arguments: str, home: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(Path(sys.executable).parent / "ottla"), *arguments],
+        env=os.environ | {"XDG_CONFIG_HOME": str(home)},
+        input=stdin,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_command_line_makes_users_with_a_profile(guarded: Guarded, tmp_path: Path) -> None:
+    profiles = tmp_path / "ottla" / "profiles.toml"
+    profiles.parent.mkdir()
+    profiles.write_text(
+        f'[here]\nbootstrap.servers = "{guarded.native}"\nsecurity.protocol = "SASL_SSL"\n'
+        f'ssl.ca.location = "{guarded.authority.file}"\nsasl.username = "root"\nsasl.password = "{ROOT_PASSWORD}"\n'
+    )
+    profiles.chmod(0o644)
+    refused = ottla("users", "list", "--profile", "here", home=tmp_path)
+    assert refused.returncode == 2
+    assert "chmod 600" in refused.stderr
+    profiles.chmod(0o600)
+
+    made = ottla(
+        "--profile=here", "users", "create", "carol", "--password-file", "-", home=tmp_path, stdin="c-1\n"
+    )
+    assert made.returncode == 0, made.stderr
+    carol = AdminClient(guarded.librdkafka("SASL_SSL", "SCRAM-SHA-512", "carol", "c-1"))
+    assert "t" in carol.list_topics(timeout=20).topics
+    again = ottla(
+        "users", "create", "carol", "--password-file", "-", "--profile", "here", home=tmp_path, stdin="x\n"
+    )
+    assert "ottla users passwd carol" in again.stderr
+    changed = ottla(
+        "users", "passwd", "carol", "--password-file", "-", "--profile", "here", home=tmp_path, stdin="c-2"
+    )
+    assert changed.returncode == 0, changed.stderr
+    profiles.write_text(profiles.read_text().replace('"root"', '"carol"').replace(ROOT_PASSWORD, "c-2"))
+    listed = ottla("users", "list", "--json", "--profile", "here", home=tmp_path)
+    assert {"user": "carol", "mechanisms": {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4096}} in json.loads(
+        listed.stdout
+    )
+    gone = ottla("users", "delete", "carol", "--profile", "here", home=tmp_path)
+    assert gone.returncode == 0, gone.stderr
+    refused = ottla("topics", "list", "--profile", "here", home=tmp_path)
+    assert refused.returncode == 1
+    assert "unknown user or wrong password" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
 
 
 def test_a_session_ends_without_a_new_login(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_times_go_before_offsets() -> None:
         ({"kafka.linger.ms": "5"}, "no option kafka.linger.ms for reading"),
         ({"kafka.auto.offset.reset": "latest"}, "kafka.auto.offset.reset is refused .*: set startingOffsets"),
         ({"kafka.value.deserializer": "x"}, "keys and values are binary"),
-        ({"kafka.SSL.truststore.location": "x"}, "speaks no TLS or SASL"),
+        ({"kafka.SSL.truststore.location": "x"}, "to PEM files"),
         ({"minOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger is for streaming reads"),
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay takes a time such as 90s, 15m or 1h; got 'soon'"),
         ({"bootstrap.servers": ""}, "Set the brokers' addresses"),

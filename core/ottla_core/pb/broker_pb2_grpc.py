@@ -402,6 +402,16 @@ class AdminStub:
                 request_serializer=ottla__core_dot_pb_dot_broker__pb2.UnregisterBrokerRequest.SerializeToString,
                 response_deserializer=ottla__core_dot_pb_dot_broker__pb2.UnregisterBrokerResponse.FromString,
                 _registered_method=True)
+        self.DescribeUserScramCredentials = channel.unary_unary(
+                '/ottla.v1.Admin/DescribeUserScramCredentials',
+                request_serializer=ottla__core_dot_pb_dot_broker__pb2.DescribeUserScramCredentialsRequest.SerializeToString,
+                response_deserializer=ottla__core_dot_pb_dot_broker__pb2.DescribeUserScramCredentialsResponse.FromString,
+                _registered_method=True)
+        self.AlterUserScramCredentials = channel.unary_unary(
+                '/ottla.v1.Admin/AlterUserScramCredentials',
+                request_serializer=ottla__core_dot_pb_dot_broker__pb2.AlterUserScramCredentialsRequest.SerializeToString,
+                response_deserializer=ottla__core_dot_pb_dot_broker__pb2.AlterUserScramCredentialsResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -496,6 +506,19 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeUserScramCredentials(self, request, context):
+        """Mechanisms and iterations of users, never their keys.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterUserScramCredentials(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -568,6 +591,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.UnregisterBroker,
                     request_deserializer=ottla__core_dot_pb_dot_broker__pb2.UnregisterBrokerRequest.FromString,
                     response_serializer=ottla__core_dot_pb_dot_broker__pb2.UnregisterBrokerResponse.SerializeToString,
+            ),
+            'DescribeUserScramCredentials': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeUserScramCredentials,
+                    request_deserializer=ottla__core_dot_pb_dot_broker__pb2.DescribeUserScramCredentialsRequest.FromString,
+                    response_serializer=ottla__core_dot_pb_dot_broker__pb2.DescribeUserScramCredentialsResponse.SerializeToString,
+            ),
+            'AlterUserScramCredentials': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterUserScramCredentials,
+                    request_deserializer=ottla__core_dot_pb_dot_broker__pb2.AlterUserScramCredentialsRequest.FromString,
+                    response_serializer=ottla__core_dot_pb_dot_broker__pb2.AlterUserScramCredentialsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -949,6 +982,60 @@ class Admin:
             '/ottla.v1.Admin/UnregisterBroker',
             ottla__core_dot_pb_dot_broker__pb2.UnregisterBrokerRequest.SerializeToString,
             ottla__core_dot_pb_dot_broker__pb2.UnregisterBrokerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeUserScramCredentials(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ottla.v1.Admin/DescribeUserScramCredentials',
+            ottla__core_dot_pb_dot_broker__pb2.DescribeUserScramCredentialsRequest.SerializeToString,
+            ottla__core_dot_pb_dot_broker__pb2.DescribeUserScramCredentialsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterUserScramCredentials(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ottla.v1.Admin/AlterUserScramCredentials',
+            ottla__core_dot_pb_dot_broker__pb2.AlterUserScramCredentialsRequest.SerializeToString,
+            ottla__core_dot_pb_dot_broker__pb2.AlterUserScramCredentialsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -8,14 +8,20 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
 
+import grpc
 import pytest
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from broker.edge.fakes import FakeServices
 from broker.edge.kafka_peer import Peer
+from client.fake_services import FakeBroker, FakeCluster
 from ottla_broker.authn.logins import Logins, TooManyLogins
 from ottla_broker.authn.plain import UserPassword
 from ottla_broker.caller import ANONYMOUS
-from ottla_broker.config import BrokerConfig, KafkaEdgeConfig
+from ottla_broker.config import BrokerConfig, GrpcEdgeConfig, KafkaEdgeConfig
+from ottla_broker.edge.grpc.probe import SilentProbe
+from ottla_broker.edge.grpc.server import GrpcEdge, served
 from ottla_broker.edge.kafka import sasl
 from ottla_broker.edge.kafka.sasl import Sasl
 from ottla_broker.edge.kafka.server import KafkaEdge
@@ -23,6 +29,9 @@ from ottla_broker.edge.kafka.versions import APIS
 from ottla_broker.edge.seats import Seats
 from ottla_broker.metadata.sections.scram_credentials import CredentialId
 from ottla_broker.metrics import KafkaEdgeProbe, LoginsProbe
+from ottla_client.security import Security
+from ottla_core.pb import broker_pb2 as pb
+from ottla_core.pb import broker_pb2_grpc
 from ottla_core.real.clock import RealClock
 from ottla_core.real.offload import ThreadOffload
 from ottla_core.scram import MECHANISMS, Credential
@@ -312,3 +321,59 @@ async def test_an_unknown_user_has_the_same_salt_at_every_broker() -> None:
     assert first(b"cluster", "nobody") == first(b"cluster", "nobody") != first(b"cluster", "noone")
     assert first(b"cluster", "nobody") != first(b"another", "nobody")
     assert b",i=4096" in first(b"cluster", "nobody")
+
+
+@asynccontextmanager
+async def native() -> AsyncIterator[tuple[LoginsProbe, FakeBroker, aio.Channel]]:
+    """A gRPC edge whose callers log in, over fake services."""
+    offload, probe = ThreadOffload(1), LoginsProbe()
+    logins = Logins(dict, b"s" * 16, RealClock(), offload, probe, delay_s=0.01)
+    await logins.add_users({"alice": "secret"})
+    async with FakeCluster() as cluster:
+        edge = GrpcEdge(cluster.brokers[0], GrpcEdgeConfig(), SilentProbe(), logins=logins)
+        port = await edge.start("127.0.0.1", 0)
+        async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            yield probe, cluster.brokers[0], channel
+        await edge.stop(0.5)
+    offload.close()
+
+
+def header(user: str, password: str) -> tuple[tuple[str, str], ...]:
+    return Security("SASL_PLAINTEXT", sasl_username=user, sasl_password=password).headers()
+
+
+async def test_grpc_calls_need_a_password_which_is_checked_once() -> None:
+    async with native() as (probe, services, channel):
+        admin = broker_pb2_grpc.AdminStub(channel)
+        for _ in range(5):
+            await admin.Metadata(pb.MetadataRequest(), metadata=header("alice", "secret"))
+        assert services.caller.principal == "User:alice"
+        assert [sample.value for sample in probe.logins.samples()] == [1]
+        for wrong in (header("alice", "x"), header("bob", "secret"), (("authorization", "Bearer x"),), ()):
+            with pytest.raises(aio.AioRpcError) as refused:
+                await admin.Metadata(pb.MetadataRequest(), metadata=wrong)
+            assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
+        assert [sample.value for sample in probe.failed.samples()] == [3]
+
+
+async def test_every_grpc_method_needs_a_login_but_health() -> None:
+    async with native() as (_, _, channel):
+        methods = [*served(), "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"]
+        for method in methods:
+            call = channel.stream_stream(f"/{method}", request_serializer=None, response_deserializer=None)()
+            async with asyncio.timeout(10):
+                assert await call.code() == grpc.StatusCode.UNAUTHENTICATED, method
+        health = health_pb2_grpc.HealthStub(channel)
+        answer = await health.Check(health_pb2.HealthCheckRequest())
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_grpc_streams_have_the_caller_too() -> None:
+    async with native() as (_, services, channel):
+        log = broker_pb2_grpc.LogStub(channel)
+        call = log.Fetch(metadata=header("alice", "secret"))
+        await call.write(pb.FetchRequest())
+        await call.done_writing()
+        async for _ in call:
+            pass
+        assert services.caller.principal == "User:alice"

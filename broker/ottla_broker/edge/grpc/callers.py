@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, TypeVar
 from urllib.parse import unquote
 
+from ottla_broker.authn.plain import parse_basic
 from ottla_broker.caller import ANONYMOUS, Caller
 from ottla_core.errors import ClusterAuthorizationFailed
 
@@ -16,6 +17,8 @@ Enter: TypeAlias = Callable[[Any], S]
 
 #: Metadata key with which a client gives its client id.
 CLIENT_ID_KEY = "ottla-client-id"
+#: As in HTTP: `Basic <base64 of user:password>`.
+AUTHORIZATION_KEY = "authorization"
 #: The subject of a verified client certificate, in the form of RFC 2253.
 _SUBJECT_KEY = "x509_subject"
 #: Longer client ids are cut: this one goes into quotas, metrics and logs.
@@ -28,9 +31,16 @@ class Principals(Protocol):
     def principal(self, name: str) -> str | None: ...
 
 
-def caller_of(context: Any, listener: str, rules: Principals | None = None) -> Caller:
-    """`rules` are those of a TLS listener. Raises if they have no principal for the client's certificate."""
-    principal = ANONYMOUS if rules is None else _principal(context, rules)
+def caller_of(
+    context: Any, listener: str, rules: Principals | None = None, *, logins: bool = False
+) -> Caller:
+    """`rules` are those of a TLS listener. Raises if they have no principal for the client's certificate.
+
+    With `logins`, the user and password of the call were checked before (`login_first`)."""
+    if logins:
+        principal = f"User:{parse_basic(authorization_of(context)).user}"
+    else:
+        principal = ANONYMOUS if rules is None else _principal(context, rules)
     return Caller(principal, client_id_of(context), address_of(context.peer()), listener)
 
 
@@ -43,6 +53,14 @@ def _principal(context: Any, rules: Principals) -> str:
     if principal is None:
         raise ClusterAuthorizationFailed(f"No rule of ssl.principal.mapping.rules matches {name!r}.")
     return principal
+
+
+def authorization_of(context: Any) -> str:
+    """The header with user and password; empty if there is none."""
+    for key, value in context.invocation_metadata() or ():
+        if key == AUTHORIZATION_KEY:
+            return str(value)
+    return ""
 
 
 def client_id_of(context: Any) -> str:

@@ -17,6 +17,7 @@ from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha import reflection
 
+from ottla_broker.authn.logins import Logins
 from ottla_broker.caller import Caller
 from ottla_broker.config import GrpcEdgeConfig
 from ottla_broker.edge import needs
@@ -28,6 +29,7 @@ from ottla_broker.edge.grpc.cluster_service import CLUSTER_CALLS, ClusterAdminSe
 from ottla_broker.edge.grpc.groups_service import GROUPS_CALLS, GROUPS_SERVICE, GroupServices, GroupsService
 from ottla_broker.edge.grpc.listening import bind_port, options
 from ottla_broker.edge.grpc.log_service import LogService, LogServices
+from ottla_broker.edge.grpc.login_first import LoginFirst
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.reads import Reads
 from ottla_broker.edge.grpc.refusal import Refusals
@@ -38,6 +40,7 @@ from ottla_broker.edge.grpc.transactions_service import (
     TransactionsService,
 )
 from ottla_broker.edge.grpc.turns import Turns, turns_within
+from ottla_broker.edge.grpc.users_service import USERS_CALLS, UsersService, UsersServices
 from ottla_broker.edge.memory import Memory
 from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.event_loop import loop_time, next_turn
@@ -81,7 +84,14 @@ _ADMIN_CALLS: dict[str, tuple[str, Any]] = {
 
 
 class Services(
-    AclServices, Cluster, ClusterServices, GroupServices, LogServices, TransactionServices, Protocol
+    AclServices,
+    Cluster,
+    ClusterServices,
+    GroupServices,
+    LogServices,
+    TransactionServices,
+    UsersServices,
+    Protocol,
 ):
     """The services object, as far as this edge uses it."""
 
@@ -100,17 +110,20 @@ class GrpcEdge:
         scheduler: Scheduler | None = None,
         credentials: Any = None,
         rules: Principals | None = None,
+        logins: Logins | None = None,
         on_violation: Callable[[InvariantViolation], None] | None = None,
     ) -> None:
         """`memory` is the budget that streams share with each other and with the other protocol, `scheduler` the run
         queue; `turns` bounds the Produce messages that are read at once, over all gRPC listeners. With `credentials` it
-        speaks TLS, and `rules` make principals of client certificates."""
+        speaks TLS, and `rules` make principals of client certificates. With `logins` each call needs a
+        user and password."""
         self._config = config
         self._credentials = credentials
+        self._logins = logins
         refusals = Refusals(on_violation)
 
         def enter(context: Any) -> Services:
-            return services.of(caller_of(context, config.listener.name, rules))
+            return services.of(caller_of(context, config.listener.name, rules, logins=logins is not None))
 
         memory = memory or Memory(_MEMORY_BYTES)
         scheduler = scheduler or Scheduler(loop_time, next_turn, Histogram().observe)
@@ -125,6 +138,7 @@ class GrpcEdge:
         )
         self._admin = AdminService(enter, config, probe, refusals, scheduler)
         self._cluster = ClusterAdminService(enter, probe, refusals, scheduler)
+        self._users = UsersService(enter, probe, refusals, scheduler)
         self._groups = GroupsService(enter, probe, refusals, scheduler)
         self._transactions = TransactionsService(enter, probe, refusals, scheduler)
         self._acls = AclsService(enter, probe, refusals, scheduler)
@@ -136,12 +150,18 @@ class GrpcEdge:
         """Bind the port without serving; return the port, a free one for 0. OSError if it is taken."""
         # Produce is read in turns with the Produce streams of all other connections.
         reads = Reads(self._config.reads_max, without=(f"/{LOG_SERVICE}/Produce",))
-        server = aio.server(interceptors=(reads,), options=_options(self._config))
+        interceptors: tuple[aio.ServerInterceptor, ...] = (reads,)
+        if self._logins is not None:
+            interceptors = (LoginFirst(self._logins, self._config.listener.name), reads)
+        server = aio.server(interceptors=interceptors, options=_options(self._config))
         server.add_generic_rpc_handlers(
             (
                 grpc.method_handlers_generic_handler(LOG_SERVICE, self._log_handlers()),
                 grpc.method_handlers_generic_handler(
-                    ADMIN_SERVICE, _unary(self._admin, _ADMIN_CALLS) | _unary(self._cluster, CLUSTER_CALLS)
+                    ADMIN_SERVICE,
+                    _unary(self._admin, _ADMIN_CALLS)
+                    | _unary(self._cluster, CLUSTER_CALLS)
+                    | _unary(self._users, USERS_CALLS),
                 ),
                 grpc.method_handlers_generic_handler(GROUPS_SERVICE, _unary(self._groups, GROUPS_CALLS)),
                 grpc.method_handlers_generic_handler(
@@ -194,6 +214,7 @@ def served() -> frozenset[str]:
         (LOG_SERVICE, _LOG_STREAMS | _LOG_CALLS),
         (ADMIN_SERVICE, _ADMIN_CALLS),
         (ADMIN_SERVICE, CLUSTER_CALLS),
+        (ADMIN_SERVICE, USERS_CALLS),
         (GROUPS_SERVICE, GROUPS_CALLS),
         (TRANSACTIONS_SERVICE, TRANSACTIONS_CALLS),
         (ACLS_SERVICE, ACLS_CALLS),
