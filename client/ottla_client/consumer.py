@@ -71,7 +71,8 @@ class Consumer(Connected):
     * `group_id`: members of a group share the partitions of the subscribed topics, and commit their offsets.
     * `group_instance_id`: a static member; it may restart within `session_timeout_ms` without a rebalance.
     * `group_protocol`: "classic", or "consumer" for broker-side groups (KIP-848): the broker assigns, members keep
-      reading while partitions move, and a pattern is matched by the broker. All members of a group use the same one.
+      reading while partitions move, and a pattern is matched by the broker. Members of
+      both can share a group, which changes its protocol while they are restarted one by one.
       With "consumer" the broker has the timeouts, `group_remote_assignor` names its assignor ("uniform", "range", ...),
       and `heartbeat_interval_ms` and `partition_assignment_strategy` are not used.
     * `session_timeout_ms`, `heartbeat_interval_ms`: a member without a heartbeat for so long is

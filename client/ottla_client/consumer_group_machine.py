@@ -350,9 +350,7 @@ class ConsumerGroupMachine:
                 "member its own."
             )
         elif isinstance(error, GroupIdNotFound):
-            error = GroupTrouble(
-                "The group has members of the classic protocol. Stop them first, or use group_protocol='classic'."
-            )
+            error = GroupTrouble(f"The group cannot be joined with group_protocol='consumer': {error}")
         self._forget()
         self.failure = error
         self._lose()

@@ -218,7 +218,7 @@ def test_errors_that_pass_are_tried_again_with_everything() -> None:
     ("error", "words"),
     [
         (FencedInstanceId(), "group_instance_id"),
-        (GroupIdNotFound(), "classic"),
+        (GroupIdNotFound("It is for Connect."), "group_protocol='consumer': It is for Connect."),
         (UnsupportedAssignor("The broker has no assignor 'x'."), "no assignor"),
     ],
 )

@@ -15,7 +15,7 @@ import pytest
 from client.test_group_with_broker import PARTITIONS, Member, Place, eventually
 from ottla_cli.local_cluster import LocalCluster
 from ottla_client import Admin, Consumer, NewTopic, TopicPartition
-from ottla_client.errors import CommitFailed, GroupTrouble
+from ottla_client.errors import CommitFailed
 from ottla_client.sync import Consumer as BlockingConsumer
 
 pytestmark = pytest.mark.integration
@@ -144,17 +144,25 @@ async def test_a_pattern_is_matched_by_the_broker(place: Place) -> None:
         assert consumer.assignment() == [] == consumer.subscription()
 
 
-async def test_one_kind_of_members_at_a_time(place: Place) -> None:
-    async with place.member() as classic:
+async def test_members_of_both_protocols_share_a_group(place: Place) -> None:
+    """It is upgraded by the first that speaks the broker-side one, and downgraded when that has gone."""
+    await place.fill(0, 60)
+    async with place.member(heartbeat_interval_ms=100) as classic, Admin(place.address) as admin:
         await eventually(lambda: classic.has == EVERYTHING)
+        await eventually(lambda: len(classic.values) == 60)
         async with member(place) as ours:
-            await eventually(lambda: ours.failed is not None)
-            assert isinstance(ours.failed, GroupTrouble) and "group_protocol='classic'" in str(ours.failed)
-    async with member(place) as ours:
-        await eventually(lambda: ours.has == EVERYTHING)
-        async with place.member() as classic:
-            await eventually(lambda: classic.failed is not None)
-            assert isinstance(classic.failed, GroupTrouble) and "group_protocol" in str(classic.failed)
+            await eventually(lambda: len(classic.has) == len(ours.has) == 3)
+            assert sorted(classic.has + ours.has) == EVERYTHING
+            (described,) = await admin.describe_groups([place.group])
+            assert described.is_broker_side and len(described.members) == 2
+            await place.fill(60, 60)
+            await eventually(lambda: len(classic.values) + len(ours.values) >= 120)
+            # Only what moved was revoked, and its offsets were committed before.
+            assert sorted(classic.values + ours.values) == list(range(120))
+        await eventually(lambda: classic.has == EVERYTHING)
+        (described,) = await admin.describe_groups([place.group])
+        assert not described.is_broker_side and described.state == "Stable"
+        assert classic.failed is None and ours.failed is None
 
 
 async def test_one_group_with_librdkafka(place: Place) -> None:
