@@ -316,6 +316,14 @@ class GroupsConfig:
         whole(1),
         "Broker-side groups: how often members send heartbeats; they learn of new assignments that way.",
     )
+    # Kafka has no limit. Ten thousand members with 12 KiB each; a consumer of ten topics needs 1.5 KiB.
+    members_max_bytes: int = setting(
+        "group.members.max.bytes",
+        str(128 * MIB),
+        whole(MIB),
+        "Memory for the members of all groups that this broker coordinates (ids, metadata, assignments); "
+        "beyond it, new members are refused.",
+    )
     # Kafka has no limit. As group.max.size.
     consumer_size_max: int = setting(
         "group.consumer.max.size", "10000", whole(1), "Broker-side groups: maximum number of members of one."

@@ -292,6 +292,9 @@ class GroupsProbe:
     )
     groups: Labelled = labelled("ottla_groups", "Groups by state.", "state", type="gauge")
     offsets: int = gauge("ottla_group_offsets", "Committed offsets in memory.")
+    member_bytes: int = gauge(
+        "ottla_group_member_bytes", "Memory of the members of all groups; at most group.members.max.bytes."
+    )
     joins: int = counter("ottla_group_joins_total", "JoinGroup requests accepted.")
     rebalances: int = counter("ottla_group_rebalances_total", "Rebalances started.")
     assignments: int = counter("ottla_group_assignments_total", "Target assignments of broker-side groups.")

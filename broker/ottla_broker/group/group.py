@@ -19,7 +19,8 @@ from collections import Counter
 
 from ottla_broker.coordination.shard import Ticket
 from ottla_broker.group.member import Member
-from ottla_broker.group.messages import DescribedGroup, DescribedMember, JoinedMember, State
+from ottla_broker.group.member_memory import MEMBER_BYTES, MemberMemory
+from ottla_broker.group.messages import DescribedGroup, DescribedMember, JoinedMember, JoinGroup, State
 from ottla_broker.group.records import GroupValue
 from ottla_broker.group.subscription import CONSUMER, subscribed_topics
 from ottla_broker.group_config import NO_SETTINGS, GroupSettings
@@ -28,6 +29,7 @@ from ottla_core.errors import FencedInstanceId, UnknownMemberId, invariant
 
 class Group:
     __slots__ = (
+        "_memory",
         "delay_left_ms",
         "generation",
         "id",
@@ -44,8 +46,10 @@ class Group:
         "static",
     )
 
-    def __init__(self, group_id: str) -> None:
+    def __init__(self, group_id: str, memory: MemberMemory | None = None) -> None:
         self.id = group_id
+        #: Counts members and pending ids while the group exists.
+        self._memory = memory
         self.state = State.EMPTY
         #: Wall time of the last change of state.
         self.state_since_ms = -1
@@ -111,12 +115,55 @@ class Group:
         if self.leader_id is None:
             self.leader_id = member.id
         self.members[member.id] = member
-        self.pending.pop(member.id, None)
+        self._hold(member.held_bytes)
+        self.forget_pending(member.id)
         if member.instance_id is not None:
             self.static[member.instance_id] = member.id
 
+    def expect(self, member_id: str) -> None:
+        """A new member was given this id, and is to join with it."""
+        self.pending[member_id] = None
+        self._hold(MEMBER_BYTES + len(member_id))
+
+    def forget_pending(self, member_id: str) -> None:
+        if member_id in self.pending:
+            del self.pending[member_id]
+            self._hold(-MEMBER_BYTES - len(member_id))
+
+    def take_over(self, member: Member, request: JoinGroup) -> None:
+        """A member has joined again, perhaps with other metadata."""
+        before = member.held_bytes
+        member.protocols = request.protocols
+        member.is_recalled = False
+        member.session_timeout_ms = request.session_timeout_ms
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.client_id, member.client_host = request.client_id, request.client_host
+        self._hold(member.held_bytes - before)
+
+    def _hold(self, more: int) -> None:
+        if self._memory is not None:
+            self._memory.bytes += more
+
+    def _member_bytes(self) -> int:
+        return sum(member.held_bytes for member in self.members.values())
+
+    def count_in(self, memory: MemberMemory) -> None:
+        """Count what it holds, if that is not counted yet."""
+        if self._memory is None:
+            self._memory = memory
+            self._hold(self._held_bytes())
+
+    def _held_bytes(self) -> int:
+        return self._member_bytes() + sum(MEMBER_BYTES + len(each) for each in self.pending)
+
+    def dropped(self) -> None:
+        """The group is deleted: it holds nothing any more."""
+        self._hold(-self._held_bytes())
+        self._memory = None
+
     def remove(self, member_id: str) -> Member:
         member = self.members.pop(member_id)
+        self._hold(-member.held_bytes)
         self.not_synced.pop(member_id, None)
         if member.instance_id is not None and self.static.get(member.instance_id) == member_id:
             del self.static[member.instance_id]
@@ -127,6 +174,7 @@ class Group:
     def rename(self, old_id: str, new_id: str) -> Member:
         """A static member came back under a new id; it keeps its place, its role and its assignment."""
         member = self.members[old_id]
+        self._hold(len(new_id) - len(old_id))
         self.members = {new_id if key == old_id else key: value for key, value in self.members.items()}
         if old_id in self.not_synced:
             self.not_synced = {new_id if key == old_id else key: None for key in self.not_synced}
@@ -195,6 +243,7 @@ class Group:
         self.generation = value.generation
         self.protocol = value.protocol
         self.leader_id = value.leader_id
+        before = self._member_bytes()  # First: the members that stay are changed below.
         members: dict[str, Member] = {}
         for each in value.members:
             known = self.members.get(each.member_id)
@@ -202,6 +251,7 @@ class Group:
                 known = Member.of_value(each, value.protocol)
             known.assignment = each.assignment
             members[each.member_id] = known
+        self._hold(sum(each.held_bytes for each in members.values()) - before)
         self.members = members
         self.static = {m.instance_id: m.id for m in members.values() if m.instance_id is not None}
         self.is_unassigned = bool(members) and self.leader_id is None

@@ -32,6 +32,7 @@ from ottla_broker.coordination.shard import Decision, Now, Ticket
 from ottla_broker.coordination.timers import Timers
 from ottla_broker.group.group import Group
 from ottla_broker.group.member import Member
+from ottla_broker.group.member_memory import MEMBER_BYTES, MemberMemory, protocol_bytes
 from ottla_broker.group.messages import (
     CommitOffsets,
     Heartbeat,
@@ -82,6 +83,7 @@ class Machine:
         probe: GroupsProbe,
         *,
         record_bytes_max: int,
+        memory: MemberMemory,
     ) -> None:
         """`settings_of` returns the settings of one group, by its id."""
         self._settings = settings
@@ -90,15 +92,17 @@ class Machine:
         self._probe = probe
         #: Maximum size of a group's record, by the topic's max.message.bytes.
         self._record_bytes_max = record_bytes_max
+        self._memory = memory
 
     # ------------------------------------------------------------------ join
 
     def join(self, group: Group, request: JoinGroup, ticket: Ticket, now: Now, out: Decision) -> None:
-        size = sum(len(p.metadata) + len(p.name) for p in request.protocols)
+        size = protocol_bytes(request.protocols)
         if size > self._record_bytes_max:
             raise MessageTooLarge(f"A member's metadata must fit into {self._record_bytes_max} bytes.")
         if not group.supports(request.protocol_type, [p.name for p in request.protocols]):
             raise InconsistentGroupProtocol()
+        self._check_memory(group, request, size)
         if request.member_id in group.members:
             self._join_again(group, request, ticket, now, out)
         elif request.member_id:
@@ -112,6 +116,13 @@ class Machine:
             else:
                 self._add(group, request.new_member_id, request, ticket, now, out)
 
+    def _check_memory(self, group: Group, request: JoinGroup, size: int) -> None:
+        known = group.members.get(request.member_id or group.static.get(request.instance_id or "", ""))
+        if known is None:
+            self._memory.check(MEMBER_BYTES + size)
+        elif not known.is_recalled:  # Else the rest of its metadata is not known.
+            self._memory.check(size - protocol_bytes(known.protocols))
+
     def _check_room(self, group: Group) -> None:
         if len(group.members) + len(group.pending) >= self._settings.size_max:
             raise GroupMaxSizeReached(f"group.max.size is {self._settings.size_max}.")
@@ -124,7 +135,7 @@ class Machine:
         return group.state is State.PREPARING and came >= self._settings.size_max
 
     def _hand_out_id(self, group: Group, request: JoinGroup, ticket: Ticket, now: Now, out: Decision) -> None:
-        group.pending[request.new_member_id] = None
+        group.expect(request.new_member_id)
         deadline_ms = now.monotonic_ms + request.session_timeout_ms
         self._timers.set((PENDING, group.id, request.new_member_id), deadline_ms)
         out.reply(ticket, JoinReply(request.new_member_id, error=MemberIdRequired()))
@@ -176,7 +187,7 @@ class Machine:
             self._start_session(group, member, now)
             out.reply(ticket, _joined(group, member))
             return
-        self._take_over(member, request)
+        group.take_over(member, request)
         self._wait_in_join(group, member, ticket, out)
         self._rebalance_or_complete(group, now, out)
 
@@ -194,7 +205,7 @@ class Machine:
         self._timers.cancel((SESSION, group.id, old_id))
         before = member.metadata_for(group.protocol)
         group.rename(old_id, request.new_member_id)
-        self._take_over(member, request)
+        group.take_over(member, request)
         if group.state is State.STABLE and self._changes_nothing(group, member, before):
             assignments = {m.id: m.assignment for m in group.members.values()}
             out.records.append(group_record(group.id, group.to_value(assignments)))
@@ -210,13 +221,6 @@ class Machine:
             return False
         after = member.metadata_for(group.protocol)
         return not group.is_consumers or subscribed_topics((before,)) == subscribed_topics((after,))
-
-    def _take_over(self, member: Member, request: JoinGroup) -> None:
-        member.protocols = request.protocols
-        member.is_recalled = False
-        member.session_timeout_ms = request.session_timeout_ms
-        member.rebalance_timeout_ms = request.rebalance_timeout_ms
-        member.client_id, member.client_host = request.client_id, request.client_host
 
     def _wait_in_join(self, group: Group, member: Member, ticket: Ticket, out: Decision) -> None:
         if member.joining is not None:
@@ -377,7 +381,7 @@ class Machine:
     def _leave(self, group: Group, leaving: Leaving, out: Decision) -> Left:
         try:
             if leaving.instance_id is None and leaving.member_id in group.pending:
-                del group.pending[leaving.member_id]
+                group.forget_pending(leaving.member_id)
                 self._timers.cancel((PENDING, group.id, leaving.member_id))
                 return Left(*leaving, None)
             # An administrator names only the instance.
@@ -415,7 +419,7 @@ class Machine:
         self._after_departure(group, now, out)
 
     def pending_over(self, group: Group, member_id: str, now: Now, out: Decision) -> None:
-        group.pending.pop(member_id, None)
+        group.forget_pending(member_id)
         self._complete_if_all_joined(group, now, out)
 
     def join_over(self, group: Group, now: Now, out: Decision) -> None:

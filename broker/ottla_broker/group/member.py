@@ -6,6 +6,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from ottla_broker.coordination.shard import Ticket
+from ottla_broker.group.member_memory import MEMBER_BYTES, protocol_bytes
 from ottla_broker.group.messages import Protocol
 from ottla_broker.group.records import MemberValue
 
@@ -31,6 +32,12 @@ class Member:
     is_new: bool = False
     #: Known from a record, which holds only the protocol in use; it names the others when it joins again.
     is_recalled: bool = False
+
+    @property
+    def held_bytes(self) -> int:
+        """What it holds in memory, about."""
+        texts = len(self.id) + len(self.client_id) + len(self.client_host) + len(self.instance_id or "")
+        return MEMBER_BYTES + texts + len(self.assignment) + protocol_bytes(self.protocols)
 
     @property
     def is_static(self) -> bool:

@@ -24,6 +24,7 @@ from ottla_broker.group.consumer.records import read_record
 from ottla_broker.group.consumer.shard import ConsumerGroups
 from ottla_broker.group.group import Group
 from ottla_broker.group.machine import Machine
+from ottla_broker.group.member_memory import MemberMemory
 from ottla_broker.group.messages import (
     CommitOffsets,
     CommitReply,
@@ -89,19 +90,23 @@ class GroupShard:
         record_bytes_max: int,
         settings_of: Callable[[str], GroupSettings] = lambda group: NO_SETTINGS,
         assignors: Mapping[str, Assignor] = BUILT_IN,
+        held_everywhere: Callable[[], int] | None = None,
     ) -> None:
-        """`settings_of` returns the settings of one group, by its id."""
+        """`settings_of` returns the settings of one group, by its id; `held_everywhere` the memory of all members."""
         self._settings = settings
         self._record_bytes_max = record_bytes_max
         self._migration = MigrationPolicy(settings.migration)
         self._settings_of = settings_of
         self._probe = probe
         self.timers = Timers()
+        self.memory = MemberMemory(settings.members_max_bytes, held_everywhere)
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
         self.pending_offsets = PendingOffsets()
-        self._machine = Machine(settings, settings_of, self.timers, probe, record_bytes_max=record_bytes_max)
-        self.consumers = ConsumerGroups(settings, settings_of, self.timers, probe, assignors)
+        self._machine = Machine(
+            settings, settings_of, self.timers, probe, record_bytes_max=record_bytes_max, memory=self.memory
+        )
+        self.consumers = ConsumerGroups(settings, settings_of, self.timers, probe, assignors, self.memory)
         self._handlers: dict[type, Callable[[Any, Ticket, Now, Decision], None]] = {
             JoinGroup: self._join,
             SyncGroup: self._sync,
@@ -149,7 +154,8 @@ class GroupShard:
             elif (found := read_record(record)) is not None:
                 self.consumers.replay(found)
                 if found.group in self.consumers:
-                    self.groups.pop(found.group, None)
+                    if (classic := self.groups.pop(found.group, None)) is not None:
+                        classic.dropped()
                 elif self.offsets.of(found.group):
                     self._group(found.group)
         except Undecodable:
@@ -204,6 +210,7 @@ class GroupShard:
         # Its offsets have tombstones of their own: the group may have become one of the other kind.
         group = self.groups.pop(key.group, None)
         if group is not None:
+            group.dropped()
             group.state = State.DEAD
         if self.offsets.of(key.group) and key.group not in self.consumers:
             self._group(key.group)
@@ -211,7 +218,7 @@ class GroupShard:
     def _group(self, group_id: str) -> Group:
         group = self.groups.get(group_id)
         if group is None:
-            group = self.groups[group_id] = Group(group_id)
+            group = self.groups[group_id] = Group(group_id, self.memory)
         return group
 
     # ------------------------------------------------------------------ membership
@@ -225,7 +232,7 @@ class GroupShard:
         if group is None:
             if request.member_id:
                 raise UnknownMemberId()
-            group = Group(request.group)
+            group = Group(request.group, self.memory)
         self._machine.join(group, request, ticket, now, out)
         self.consumers.convert_to_classic(request.group, out)
         self.groups[request.group] = group  # Only now: a refused join leaves no group behind.
@@ -274,6 +281,7 @@ class GroupShard:
         if classic.generation:
             out.records.insert(0, group_tombstone(classic.id))
         self._machine.release(classic, out)
+        classic.dropped()
         self.groups.pop(request.group, None)
 
     def _maybe_downgrade(self, group_id: str, now: Now, out: Decision) -> None:
@@ -295,6 +303,7 @@ class GroupShard:
             self.consumers.convert_to_classic(group_id, out)
             out.records.append(record)
             self.groups[group_id] = classic
+            classic.count_in(self.memory)
             self._machine.take_over(classic, now)
 
     def _known(self, group_id: str) -> Group:

@@ -144,11 +144,15 @@ class GroupService:
                 record_bytes_max=_RECORD_BYTES_MAX,
                 settings_of=self._settings_of,
                 assignors=assignors,
+                held_everywhere=self._member_bytes,
             ),
             commit_timeout_s=config.commit_timeout_ms / 1000,
         )
 
     # ------------------------------------------------------------------ life
+
+    def _member_bytes(self) -> int:
+        return sum(shard.memory.bytes for _, shard in self._runtime.ready() if isinstance(shard, GroupShard))
 
     def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
         """Called after the partitions were reconciled with the image."""
@@ -181,6 +185,7 @@ class GroupService:
                 probe.offsets += len(shard.offsets)
                 for state, count in shard.states().items():
                     states[state] += count
+        probe.member_bytes = self._member_bytes()
         probe.shards_loading = probe.shards - ready
         for state, count in states.items():
             probe.groups.of(state.value).n = count

@@ -9,6 +9,7 @@ from typing import Any
 from ottla_broker.config import GroupsConfig
 from ottla_broker.coordination.metadata_change import MetadataChange
 from ottla_broker.coordination.shard import Decision, Entry, Now, replay_entry
+from ottla_broker.group.member_memory import MEMBER_BYTES
 from ottla_broker.group.messages import (
     CommitOffsets,
     Heartbeat,
@@ -37,6 +38,14 @@ def subscription(*topics: str) -> bytes:
     """What a consumer says about itself, version 0."""
     named = b"".join(struct.pack(">h", len(t)) + t.encode() for t in topics)
     return struct.pack(">hi", 0, len(topics)) + named + struct.pack(">i", -1)
+
+
+def check_memory(shard: GroupShard) -> None:
+    """The bytes of members and pending ids are counted exactly."""
+    held = sum(m.held_bytes for g in shard.groups.values() for m in g.members.values())
+    held += sum(MEMBER_BYTES + len(each) for g in shard.groups.values() for each in g.pending)
+    held += sum(m.metadata.held_bytes for g in shard.consumers for m in g.members.values())
+    assert shard.memory.bytes == held
 
 
 class GroupDriver:
@@ -112,6 +121,7 @@ class GroupDriver:
             self.replies[ticket] = reply
         for group in self.shard.groups.values():
             group.validate()
+        check_memory(self.shard)
 
     def reload(self) -> None:
         """A new coordinator takes over: everything that no record holds is gone."""

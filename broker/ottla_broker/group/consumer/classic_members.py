@@ -20,6 +20,7 @@ from ottla_broker.group.consumer.group import ConsumerGroup, ConsumerMember
 from ottla_broker.group.consumer.machine import JOIN, SYNC, ConsumerMachine
 from ottla_broker.group.consumer.partitions import Partitions, each, minus, size
 from ottla_broker.group.consumer.records import ClassicMetadata, MemberMetadata, MemberState
+from ottla_broker.group.member_memory import MEMBER_BYTES, protocol_bytes
 from ottla_broker.group.messages import (
     Heartbeat,
     HeartbeatReply,
@@ -123,8 +124,11 @@ class ClassicMembers:
                 raise FencedInstanceId()
         replaced = group.members[holder] if holder is not None and holder != request.member_id else None
         member_id = request.member_id or request.new_member_id
-        if replaced is None and member_id not in group.members:
-            self._machine.check_room(group)
+        known, size = replaced or group.members.get(member_id), protocol_bytes(request.protocols)
+        if known is None:
+            self._machine.check_room(group, MEMBER_BYTES + size)
+        elif known.metadata.classic is not None:
+            self._machine.memory.check(size - protocol_bytes(known.metadata.classic.protocols))
         return _Joining(member_id, subscription, replaced)
 
     # ------------------------------------------------------------------ sync, heartbeat and leave

@@ -27,6 +27,7 @@ from ottla_broker.group.consumer.records import (
     TargetAssignment,
     TargetEpoch,
 )
+from ottla_broker.group.member_memory import MemberMemory
 from ottla_broker.group.messages import State
 from ottla_broker.group.subscription import CONSUMER
 from ottla_core.errors import invariant
@@ -51,6 +52,7 @@ class ConsumerMember:
 class ConsumerGroup:
     __slots__ = (
         "_holders",
+        "_memory",
         "epoch",
         "exists",
         "id",
@@ -66,8 +68,10 @@ class ConsumerGroup:
     #: Kafka has no such time for these groups: their offsets expire relative to the commit.
     state_since_ms = -1
 
-    def __init__(self, group_id: str) -> None:
+    def __init__(self, group_id: str, memory: MemberMemory | None = None) -> None:
         self.id = group_id
+        #: Counts members while the group exists.
+        self._memory = memory
         #: Whether there is a record of the group.
         self.exists = False
         self.epoch = 0
@@ -121,6 +125,7 @@ class ConsumerGroup:
         member = self.members.get(name)
         if member is None and isinstance(value, (TargetAssignment, CurrentAssignment)):
             member = self.members[name] = ConsumerMember(name, _UNKNOWN)
+            self._hold(_UNKNOWN.held_bytes)
         if isinstance(value, GroupEpoch):
             self.exists, self.epoch, self.metadata_hash = True, value.epoch, value.metadata_hash
         elif isinstance(value, TargetEpoch):
@@ -146,7 +151,9 @@ class ConsumerGroup:
         member = self.members.get(member_id)
         if member is None:
             self.members[member_id] = ConsumerMember(member_id, metadata)
+            self._hold(metadata.held_bytes)
         else:
+            self._hold(metadata.held_bytes - member.metadata.held_bytes)
             before = member.metadata.instance_id
             if before != metadata.instance_id and self.static.get(before or "") == member_id:
                 del self.static[before or ""]
@@ -169,9 +176,25 @@ class ConsumerGroup:
             return
         self._set_current(member, _NEW)
         del self.members[member_id]
+        self._hold(-member.metadata.held_bytes)
         instance_id = member.metadata.instance_id
         if instance_id is not None and self.static.get(instance_id) == member_id:
             del self.static[instance_id]
+
+    def _hold(self, more: int) -> None:
+        if self._memory is not None:
+            self._memory.bytes += more
+
+    def count_in(self, memory: MemberMemory) -> None:
+        """Count what it holds, if that is not counted yet."""
+        if self._memory is None:
+            self._memory = memory
+            self._hold(sum(member.metadata.held_bytes for member in self.members.values()))
+
+    def dropped(self) -> None:
+        """The group is deleted: it holds nothing any more."""
+        self._hold(-sum(member.metadata.held_bytes for member in self.members.values()))
+        self._memory = None
 
     def member_tombstones(self, member_id: str) -> Iterator[ConsumerRecord]:
         for kind in (CurrentAssignment.kind, TargetAssignment.kind, MemberMetadata.kind):

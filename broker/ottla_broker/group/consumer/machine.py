@@ -51,6 +51,7 @@ from ottla_broker.group.consumer.records import (
 )
 from ottla_broker.group.consumer.regex import TopicRegex
 from ottla_broker.group.consumer.target import compute_target, metadata_hash, selected_assignor
+from ottla_broker.group.member_memory import MemberMemory
 from ottla_broker.group.messages import CommitOffsets, FetchOffsets
 from ottla_broker.group_config import GroupSettings
 from ottla_broker.metadata.image import ClusterImage
@@ -88,12 +89,14 @@ class ConsumerMachine:
         timers: Timers,
         probe: GroupsProbe,
         assignors: Mapping[str, Assignor],
+        memory: MemberMemory,
     ) -> None:
         self._config = config
         self._settings_of = settings_of
         self._timers = timers
         self._probe = probe
         self._assignors = assignors
+        self.memory = memory
 
     # ------------------------------------------------------------------ heartbeat
 
@@ -151,16 +154,18 @@ class ConsumerMachine:
                 raise UnreleasedInstanceId()
             return self.replace_static(group, old, request.member_id, out)
         if member is None:
-            self.check_room(group)
-            self.put(group, request.member_id, _metadata(None, request), out)
+            metadata = _metadata(None, request)
+            self.check_room(group, metadata.held_bytes)
+            self.put(group, request.member_id, metadata, out)
             self._probe.joins += 1
         elif member.current.epoch != JOIN_EPOCH:
             self.put(group, member.id, CurrentAssignment(JOIN_EPOCH), out)
         return group.members[request.member_id]
 
-    def check_room(self, group: ConsumerGroup) -> None:
+    def check_room(self, group: ConsumerGroup, more_bytes: int) -> None:
         if len(group.members) >= self._config.consumer_size_max:
             raise GroupMaxSizeReached(f"group.consumer.max.size is {self._config.consumer_size_max}.")
+        self.memory.check(more_bytes)
 
     def replace_static(
         self, group: ConsumerGroup, old: ConsumerMember, member_id: str, out: Decision
@@ -206,6 +211,7 @@ class ConsumerMachine:
         before, metadata = member.metadata, _metadata(member.metadata, request)
         if metadata == before:
             return False
+        self.memory.check(metadata.held_bytes - before.held_bytes)
         self.put(group, member.id, metadata, out)
         return (before.topics, before.regex, before.rack_id, before.assignor) != (
             metadata.topics,

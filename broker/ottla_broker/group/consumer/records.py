@@ -15,6 +15,7 @@ from uuid import UUID
 from ottla_broker.coordination.fields import FieldReader, FieldWriter, Undecodable
 from ottla_broker.coordination.shard import StateRecord
 from ottla_broker.group.consumer.partitions import Partitions
+from ottla_broker.group.member_memory import MEMBER_BYTES, protocol_bytes
 from ottla_broker.group.messages import Protocol
 
 _VERSION = 0
@@ -100,6 +101,13 @@ class MemberMetadata:
     assignor: str | None
     #: Set for a member of the classic protocol (`classic_members`).
     classic: ClassicMetadata | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        """What a member holds in memory for it, about."""
+        texts = (self.instance_id, self.rack_id, self.client_id, self.client_host, self.regex, *self.topics)
+        protocols = () if self.classic is None else self.classic.protocols
+        return MEMBER_BYTES + sum(len(text) for text in texts if text) + protocol_bytes(protocols)
 
     def write(self, writer: FieldWriter) -> None:
         writer.text(self.instance_id)

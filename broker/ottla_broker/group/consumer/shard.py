@@ -19,6 +19,7 @@ from ottla_broker.group.consumer.messages import (
     DescribedConsumerGroup,
 )
 from ottla_broker.group.consumer.records import ConsumerRecord, GroupEpoch
+from ottla_broker.group.member_memory import MemberMemory
 from ottla_broker.group.messages import (
     CommitOffsets,
     FetchOffsets,
@@ -46,9 +47,11 @@ class ConsumerGroups:
         timers: Timers,
         probe: GroupsProbe,
         assignors: Mapping[str, Assignor],
+        memory: MemberMemory,
     ) -> None:
+        self._memory = memory
         self._groups: dict[str, ConsumerGroup] = {}
-        self._machine = ConsumerMachine(config, settings_of, timers, probe, assignors)
+        self._machine = ConsumerMachine(config, settings_of, timers, probe, assignors, memory)
         self._classic = ClassicMembers(self._machine, timers)
         #: The newest cluster image that the shard has seen.
         self.image: ClusterImage | None = None
@@ -84,9 +87,10 @@ class ConsumerGroups:
         if group is None:
             if request.member_epoch != JOIN_EPOCH:
                 raise UnknownMemberId()
-            group = ConsumerGroup(request.group)
+            group = ConsumerGroup(request.group, self._memory)
         self._machine.heartbeat(group, request, self.known_image, ticket, now, out)
         self._groups[request.group] = group  # Only now: a refused join leaves no group behind.
+        group.count_in(self._memory)
         if upgraded is not None:
             self._machine.resume(group, now)
 
@@ -127,6 +131,7 @@ class ConsumerGroups:
             group_id, None
         )  # At once: the classic group takes its place in this decision.
         if group is not None:
+            group.dropped()
             self._machine.forget_timers(group)
 
     def tombstones(self, group_id: str) -> list[StateRecord]:
@@ -139,13 +144,14 @@ class ConsumerGroups:
         if record.kind == GroupEpoch.kind and record.value is None:
             group = self._groups.pop(record.group, None)
             if group is not None:
+                group.dropped()
                 self._machine.forget_timers(group)
             return
         group = self._groups.get(record.group)
         if group is None:
             if record.value is None:
                 return
-            group = self._groups[record.group] = ConsumerGroup(record.group)
+            group = self._groups[record.group] = ConsumerGroup(record.group, self._memory)
         group.apply(record)
 
     def resume(self, now: Now) -> None:
