@@ -28,7 +28,10 @@ async def tls_trouble(address: str, security: Security, fallback: str) -> str:
             reader, writer = await asyncio.open_connection(host, int(port), ssl=context, server_hostname=host)
             try:
                 writer.write(_PREFACE)
-                await reader.read(64)
+                if not await reader.read(64):
+                    return _of_closed(address, security)
+            except ConnectionError:
+                return _of_closed(address, security)
             finally:
                 writer.close()
     except ssl.SSLCertVerificationError as failed:
@@ -43,6 +46,16 @@ async def tls_trouble(address: str, security: Security, fallback: str) -> str:
     except (ConnectionResetError, BrokenPipeError, asyncio.IncompleteReadError):
         return f"{address} closed the connection during the TLS handshake; check security.protocol."
     return f"{address} does not answer as an Ottla broker ({fallback.rstrip('.')})."
+
+
+def _of_closed(address: str, security: Security) -> str:
+    """Closed after the handshake: with TLS 1.3 the server checks the client's certificate only then."""
+    if security.ssl_certificate_location is None:
+        return (
+            f"The broker at {address} closed the connection after the TLS handshake; if it requires a client "
+            "certificate, set ssl.certificate.location and ssl.key.location."
+        )
+    return f"The broker at {address} does not accept the client's certificate; its log has the reason."
 
 
 def _of_alert(address: str, security: Security, failed: ssl.SSLError) -> str:

@@ -368,29 +368,30 @@ def test_the_command_line_makes_users_with_a_profile(guarded: Guarded, tmp_path:
     assert len(refused.stderr.splitlines()) == 1
 
 
-def test_a_session_ends_without_a_new_login(tmp_path: Path) -> None:
+def test_sessions_end_and_rights_go_by_the_user(tmp_path: Path) -> None:
     users = tmp_path / "users"
-    users.write_text(f"root:{ROOT_PASSWORD}\n")
+    users.write_text(f"root:{ROOT_PASSWORD}\neve:eve-1\n")
     cluster = LocalCluster(
         settings={
             "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
             "connections.max.reauth.ms": "1500",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:root",
             "sasl.users.file": str(users),
         }
     )
     cluster.start()
     try:
         bootstrap = cluster.brokers[0].kafka
-        producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "security.protocol": "SASL_PLAINTEXT",
-                "sasl.mechanism": "SCRAM-SHA-512",
-                "sasl.username": "root",
-                "sasl.password": ROOT_PASSWORD,
-                "linger.ms": 0,
-            }
-        )
+        login = {
+            "bootstrap.servers": bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "root",
+            "sasl.password": ROOT_PASSWORD,
+            "linger.ms": 0,
+        }
+        producer = Producer(login)
         errors: list[Any] = []
         until = time.monotonic() + 4
         while time.monotonic() < until:
@@ -402,5 +403,9 @@ def test_a_session_ends_without_a_new_login(tmp_path: Path) -> None:
         assert errors == []
         log = Path(cluster.brokers[0].child.log_path).read_text()
         assert "connections.max.reauth.ms" not in log, "librdkafka logs in again in time"
+        eve = Producer(login | {"sasl.username": "eve", "sasl.password": "eve-1"})
+        eve.produce("auto", b"x", on_delivery=lambda error, _: errors.append(error))
+        eve.flush(20)
+        assert "authorization failed" in str(errors[0]).lower()
     finally:
         cluster.stop()
