@@ -68,9 +68,11 @@ from ottla_broker.service.log_dirs import LogDirService
 from ottla_broker.service.log_ends import LogEnds
 from ottla_broker.service.producer_ids import ProducerIds
 from ottla_broker.service.producing import Producing
+from ottla_broker.service.quotas import QuotaService
 from ottla_broker.service.records import RecordService
 from ottla_broker.service.replica_sizes import ReplicaSizes
 from ottla_broker.service.services import Services
+from ottla_broker.service.throttling import Throttling
 from ottla_broker.service.topics import TopicService
 from ottla_broker.service.transactions import TRANSACTIONS_TOPIC, TransactionService
 from ottla_broker.service.txn_verifying import TransactionVerifying
@@ -311,6 +313,8 @@ class Broker:
             GroupLags(
                 config.process.broker_id, self._host, self._metadata, self._rpc, self._clock, self._offload
             ),
+            QuotaService(self._metadata, self._calls),
+            Throttling(self._metadata, self._clock, metrics.quotas),
             self._make_authority(),
         )
         self._make_edges(services)

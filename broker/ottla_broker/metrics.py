@@ -281,6 +281,16 @@ class AuthorizerProbe:
 
 
 @dataclass
+class QuotaProbe:
+    """Clients that exceed their quotas."""
+
+    throttled: Labelled = labelled(
+        "ottla_quota_throttled_total", "Requests whose clients had to wait, by quota.", "quota"
+    )
+    seconds: Histogram = seconds("ottla_quota_throttle_seconds", "Waits of clients that exceed a quota.")
+
+
+@dataclass
 class GroupsProbe:
     """Consumer groups that this broker coordinates."""
 
@@ -442,6 +452,7 @@ class Metrics:
         self.transactions = TransactionsProbe()
         self.metadata = MetadataProbe()
         self.authorizer = AuthorizerProbe()
+        self.quotas = QuotaProbe()
         self.topics = Topics(topics_max)
         self.kafka.times.clients_max = self.grpc.times.clients_max = clients_max
         self._refreshers: list[Callable[[], None]] = []
@@ -489,6 +500,7 @@ class Metrics:
             self.transactions,
             self.metadata,
             self.authorizer,
+            self.quotas,
         ):
             yield from _families_of(probe)
         yield from self.topics.families()

@@ -48,6 +48,7 @@ TABLE: dict[str, tuple[str, float | None, float | None, tuple[str, ...], str, bo
     'group.initial.rebalance.delay.ms': ('int', 0, 2147483647, (), '3000', False),
     'group.max.session.timeout.ms': ('int', 1, 2147483647, (), '1800000', False),
     'group.max.size': ('int', 1, 2147483647, (), '10000', False),
+    'group.members.max.bytes': ('int', 1048576, 2147483647, (), '134217728', False),
     'group.min.session.timeout.ms': ('int', 1, 2147483647, (), '6000', False),
     'grpc.advertised': ('string', None, None, (), '', True),
     'grpc.connection.reads.max': ('int', 1, 1000000, (), '8', False),

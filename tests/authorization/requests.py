@@ -68,6 +68,7 @@ _SPECIAL: dict[tuple[str, str], Any] = {
     ("alter_user_scram_credentials", "name"): "",
     ("describe_cluster", "endpoint_type"): 1,
     ("create_topics", "assignments"): [],
+    ("describe_client_quotas", "components"): [],
     ("describe_user_scram_credentials", "name"): "nobody",
 }
 _BY_NAME: dict[str, Any] = {

@@ -64,6 +64,8 @@ KAFKA = {
     "end_txn": "id id - id -",
     "write_txn_markers": "cluster cluster cluster - -",
     "txn_offset_commit": "id id group id -",
+    "describe_client_quotas": "cluster cluster cluster cluster -",
+    "alter_client_quotas": "cluster cluster cluster cluster -",
     "describe_acls": "cluster - cluster - -",
     "create_acls": "cluster cluster cluster - -",
     "delete_acls": "cluster cluster cluster - -",

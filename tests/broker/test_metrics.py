@@ -143,7 +143,7 @@ def test_every_probe_is_on_the_page() -> None:
     metrics = Metrics()
     names = {family.name for family in metrics.families()}
     probes = [value for value in vars(metrics).values() if is_dataclass(value)]
-    assert len(probes) == 12
+    assert len(probes) == 13
     parts = [part for probe in probes for part in fields(probe)]
     assert {part.metadata["name"] for part in parts if part.name != "times"} <= names
 

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, Self
 from uuid import UUID, uuid4
 
@@ -158,6 +158,7 @@ class FakeBroker:
         self.configs = FakeConfigs(cluster)
         self.caller = BROKER
         self.access = FULL
+        self.throttling = SimpleNamespace(is_on=False)
         self._edge: GrpcEdge | None = None
         #: What it tells of the cluster, if it is cut off.
         self.old_image: ClusterImage | None = None

@@ -75,6 +75,8 @@ KAFKA: dict[str, tuple[Need, ...]] = {
     # Either of them.
     "write_txn_markers": (Need("ClusterAction", "Cluster"), Need("Alter", "Cluster")),
     "txn_offset_commit": (_WRITE_ID, _READ_GROUP, _READ_TOPIC),
+    "describe_client_quotas": (Need("DescribeConfigs", "Cluster"),),
+    "alter_client_quotas": (Need("AlterConfigs", "Cluster"),),
     "describe_acls": (_DESCRIBE_CLUSTER,),
     "create_acls": (_ALTER_CLUSTER,),
     "delete_acls": (_ALTER_CLUSTER,),

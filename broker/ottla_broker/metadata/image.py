@@ -26,10 +26,12 @@ from ottla_broker.metadata.sections.controller import CONTROLLER
 from ottla_broker.metadata.sections.cordons import CORDONS
 from ottla_broker.metadata.sections.members import MEMBERS, MemberImage
 from ottla_broker.metadata.sections.partitions import PARTITIONS, PartitionImage
+from ottla_broker.metadata.sections.quotas import QUOTAS
 from ottla_broker.metadata.sections.removals import REMOVALS
 from ottla_broker.metadata.sections.scram_credentials import SCRAM_CREDENTIALS, CredentialId
 from ottla_broker.metadata.sections.topics import INTERNAL_TOPICS, TOPICS, TopicImage
 from ottla_broker.metadata.values import Extra
+from ottla_broker.quota import Entity
 from ottla_core.ids import NO_BROKER, TopicPartition
 from ottla_core.scram import Credential
 
@@ -99,6 +101,8 @@ class ClusterImage:
     cordons: Mapping[int, Extra] = _all_of(CORDONS)
     #: What passwords of users are checked with.
     scram_credentials: Mapping[CredentialId, Credential] = _all_of(SCRAM_CREDENTIALS)
+    #: Quotas of users and client ids, by name.
+    quotas: Mapping[Entity, Mapping[str, float]] = _all_of(QUOTAS)
     #: The ACLs of each pattern that has any.
     acls: Mapping[Pattern, Rules] = _all_of(ACLS)
 

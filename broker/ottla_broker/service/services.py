@@ -26,13 +26,16 @@ from ottla_broker.service.guarded.configs import GuardedConfigs
 from ottla_broker.service.guarded.groups import GuardedGroups
 from ottla_broker.service.guarded.lags import GuardedLags
 from ottla_broker.service.guarded.producing import GuardedProducing
+from ottla_broker.service.guarded.quotas import GuardedQuotas
 from ottla_broker.service.guarded.records import GuardedRecords
 from ottla_broker.service.guarded.topics import GuardedTopics
 from ottla_broker.service.guarded.transactions import GuardedTransactions
 from ottla_broker.service.guarded.users import GuardedUsers
 from ottla_broker.service.log_dirs import LogDirService
 from ottla_broker.service.producing import Producing
+from ottla_broker.service.quotas import QuotaService
 from ottla_broker.service.records import RecordService
+from ottla_broker.service.throttling import Throttling
 from ottla_broker.service.topics import TopicService
 from ottla_broker.service.transactions import TransactionService
 from ottla_broker.service.users import UserService
@@ -50,6 +53,7 @@ GUARDS: dict[str, Any] = {
     "users": GuardedUsers,
     "acls": GuardedAcls,
     "lags": GuardedLags,
+    "quotas": GuardedQuotas,
 }
 
 
@@ -68,6 +72,9 @@ class Services:
     users: UserService
     acls: AclService
     lags: GroupLags
+    quotas: QuotaService
+    #: For the edges: charges requests, answers nothing.
+    throttling: Throttling
     #: None without an authoriser.
     authority: Authority | None = None
     caller: Caller = BROKER

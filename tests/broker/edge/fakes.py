@@ -278,6 +278,7 @@ class FakeServices:
         self.cluster = FakeCluster()
         self.transactions = FakeTransactions()
         self.access = FULL
+        self.throttling = SimpleNamespace(is_on=False)
 
     def of(self, caller: Caller) -> FakeServices:
         self.caller = caller

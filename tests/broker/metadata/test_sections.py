@@ -25,11 +25,13 @@ from ottla_broker.metadata.sections.cordons import CORDONS
 from ottla_broker.metadata.sections.members import MEMBERS
 from ottla_broker.metadata.sections.partitions import PARTITIONS, partition_key
 from ottla_broker.metadata.sections.producer_ids import PRODUCER_BLOCK
+from ottla_broker.metadata.sections.quotas import QUOTAS
 from ottla_broker.metadata.sections.removals import REMOVALS, Removal
 from ottla_broker.metadata.sections.scram_credentials import SCRAM_CREDENTIALS, CredentialId
 from ottla_broker.metadata.sections.topics import TOPICS, StoredTopic
 from ottla_broker.metadata.table import TABLE, section_of
 from ottla_broker.metadata.values import BadValue, uuid_from_text, uuid_text
+from ottla_broker.quota import Entity
 from ottla_core.ports.store import Entry
 from ottla_core.scram import Credential
 
@@ -114,6 +116,10 @@ GOLDEN = [
     (BROKER_CONFIGS, "", {"a": "b"}, "config/broker/default", b'{"v":1,"config":{"a":"b"}}'),
     (BROKER_CONFIGS, "3", {"a": "b"}, "config/broker/3", b'{"v":1,"config":{"a":"b"}}'),
     (CORDONS, 3, (), "cordons/3", b'{"v":1}'),
+    (
+        QUOTAS, Entity("a b", ""), {"producer_byte_rate": 5.0}, "quotas/user=a%20b&client-id=",
+        b'{"v":1,"quotas":{"producer_byte_rate":5.0}}',
+    ),
     (
         ACLS, Pattern(ResourceType.GROUP, PatternType.PREFIXED, "a/b"),
         Rules([AclEntry("User:alice", "*", Operation.READ, Permission.ALLOW)]), "acls/GROUP/PREFIXED/a/b",

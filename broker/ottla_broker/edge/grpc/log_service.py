@@ -10,10 +10,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, cast
 
+from ottla_broker.caller import Caller
 from ottla_broker.config import GrpcEdgeConfig
 from ottla_broker.edge.deleting import each_deleted
 from ottla_broker.edge.grpc.answered_stream import AnsweredStream, Handled, PeerGone
 from ottla_broker.edge.grpc.callers import Enter, client_id_of
+from ottla_broker.edge.grpc.meter import Meter
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.refusal import Refusals, abort, guarded
 from ottla_broker.edge.grpc.share import Share
@@ -23,6 +25,7 @@ from ottla_broker.edge.grpc.visits import next_slice
 from ottla_broker.edge.memory import Hold, Memory
 from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.log.producers import ProducerDescription
+from ottla_broker.quota import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from ottla_broker.requests import (
     Appended,
     EpochEnd,
@@ -35,6 +38,7 @@ from ottla_broker.requests import (
     Write,
 )
 from ottla_broker.service.producing import WRITES_PER_STEP, Producing
+from ottla_broker.service.throttling import Throttling
 from ottla_broker.steps import Steps
 from ottla_core.errors import InvalidRequest, RequestError
 from ottla_core.ids import TopicPartition
@@ -93,6 +97,12 @@ class LogServices(Protocol):
     @property
     def producing(self) -> Producing: ...
 
+    @property
+    def caller(self) -> Caller: ...
+
+    @property
+    def throttling(self) -> Throttling: ...
+
 
 class LogService:
     def __init__(
@@ -126,12 +136,13 @@ class LogService:
 
     async def produce(self, _requests: Any, context: Any) -> None:
         try:
-            producing = self._enter(context).producing
+            services = self._enter(context)
         except RequestError as error:
             await abort(context, error)
+        producing, meter = services.producing, Meter(services, PRODUCER_BYTE_RATE)
         stream = AnsweredStream[pb.ProduceRequest, pb.ProduceResponse](
             context,
-            lambda request: self._produce(producing, request),
+            lambda request: meter.charged(request.ByteSize(), self._produce(producing, request)),
             times=self.probe.api("produce"),
             traffic=self.probe.connected(client_id_of(context)),
             unanswered_max=self._config.stream_requests_max,
@@ -144,9 +155,10 @@ class LogService:
 
     async def fetch(self, _requests: Any, context: Any) -> None:
         try:
-            records = self._enter(context).records
+            services = self._enter(context)
         except RequestError as error:
             await abort(context, error)
+        records, meter = services.records, Meter(services, CONSUMER_BYTE_RATE)
         waiting: list[_LongPoll] = []
         #: Answers that are made and not being written yet, by identity, with the memory they are counted in.
         held: dict[int, Hold] = {}
@@ -164,7 +176,7 @@ class LogService:
 
         def fetch(request: pb.FetchRequest) -> Maybe[pb.FetchResponse | None]:
             waiting[:] = [poll for poll in waiting if not poll.done]
-            return self._fetch(records, request, waiting, held)
+            return meter.measured(self._fetch(records, request, waiting, held), pb.FetchResponse.ByteSize)
 
         stream = AnsweredStream[pb.FetchRequest, pb.FetchResponse](
             context,

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import structlog
 
 from ottla_broker.caller import ANONYMOUS, Caller
-from ottla_broker.edge.kafka import codec
+from ottla_broker.edge.kafka import codec, throttle
 from ottla_broker.edge.kafka.decode import Cursor, Malformed
 from ottla_broker.edge.kafka.frame import Framer
 from ottla_broker.edge.kafka.request import Context, Disconnect, Encoded, Reply, Request, Steps
@@ -146,6 +146,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_pumping = False
         self._write_paused = False
         self._read_paused = False
+        #: It takes no requests because its client exceeds a quota, until then.
+        self._muted_until = 0.0
         self._closing = False
         #: Bytes of `Memory` that are ours: of the request that arrives, of those that wait, of unsent
         #: answers.
@@ -284,6 +286,7 @@ class Connection(asyncio.BufferedProtocol):
             self._exclusive is not None
             or self._steps is not None
             or self._write_paused
+            or self._muted_until > 0.0
             or self._closing
             or len(self._slots) >= self._shared.config.requests_max
         )
@@ -623,6 +626,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _encode(self, request: Request, reply: Reply) -> list[Buffer] | Encoding:
         """The answer in buffers; of a long one the rest of the slices that encode it."""
+        if self._shared.throttling.is_on:
+            reply = self._throttled(request, reply)
         if reply is None:
             return []
         if isinstance(reply, Encoded):
@@ -661,6 +666,26 @@ class Connection(asyncio.BufferedProtocol):
         if size <= _JOIN_BYTES_MAX:
             return [b"".join((head, *body))]
         return [head, *body]
+
+    def _throttled(self, request: Request, reply: Reply) -> Reply:
+        """Charge the request; if its client exceeds a quota, mute the connection and say so."""
+        wait_s = throttle.wait_s(self._shared.throttling, self._context.caller, request, reply)
+        if not wait_s:
+            return reply
+        self._shared.route(request.api.key).times.throttle_s += wait_s
+        muted, self._muted_until = self._muted_until, max(self._muted_until, self._shared.now() + wait_s)
+        if not muted:
+            asyncio.get_running_loop().call_later(wait_s, self._unmute)
+        return throttle.told(request, reply, wait_s)
+
+    def _unmute(self) -> None:
+        left_s = self._muted_until - self._shared.now()
+        if left_s > 0.0 and not self._closing:
+            asyncio.get_running_loop().call_later(left_s, self._unmute)
+            return
+        self._muted_until = 0.0
+        if not self._closing:
+            self._wake()
 
     def _finish(self, route: Route, buffers: list[Buffer], hold: Hold | None) -> None:
         transport = self._transport

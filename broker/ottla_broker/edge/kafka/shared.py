@@ -52,6 +52,7 @@ class Shared:
         sasl: Sasl | None = None,
     ) -> None:
         self.services = services
+        self.throttling = services.throttling
         self.config = config
         self.probe = probe
         self.clock = clock

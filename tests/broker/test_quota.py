@@ -1,0 +1,149 @@
+"""Quotas in virtual time: rates are held, whatever the requests are; precedence is Kafka's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla_broker.caller import Caller
+from ottla_broker.controller.command import Tools
+from ottla_broker.controller.commands.alter_quotas import AlterQuotas, QuotaChange
+from ottla_broker.edge.kafka import throttle
+from ottla_broker.edge.kafka.request import Encoded, Request
+from ottla_broker.edge.kafka.versions import APIS
+from ottla_broker.metadata.image import ClusterImage
+from ottla_broker.metrics import QuotaProbe
+from ottla_broker.quota import (
+    BURST_S,
+    CONSUMER_BYTE_RATE,
+    PRODUCER_BYTE_RATE,
+    WAIT_S_MAX,
+    Entity,
+    Rate,
+    check_value,
+    match,
+    matching,
+)
+from ottla_broker.service.throttling import Throttling
+from ottla_core.errors import InvalidRequest
+
+
+@given(
+    st.floats(min_value=1, max_value=1e9),
+    st.lists(st.tuples(st.floats(0, 3), st.floats(0, 5)), min_size=1, max_size=60),
+)
+def test_a_client_that_waits_as_it_is_told_gets_its_quota_and_one_burst(
+    limit: float, requests: list[tuple[float, float]]
+) -> None:
+    """Pauses and sizes, in seconds of the quota, are the client's choice."""
+    now, used = 0.0, 0.0
+    rate = Rate(limit, now)
+    for pause_s, size in requests:
+        now += pause_s
+        used += size * limit
+        now += rate.charge(size * limit, now)
+        assert used <= (now + BURST_S) * limit * (1 + 1e-9)
+
+
+def test_a_busy_client_gets_all_of_its_quota() -> None:
+    now, used = 0.0, 0.0
+    rate = Rate(1000.0, now)
+    while now < 100.0:
+        used += 300.0
+        now += rate.charge(300.0, now)
+    assert used == pytest.approx(1000.0 * 100, rel=0.02)
+
+
+def test_a_huge_request_is_paid_for_in_several_waits() -> None:
+    rate = Rate(10.0, 0.0)
+    assert rate.charge(1000.0, 0.0) == WAIT_S_MAX
+    assert rate.charge(0.0, WAIT_S_MAX) == WAIT_S_MAX, "what exceeds one wait is not forgiven"
+    assert rate.charge(0.0, 99.0) == 0.0
+
+
+def test_precedence_is_kafkas() -> None:
+    """Each of the eight kinds beats those after it."""
+    order = list(matching("alice", "app"))
+    assert len(set(order)) == 8
+    quotas = {entity: {PRODUCER_BYTE_RATE: float(place)} for place, entity in enumerate(order, 1)}
+    for place, entity in enumerate(order, 1):
+        found = match(quotas, PRODUCER_BYTE_RATE, "alice", "app")
+        assert found is not None and found.limit == place
+        assert match(quotas, CONSUMER_BYTE_RATE, "alice", "app") is None
+        del quotas[entity]
+    assert match(quotas, PRODUCER_BYTE_RATE, "alice", "app") is None
+
+
+class World:
+    def __init__(self, quotas: dict[Entity, dict[str, float]]) -> None:
+        self.now = 0.0
+        self.subscribers: list[Any] = []
+        self.image = ClusterImage("c", quotas=MappingProxyType(quotas))
+        metadata = SimpleNamespace(image=self.image, subscribe=self.subscribers.append)
+        clock = SimpleNamespace(monotonic=lambda: self.now)
+        self.throttling = Throttling(cast(Any, metadata), cast(Any, clock), QuotaProbe())
+
+    def change(self, quotas: dict[Entity, dict[str, float]]) -> None:
+        old, self.image = self.image, replace(self.image, quotas=MappingProxyType(quotas))
+        for call in self.subscribers:
+            call(old, self.image)
+
+    def charge(self, user: str, client_id: str, amount: int) -> float:
+        caller = Caller(f"User:{user}", client_id, "", "")
+        return self.throttling.charge(caller, PRODUCER_BYTE_RATE, amount)
+
+
+def test_connections_of_a_user_share_its_rate_and_defaults_are_of_each() -> None:
+    world = World({Entity("alice"): {PRODUCER_BYTE_RATE: 10.0}, Entity(""): {PRODUCER_BYTE_RATE: 20.0}})
+    assert world.charge("alice", "one", 10) == 0.0
+    assert world.charge("alice", "two", 10) == pytest.approx(1.0)
+    assert world.charge("bob", "one", 20) == 0.0
+    assert world.charge("carol", "one", 20) == 0.0, "a default is a rate for each user"
+    assert world.charge("carol", "one", 20) == pytest.approx(1.0)
+
+
+def test_a_changed_quota_counts_at_once_and_without_quotas_nothing_is_charged() -> None:
+    world = World({Entity("alice"): {PRODUCER_BYTE_RATE: 10.0}})
+    assert world.charge("alice", "", 20) == pytest.approx(1.0)
+    world.change({Entity("alice"): {PRODUCER_BYTE_RATE: 1000.0}})
+    assert world.charge("alice", "", 20) == 0.0
+    world.change({})
+    assert not world.throttling.is_on
+    assert world.charge("alice", "", 10**9) == 0.0
+
+
+def test_values_that_make_no_sense_are_refused() -> None:
+    for name, value in ((PRODUCER_BYTE_RATE, 0.0), (PRODUCER_BYTE_RATE, float("nan")), ("speed", 1.0)):
+        with pytest.raises(InvalidRequest):
+            check_value(name, value)
+    with pytest.raises(InvalidRequest, match="not supported yet"):
+        check_value("request_percentage", 50.0)
+
+
+def test_commands_set_and_remove() -> None:
+    image, tools = ClusterImage("c"), cast(Tools, None)
+    (made,) = AlterQuotas((QuotaChange("alice", None, {PRODUCER_BYTE_RATE: 5.0}, ()),)).changes(image, tools)
+    assert made.plan(image)
+    image = replace(image, quotas=MappingProxyType({Entity("alice"): {PRODUCER_BYTE_RATE: 5.0}}))
+    assert not made.plan(image), "what is done is not done again"
+    (gone,) = AlterQuotas((QuotaChange("alice", None, {}, (PRODUCER_BYTE_RATE,)),)).changes(image, tools)
+    assert gone.plan(image)
+
+
+@pytest.mark.parametrize(("key", "version"), [(0, 8), (0, 9), (1, 4), (1, 12)])
+def test_responses_say_the_wait(key: int, version: int) -> None:
+    from ottla_broker.edge.kafka import codec, schema
+
+    api = APIS[key]
+    fields: dict[str, Any] = {"responses": []}
+    request = Request(api, version, 1, None, memoryview(b""))
+    reply = Encoded((codec.encode_response(api, version, fields),))
+    told = throttle.told(request, reply, 1.5)
+    assert isinstance(told, Encoded)
+    made = codec.compile_reader(schema.load(api, version, "response"))(memoryview(b"".join(told.body)))
+    assert made["throttle_time"] == 1500
