@@ -93,7 +93,8 @@ class SeenGroup:
 # ------------------------------------------------------------------ status
 
 
-def facts_of(seen: SeenGroup) -> dict[str, Any]:
+def facts_of(seen: SeenGroup, topics: Sequence[str] = ()) -> dict[str, Any]:
+    """`topics` are those that the spec names."""
     readers = {tp: member.member_id for member in seen.members for tp in member.partitions}
     rows = [lag_row(seen, tp, readers.get(tp)) for tp in sorted({*seen.committed, *seen.ends, *readers})]
     rows.sort(key=lambda row: -row["lag"])
@@ -111,7 +112,7 @@ def facts_of(seen: SeenGroup) -> dict[str, Any]:
         "lagSeconds": None if seen.lag_seconds is None else ceil(seen.lag_seconds),
         "partitionCount": len(rows),
         "lag": rows[:ROWS_MAX],
-        "note": _note(seen, len(rows)),
+        "note": _note(seen, len(rows), topics),
     }
 
 
@@ -150,17 +151,26 @@ def _member_row(member: SeenMember, names_max: int) -> dict[str, Any]:
     return row
 
 
-def _note(seen: SeenGroup, partitions: int) -> str | None:
-    """What the status leaves out."""
-    said = []
+def _note(seen: SeenGroup, partitions: int, topics: Sequence[str]) -> str | None:
+    """Topics of the spec that do not exist, and what the status leaves out."""
+    existing = {topic for topic, _ in seen.ends}
+    missing = sorted({topic for topic in topics if topic not in existing})
+    said = (
+        [f"There is no topic {', '.join(map(repr, missing[:10]))}, which spec.topics names."]
+        if missing
+        else []
+    )
+    cut = []
     if partitions > ROWS_MAX:
-        said.append(f"lag has the {ROWS_MAX} partitions with the greatest lag, of {partitions}")
+        cut.append(f"lag has the {ROWS_MAX} partitions with the greatest lag, of {partitions}")
     if len(seen.members) > ROWS_MAX:
-        said.append(f"members has {ROWS_MAX} of {len(seen.members)} members")
+        cut.append(f"members has {ROWS_MAX} of {len(seen.members)} members")
     each_max = max(1, NAMES_MAX // max(1, min(len(seen.members), ROWS_MAX)))
     if any(len(member.partitions) > each_max for member in seen.members):
-        said.append(f"members have the first {each_max} of their partitions")
-    return f"To limit its size: {'; '.join(said)}. `ottla groups describe` shows all." if said else None
+        cut.append(f"members have the first {each_max} of their partitions")
+    if cut:
+        said.append(f"To limit its size: {'; '.join(cut)}. `ottla groups describe` shows all.")
+    return " ".join(said) or None
 
 
 def condition_of(seen: SeenGroup, reset: Condition | None = None) -> Condition:

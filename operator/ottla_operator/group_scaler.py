@@ -24,6 +24,8 @@ SCALING = "ScalingActive"
 #: Lag is observed this often, so that consumers start soon after records were written.
 INTERVAL_S = 5.0
 _FORBIDDEN = 403
+#: In selectors of brokers, etcd and the operator itself.
+_OTTLAS_OWN = (f"{CLUSTER_LABEL}=", "app.kubernetes.io/name=ottla")
 
 
 class Unscalable(Exception):
@@ -70,7 +72,8 @@ class GroupScaler:
             GROUP_REPLICAS.labels(*meta.key).set(target.running)
             GROUP_REPLICAS_DESIRED.labels(*meta.key).set(decision.replicas)
         active = decision.reason != "NoPartitions"
-        message = f"{decision.replicas} replicas: {decision.message}" if active else decision.message
+        count = "1 replica" if decision.replicas == 1 else f"{decision.replicas} replicas"
+        message = f"{count}: {decision.message}" if active else decision.message
         return Condition(SCALING, active, decision.reason, message), facts
 
     async def _target(self, meta: Meta, scale: ScaleSpec) -> SeenScale:
@@ -81,8 +84,8 @@ class GroupScaler:
         if target is None:
             where = f"in namespace {meta.namespace}"
             raise Unscalable("TargetMissing", f"There is no {scale.kind} {scale.name!r} {where}.")
-        if f"{CLUSTER_LABEL}=" in target.selector:
-            raise Unscalable("NotAConsumer", f"{_name(scale)} belongs to a Cluster of Ottla.")
+        if any(label in target.selector for label in _OTTLAS_OWN):
+            raise Unscalable("NotAConsumer", f"{_name(scale)} belongs to Ottla itself.")
         other = await self._tools.observer.autoscaler_of(meta.namespace, scale.kind, scale.name)
         if other is not None:
             message = (

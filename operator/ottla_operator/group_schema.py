@@ -221,7 +221,7 @@ def group_status() -> Schema:
             "partitionCount": whole(
                 "Number of partitions that the group reads or has committed offsets for.", 0
             ),
-            "note": text("What this status leaves out."),
+            "note": text("Topics of the spec that do not exist, and what this status leaves out."),
             "lag": listed(f"The {ROWS_MAX} partitions with the greatest lag.", lag, ROWS_MAX),
             "settings": texts("Settings of the group that this resource has set on the brokers."),
             "offsetReset": _reset_status(),

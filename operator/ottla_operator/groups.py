@@ -93,7 +93,11 @@ class GroupLook:
         pinned = pins.condition_of(spec, seen) if owner is None and refusal is None else None
         reset = reset_condition(spec.reset, row, todo)
         ready = condition_of(seen, reset)
-        facts = {**facts_of(seen), "offsetReset": row, "settings": self._set(meta, spec, body, seen, owner)}
+        facts = {
+            **facts_of(seen, spec.topics),
+            "offsetReset": row,
+            "settings": self._set(meta, spec, body, seen, owner),
+        }
         facts["scale"] = scale
         await self._tools.report(meta, body, [ready, applied, pinned, scaling, reset], facts)
         self._count(meta, facts)
@@ -194,7 +198,11 @@ class GroupLook:
             return row
         # R1: write the status first, and only if the resource still has the version that was read; then commit.
         status = body.get("status")
-        facts = {**facts_of(seen), "offsetReset": row, "settings": settings.remembered(status) or None}
+        facts = {
+            **facts_of(seen, spec.topics),
+            "offsetReset": row,
+            "settings": settings.remembered(status) or None,
+        }
         status = with_conditions(meta, status, [condition_of(seen)], self._tools.now(), facts)
         if not await self._tools.applier.status(meta, status, version=body["metadata"]["resourceVersion"]):
             return row

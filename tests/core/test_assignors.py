@@ -164,6 +164,14 @@ def test_pins_win_over_the_assignor(name: str, group: tuple[Topology, dict[str, 
     assert again == made, "nothing moves without a reason"
 
 
+def test_pins_do_not_keep_newcomers_of_a_sticky_group_without_partitions() -> None:
+    topics, tps = frozenset(["a"]), [TopicPartition("a", n) for n in range(6)]
+    members = {m: MemberSubscription(topics, instance_id=f"i-{m}") for m in ("x", "y", "z")}
+    members["x"] = replace(members["x"], owned=tuple(tps))
+    made = BUILT_IN["sticky"].assign(Topology({"a": 6}), members, {"pins": "a:0=i-x,a:1=i-y"})
+    assert [len(made[m]) for m in ("x", "y", "z")] == [3, 2, 1]
+
+
 @pytest.mark.parametrize("text", ["a=x", "a:b=x", "a:1=", ":1=x", "a:1=x,a:1=y"])
 def test_invalid_pins_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="pins"):

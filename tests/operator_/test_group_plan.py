@@ -87,6 +87,11 @@ def test_status_has_lag_in_seconds_and_what_kind_of_group_it_is() -> None:
     assert (unknown["epoch"], unknown["lagSeconds"]) == (None, None), "an older broker knows no seconds"
 
 
+def test_a_mistyped_topic_is_named() -> None:
+    assert facts_of(IDLE, ["a", "b"])["note"] is None
+    assert facts_of(IDLE, ["a", "bb"])["note"] == "There is no topic 'bb', which spec.topics names."
+
+
 def test_a_large_group_is_cut_with_a_note() -> None:
     members = tuple(
         replace(MEMBER, member_id=f"m-{n}", partitions=tuple(("t" * 200, 10 * n + k) for k in range(10)))

@@ -35,9 +35,14 @@ def nearness(topology: Topology, members: Members) -> Callable[[str, TopicPartit
 
 
 def _balanced(
-    topology: Topology, members: Members, parameters: Parameters, kept_max: int | None = None
+    topology: Topology, members: Members, parameters: Parameters, tolerance: float | None = None
 ) -> Assignment:
     fixed = pinned(topology, members, parameters)
+    kept_max = None
+    if tolerance is not None:
+        wanted = {topic for member in members.values() for topic in member.topics}
+        rest = sum(topology.counts.get(topic, 0) for topic in wanted) - len(fixed)
+        kept_max = ceil(rest / max(len(members), 1) * (1 + tolerance))
     made = balance(
         topology.counts,
         _claims(members),
@@ -65,11 +70,7 @@ class StickyAssignor:
     shares_partitions = False
 
     def assign(self, topology: Topology, members: Members, parameters: Parameters) -> Assignment:
-        tolerance = parse_tolerance(parameters)
-        wanted = {topic for member in members.values() for topic in member.topics}
-        total = sum(topology.counts.get(topic, 0) for topic in wanted)
-        limit = ceil(total / max(len(members), 1) * (1 + tolerance))
-        return _balanced(topology, members, parameters, limit)
+        return _balanced(topology, members, parameters, parse_tolerance(parameters))
 
 
 def pinned(topology: Topology, members: Members, parameters: Parameters) -> dict[TopicPartition, str]:
