@@ -37,7 +37,10 @@ class Offsets:
         return self._by_group.get(group, {})
 
     def put(self, group: str, tp: TopicPartition, value: OffsetValue) -> None:
-        self._by_group.setdefault(group, {})[tp] = value
+        found = self._by_group.get(group)
+        if found is None:
+            found = self._by_group[group] = {}
+        found[tp] = value
 
     def remove(self, group: str, tp: TopicPartition) -> None:
         found = self._by_group.get(group)

@@ -40,6 +40,7 @@ _NO_TAGS = b"\x00"
 _OFFSET_KIND_BYTES = _SHORT.pack(_OFFSET_KIND)
 _FLEXIBLE_BYTES = _SHORT.pack(_FLEXIBLE_VERSION)
 #: Version, offset, epoch, the length of the metadata, time, and the tagged topic id.
+_PLAIN_OFFSET = struct.Struct(">hqiBq3s16s")
 _OFFSET_BYTES_MIN = 2 + 8 + 4 + 1 + 8 + 19
 
 
@@ -175,14 +176,10 @@ def read_key(key: bytes) -> OffsetKey | GroupKey | None:
     """None for an unknown kind. Undecodable if the bytes are invalid."""
     if key[:2] == _OFFSET_KIND_BYTES:
         # By far the most common. A new coordinator reads a hundred thousand of them before it answers.
-        try:
-            group_end = 4 + _LENGTH.unpack_from(key, 2)[0]
-            topic_end = group_end + 2 + _LENGTH.unpack_from(key, group_end)[0]
-            if topic_end + 4 == len(key):
-                group, topic = key[4:group_end].decode(), key[group_end + 2 : topic_end].decode()
-                return OffsetKey(group, TopicPartition(topic, _INT.unpack_from(key, topic_end)[0]))
-        except (struct.error, UnicodeDecodeError):
-            pass  # The full decoder below reports the error.
+        names = _names(key[2:-4])
+        if names is not None:
+            return OffsetKey(names[0], TopicPartition(names[1], _INT.unpack_from(key, len(key) - 4)[0]))
+        # The full decoder below reports the error.
     reader = FieldReader(key)
     kind = reader.int16()
     if kind in _OFFSET_KINDS:
@@ -190,7 +187,24 @@ def read_key(key: bytes) -> OffsetKey | GroupKey | None:
     return GroupKey(reader.text()) if kind == _GROUP_KIND else None
 
 
+@lru_cache(maxsize=4096)
+def _names(data: bytes) -> tuple[str, str] | None:
+    """Group and topic of an offset's key. They have many partitions, which then share the strings, too."""
+    try:
+        group_end = 2 + _LENGTH.unpack_from(data)[0]
+        if group_end + 2 + _LENGTH.unpack_from(data, group_end)[0] == len(data):
+            return data[2:group_end].decode(), data[group_end + 2 :].decode()
+    except (struct.error, UnicodeDecodeError):
+        pass
+    return None
+
+
 def read_offset(value: bytes) -> OffsetValue:
+    if len(value) == _OFFSET_BYTES_MIN and value[:2] == _FLEXIBLE_BYTES:
+        # The most common form, as Kafka and Ottla write it: no metadata, and a topic id.
+        _, offset, epoch, size, commit_ms, prefix, raw = _PLAIN_OFFSET.unpack(value)
+        if size == 1 and prefix == _TOPIC_ID_PREFIX:
+            return OffsetValue(offset, epoch, "", commit_ms, None, _topic_id(raw))
     if value[:2] == _FLEXIBLE_BYTES and len(value) >= _OFFSET_BYTES_MIN and 0 < value[14] < 0x80:
         metadata_end = 14 + value[14]
         tags = value[metadata_end + 8 :]

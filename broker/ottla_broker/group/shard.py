@@ -199,7 +199,7 @@ class GroupShard:
             self.offsets.remove(key.group, key.tp)
             self.pending_offsets.remove(key)
             return
-        if key.group not in self.consumers:
+        if key.group not in self.groups and key.group not in self.consumers:
             self._group(key.group)
         self.offsets.put(key.group, key.tp, value)
 
