@@ -164,7 +164,9 @@ def reason_of_failure(settings: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_librdkafka_and_kafka_python_and_aiokafka(guarded: Guarded, protocol: str, mechanism: str) -> None:
+def test_librdkafka_and_kcat_and_kafka_python_and_aiokafka(
+    guarded: Guarded, protocol: str, mechanism: str
+) -> None:
     value = f"{protocol} {mechanism}".encode()
     producer = Producer(guarded.librdkafka(protocol, mechanism))
     reports: list[Any] = []
@@ -174,6 +176,11 @@ def test_librdkafka_and_kafka_python_and_aiokafka(guarded: Guarded, protocol: st
     (low, high) = consumer.get_watermark_offsets(KafkaTopicPartition("t", 0), timeout=20)
     consumer.close()
     assert low <= reports[0] < high
+
+    given = [f"-X{name}={value}" for name, value in guarded.librdkafka(protocol, mechanism).items()]
+    place = ("-b", guarded.bootstrap(protocol), "-t", "t", "-o", str(reports[0]), "-c", "1", "-f", "%s")
+    older = subprocess.run(["kcat", *given, "-C", *place], capture_output=True, timeout=60, check=True)
+    assert older.stdout == value
 
     context = ssl.create_default_context(cafile=str(guarded.authority.file))
     login: dict[str, Any] = {

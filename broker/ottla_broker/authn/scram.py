@@ -32,7 +32,7 @@ class ScramLogin:
         self._find = find
         self._own_nonce = nonce
         self._credential: Credential | None = None
-        self._nonce = self._header = self._signed = ""
+        self._header = self._signed = ""
         self.user = ""
         self.is_done = False
 
@@ -55,8 +55,9 @@ class ScramLogin:
         if asked and _unescaped(asked) != self.user:
             raise LoginFailed("the authorization id is another user", self.user)
         self._credential = credential = self._find(self.user)
-        self._nonce = nonce + self._own_nonce
-        challenge = f"r={self._nonce},s={b64encode(credential.salt).decode()},i={credential.iterations}"
+        challenge = (
+            f"r={nonce}{self._own_nonce},s={b64encode(credential.salt).decode()},i={credential.iterations}"
+        )
         self._signed = f"{bare},{challenge}"
         return challenge.encode()
 
@@ -65,7 +66,8 @@ class ScramLogin:
         if found is None:
             raise LoginFailed("the final message is not SCRAM's", self.user)
         unproven, binding, nonce, proof_text = found.groups()
-        if not hmac.compare_digest(nonce, self._nonce):
+        # As in Kafka, the end decides: librdkafka before 2.8 repeats its own nonce in front.
+        if not nonce.endswith(self._own_nonce):
             raise LoginFailed("the nonce is another one", self.user)
         if _decoded(binding, self.user) != self._header.encode():
             raise LoginFailed("the channel binding is another one", self.user)
