@@ -59,7 +59,7 @@ def _arguments(argv: Sequence[str] | None) -> tuple[str | None, dict[str, str], 
 
 
 def read_settings(config_path: str | None, flags: Mapping[str, str], environ: Mapping[str, str]) -> Resolved:
-    """Settings as a broker of these flags and this environment has them. Also behind `ottla config show`."""
+    """Settings as a broker of these flags and this environment has them. Also behind `ottla configs preview`."""
     from ottla_broker.config import resolve
     from ottla_broker.setting import ConfigError
 

@@ -1,4 +1,4 @@
-"""`ottla config show`: a broker's settings as it would resolve them, with the source of each value. [A]"""
+"""`ottla configs preview`: a broker's settings as it would resolve them, with the source of each value. [A]"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True)
 def _group() -> None:
     """Show a broker's settings before it starts; `ottla configs` shows those of running brokers.
 
-    $ ottla config show
+    $ ottla configs preview
     """
 
 
@@ -37,13 +37,13 @@ def show(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output, for scripts.")] = False,
 ) -> None:
-    """Show every setting with its value, its source (flag, variable, file, default) and its meaning.
+    """Show the settings that a broker would start with: value, source (flag, variable, file, default), meaning.
 
     A flag overrides a variable, a variable the file, and the file the default.
 
-    $ ottla config show retention
-    $ ottla config show --config broker.properties --changed
-    $ OTTLA_NUM_PARTITIONS=3 ottla config show num.partitions
+    $ ottla configs preview retention
+    $ ottla configs preview --config broker.properties --changed
+    $ OTTLA_NUM_PARTITIONS=3 ottla configs preview num.partitions
     """
     resolved = read_broker_settings(config, pairs_of(set_))
     from ottla_broker.config import SETTINGS

@@ -1,6 +1,6 @@
 """`ottla configs`: settings of topics, consumer groups and running brokers, with the source of each value. [A]
 
-(`ottla config show`, without the s, shows the settings of a broker before it starts.)
+(`ottla configs preview` shows the settings of a broker before it starts.)
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from ottla_cli.config_show import show as preview
 from ottla_cli.connecting import (
     DEFAULT_BOOTSTRAP,
     AsJson,
     Bootstrap,
     admin,
     describe_topic,
-    pairs,
     run,
+    settings,
     similar,
 )
 from ottla_cli.failure import Failure
@@ -24,6 +25,7 @@ from ottla_cli.screen import note, print_json, say, show, table
 from ottla_client import Admin, ConfigEntry
 
 app = typer.Typer(no_args_is_help=True)
+app.command("preview")(preview)
 
 _TopicOption = Annotated[str | None, typer.Option("--topic", "-t", help="Settings of this topic.")]
 _GroupOption = Annotated[str | None, typer.Option("--group", "-g", help="Settings of this consumer group.")]
@@ -178,7 +180,7 @@ def set_(
         raise Failure("Choose one of --append and --subtract.", exit_code=2)
     kind = "append" if append else "subtract" if subtract else "set"
     _change(
-        {**pairs(values, "configs set")},
+        {**settings(values, "configs set")},
         _Whose.of(topic, group, broker, all_brokers=all_brokers),
         kind,
         dry_run,

@@ -18,6 +18,7 @@ import typer
 from ottla_cli.failure import Failure
 from ottla_cli.interrupts import INTERRUPTED, Interrupts
 from ottla_cli.profiles import security
+from ottla_cli.quantities import setting_value
 from ottla_client import Admin, TopicDescription
 from ottla_client.errors import ClientError, RequestError, UnknownTopicOrPartition
 
@@ -105,6 +106,11 @@ def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
             raise Failure(f"{option} takes name=value, not {text!r}.", exit_code=2)
         found[name.strip()] = value
     return found
+
+
+def settings(texts: list[str] | None, option: str) -> dict[str, str]:
+    """`name=value` arguments; values may be durations (7d) and sizes (1GB)."""
+    return {name: setting_value(name, value) for name, value in pairs(texts, option).items()}
 
 
 async def describe_topic(client: Admin, topic: str) -> TopicDescription:

@@ -1,4 +1,4 @@
-"""`ottla consume`: write the records of a topic to standard output. [A]
+"""`ottla consume`: write the records of topics to standard output. [A]
 
 Follows by default, as kcat and rpk do: at the end it waits for more records, until Ctrl-C or until it has read
 `--max` records. `--no-follow` stops at the offsets that were the end when it started. Records of one partition
@@ -15,13 +15,14 @@ from typing import Annotated
 
 import typer
 
+from ottla_cli.chosen_topics import Chosen, chosen_topics
+from ottla_cli.completing import complete_group, complete_topic
 from ottla_cli.connecting import (
     DEFAULT_BOOTSTRAP,
     AsJson,
     Bootstrap,
     admin,
     check_partitions,
-    describe_topic,
     run,
     usage,
 )
@@ -30,6 +31,7 @@ from ottla_cli.formats import Formatter, formatter, unescape
 from ottla_cli.groups_consume import GroupReading
 from ottla_cli.position import Position, parse_position
 from ottla_cli.profiles import security
+from ottla_cli.record_filter import Filter, record_filter
 from ottla_cli.screen import note
 from ottla_client import Admin, Consumer, OffsetAndTimestamp, TopicPartition
 
@@ -50,14 +52,21 @@ class Plan:
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to read.")],
+    topics: Annotated[
+        list[str],
+        typer.Argument(metavar="TOPIC", help="One or more topics.", autocompletion=complete_topic),
+    ],
     start: Annotated[
         str, typer.Option("--from", "-o", metavar="POSITION", help="Where to start; see above.")
     ] = "earliest",
     group: Annotated[
         str | None,
         typer.Option(
-            "--group", "-g", metavar="GROUP", help="Read as a member of this consumer group; see above."
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="Read as a member of this consumer group; see above.",
+            autocompletion=complete_group,
         ),
     ] = None,
     end: Annotated[
@@ -70,6 +79,23 @@ def consume(
     partition: Annotated[
         list[int] | None,
         typer.Option("--partition", "-p", help="Only this partition; may be repeated.", min=0),
+    ] = None,
+    regex: Annotated[
+        bool,
+        typer.Option("--regex", "-r", help="TOPIC is a regular expression that a whole name matches."),
+    ] = False,
+    grep: Annotated[
+        str | None,
+        typer.Option("--grep", metavar="REGEX", help="Only records whose value matches somewhere."),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="Only records with this key.")
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header", metavar="NAME[=VALUE]", help="Only records with this header; may be repeated."
+        ),
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow/--no-follow", " /-e", help="At the end, wait for more records or stop.")
@@ -109,11 +135,13 @@ def consume(
     $ ottla consume greetings --from -1h --no-follow  # the last hour
     $ ottla consume orders --from 2026-03-31T14:00Z --to 2026-03-31T15:00Z
     $ ottla consume orders --partition 2 --from 1000 --json | jq .value
+    $ ottla consume orders refunds --grep 'user=7\\b' --no-follow
+    $ ottla consume 'orders-.*' --regex --header source=import
     $ ottla consume orders -f '%p:%o %d %k=%v\\n'
     $ ottla consume orders --group billing            # share the partitions
 
     A POSITION is earliest, latest, an offset, -N (the last N of each
-    partition), a time (2026-03-31T14:00Z, or ms since 1970) or an age (-1h).
+    partition), a time (2026-03-31T14:00Z, or ms since 1970) or an age (7d, -1h).
 
     By default it follows: at the end it waits for more records, also with
     --max, until Ctrl-C. With --no-follow (-e) it stops at the offsets
@@ -162,13 +190,14 @@ def consume(
         enable_auto_commit=False,
         client_id="ottla-cli",
     )
+    shown = usage(record_filter, grep, key, header or [])
     work: _Work | GroupReading
     if group is None:
-        work = _Work(consumer, write, max_records, isolation_level)
-        reading = work.run(bootstrap, topic, partition, begin, until)
+        work = _Work(consumer, write, max_records, isolation_level, shown)
+        reading = work.run(bootstrap, Chosen(topics, regex), partition, begin, until)
     else:
-        work = GroupReading(consumer, write, max_records, quiet=quiet)
-        reading = work.run(bootstrap, topic, follow=follow)
+        work = GroupReading(consumer, write, max_records, shown, quiet=quiet)
+        reading = work.run(bootstrap, Chosen(topics, regex), follow=follow)
     try:
         run(reading)
     except BrokenPipeError:
@@ -194,9 +223,15 @@ def _check_group_options(begin: Position, end: str | None, partition: list[int] 
 
 class _Work:
     def __init__(
-        self, consumer: Consumer, write: Formatter, max_records: int | None, isolation_level: str
+        self,
+        consumer: Consumer,
+        write: Formatter,
+        max_records: int | None,
+        isolation_level: str,
+        shown: Filter | None,
     ) -> None:
         self._consumer = consumer
+        self._shown = shown
         self._format = write
         self._max = max_records
         self._isolation_level = isolation_level
@@ -205,14 +240,17 @@ class _Work:
     async def run(
         self,
         bootstrap: str,
-        topic: str,
+        topics: Chosen,
         partitions: list[int] | None,
         begin: Position,
         until: Position | None,
     ) -> None:
         async with admin(bootstrap) as client:
-            found = await describe_topic(client, topic)
-            wanted = [TopicPartition(topic, number) for number in check_partitions(found, partitions)]
+            wanted = [
+                TopicPartition(found.name, number)
+                for found in await chosen_topics(client, topics)
+                for number in check_partitions(found, partitions)
+            ]
             plan = await plan_of(client, wanted, begin, until, self._isolation_level)
         async with self._consumer:
             await self._read(plan)
@@ -224,10 +262,14 @@ class _Work:
         for tp in left:
             consumer.seek(tp, plan.starts[tp])
         while left:
-            limit = 5000 if self._max is None else min(5000, self._max - self.count)
+            left_over = None if self._max is None else self._max - self.count
+            # A filter may drop most records, so poll many of them then.
+            limit = 5000 if left_over is None or self._shown is not None else min(5000, left_over)
             records = await consumer.poll(timeout_ms=_POLL_MS, max_records=limit)
             if ends is not None:
                 records = [r for r in records if r.offset < ends[TopicPartition(r.topic, r.partition)]]
+            if self._shown is not None:
+                records = list(filter(self._shown, records))[:left_over]
             self.count += len(records)
             if records:
                 sys.stdout.buffer.write(b"".join(map(self._format, records)))
@@ -278,6 +320,6 @@ def _check_range(offset: int, wanted: list[TopicPartition], earliest: _Offsets, 
         return
     low, high = min(earliest[tp].offset for tp in wanted), max(latest[tp].offset for tp in wanted)
     raise Failure(
-        f"Offset {offset} is out of range: {wanted[0].topic} has {low} to {high}"
+        f"Offset {offset} is out of range: {', '.join(dict.fromkeys(tp.topic for tp in wanted))} has {low} to {high}"
         f"{'' if len(wanted) == 1 else ' over all partitions'}. Use --from earliest or latest."
     )

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 import typer
 
+from ottla_cli.completing import complete_group
 from ottla_cli.connecting import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, admin, run, similar
 from ottla_cli.failure import Failure
 from ottla_cli.groups_reset import reset_offsets
 from ottla_cli.quantities import plural, show_count
 from ottla_cli.screen import confirm, note, print_json, say, show, table
+from ottla_cli.watching import Watch, repeated
 from ottla_client import Admin, TopicPartition
 from ottla_client.group_admin import GroupDescription, PartitionLag
 
@@ -42,7 +45,12 @@ class Type(StrEnum):
     consumer = "consumer"
 
 
-_Groups = Annotated[list[str], typer.Argument(metavar="GROUP", help="One or more groups.")]
+_Groups = Annotated[
+    list[str],
+    typer.Argument(metavar="GROUP", help="One or more groups.", autocompletion=complete_group),
+]
+#: Groups whose lag is asked for at the same time.
+_LAGS_AT_ONCE = 8
 
 
 @app.callback()
@@ -68,12 +76,17 @@ def list_(
         list[Type] | None,
         typer.Option("--type", case_sensitive=False, help="Only groups of this type; may be repeated."),
     ] = None,
+    lag: Annotated[
+        bool, typer.Option("--lag", "-l", help="Show the lag of each group, the largest first.")
+    ] = False,
+    watch: Watch = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
     """List groups. Those of type consumer are assigned by the broker.
 
     $ ottla groups list
+    $ ottla groups list --lag --watch
     $ ottla groups list 'billing*' --state Stable --json
     $ ottla groups list --type consumer
     """
@@ -83,38 +96,69 @@ def list_(
             found = await client.list_groups(
                 states=[str(each) for each in state or ()], types=[str(each) for each in type_ or ()]
             )
-        return [
-            {
-                "group": each.group,
-                "state": each.state,
-                "type": each.group_type,
-                "protocol_type": each.protocol_type,
-            }
-            for each in found
-            if not patterns or any(fnmatchcase(each.group, pattern) for pattern in patterns)
-        ]
+            rows: list[dict[str, Any]] = [
+                {
+                    "group": each.group,
+                    "state": each.state,
+                    "type": each.group_type,
+                    "protocol_type": each.protocol_type,
+                }
+                for each in found
+                if not patterns or any(fnmatchcase(each.group, pattern) for pattern in patterns)
+            ]
+            if lag:
+                lags = await _lags(client, [row["group"] for row in rows])
+                rows = [{**row, **found} for row, found in zip(rows, lags, strict=True)]
+                rows.sort(key=lambda row: -row["lag"])
+        return rows
 
-    rows = run(work())
+    def shown(clear: Callable[[], None]) -> None:
+        rows = run(work())
+        clear()
+        _list(rows, lag=lag, filtered=bool(patterns or state or type_), as_json=as_json)
+
+    repeated(shown, watch=watch)
+
+
+def _list(rows: list[dict[str, Any]], *, lag: bool, filtered: bool, as_json: bool) -> None:
     if as_json:
         print_json(rows)
     elif rows:
-        show(
-            table(
-                ("group", "state", "type"), ([row[key] for key in ("group", "state", "type")] for row in rows)
-            )
-        )
-    elif patterns or state or type_:
+        names = ("group", "state", "type", *(("topics", "partitions", "lag") if lag else ()))
+        columns = [
+            "partitions#" if name == "partitions" else "lag#" if name == "lag" else name for name in names
+        ]
+        show(table(columns, ([row[key] for key in names] for row in rows)))
+    elif filtered:
         note("No group matches.")
     else:
         note("There are no groups yet; `ottla consume TOPIC --group NAME` creates one.")
 
 
+async def _lags(client: Admin, groups: list[str]) -> list[dict[str, Any]]:
+    """Topics, partitions with a committed offset, and total lag of each group."""
+    free = asyncio.Semaphore(_LAGS_AT_ONCE)
+
+    async def one(group: str) -> dict[str, Any]:
+        async with free:
+            found = await client.group_lag(group)
+        topics = list(dict.fromkeys(tp.topic for tp in found))
+        return {"topics": topics, "partitions": len(found), "lag": total_lag(found)}
+
+    return await asyncio.gather(*map(one, groups))
+
+
 @app.command()
 def describe(
-    groups: _Groups,
+    groups: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="GROUP", help="One or more groups.", autocompletion=complete_group),
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="All groups.")] = False,
     members: Annotated[
         bool, typer.Option("--members", "-m", help="Show members instead of partitions.")
     ] = False,
+    watch: Watch = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
@@ -126,25 +170,36 @@ def describe(
 
     $ ottla groups describe billing
     $ ottla groups describe billing --members
+    $ ottla groups describe --all --watch
     $ ottla groups describe billing --json | jq '.[].lag'
     """
 
+    if all_ == bool(groups):
+        raise Failure("Name groups, or give --all.", exit_code=2)
+
     async def work() -> list[tuple[GroupDescription, _Lags]]:
         async with admin(bootstrap) as client:
-            described = await client.describe_groups(groups)
+            wanted = groups or [each.group for each in await client.list_groups()]
+            described = await client.describe_groups(wanted) if wanted else []
             for each in described:
-                if each.state == "Dead":
+                if each.state == "Dead" and not all_:
                     raise Failure(await no_such_group(client, each.group))
-            return [(each, await client.group_lag(each.group)) for each in described]
+            return [(each, await client.group_lag(each.group)) for each in described if each.state != "Dead"]
 
-    found = run(work())
-    if as_json:
-        print_json([_as_json(group, lags) for group, lags in found])
-        return
-    for number, (group, lags) in enumerate(found):
-        if number:
-            say("")
-        _show(group, lags, only_members=members)
+    def shown(clear: Callable[[], None]) -> None:
+        found = run(work())
+        clear()
+        if as_json:
+            print_json([_as_json(group, lags) for group, lags in found])
+            return
+        for number, (group, lags) in enumerate(found):
+            if number:
+                say("")
+            _show(group, lags, only_members=members)
+        if not found:
+            note("There are no groups yet; `ottla consume TOPIC --group NAME` creates one.")
+
+    repeated(shown, watch=watch)
 
 
 async def no_such_group(client: Admin, group: str) -> str:

@@ -10,7 +10,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from ottla_cli.connecting import admin, describe_topic
+from ottla_cli.chosen_topics import Chosen, chosen_topics
+from ottla_cli.connecting import admin
+from ottla_cli.record_filter import Filter
 from ottla_cli.screen import note
 from ottla_client import Consumer, ConsumerRecord, RebalanceListener, TopicPartition
 from ottla_client.errors import CommitFailed
@@ -28,29 +30,33 @@ class GroupReading:
         consumer: Consumer,
         write: Callable[[ConsumerRecord], bytes],
         max_records: int | None,
+        shown: Filter | None,
         *,
         quiet: bool,
     ) -> None:
         self._consumer = consumer
         self._format = write
         self._max = max_records
+        self._shown = shown
         self._quiet = quiet
         #: Whether all polled records are written, so that the consumer's positions may be committed.
         self._all_written = True
         self._committed_at = 0.0
         self.count = 0
 
-    async def run(self, bootstrap: str, topic: str, *, follow: bool) -> None:
+    async def run(self, bootstrap: str, topics: Chosen, *, follow: bool) -> None:
         ends: dict[TopicPartition, int] | None = None
         async with admin(bootstrap) as client:
-            found = await describe_topic(client, topic)
+            found = await chosen_topics(client, topics)
             if not follow:
-                tps = [TopicPartition(topic, each.partition) for each in found.partitions]
+                tps = [
+                    TopicPartition(topic.name, each.partition) for topic in found for each in topic.partitions
+                ]
                 latest = await client.list_offsets(dict.fromkeys(tps, "latest"))
                 ends = {tp: each.offset for tp, each in latest.items()}
         async with self._consumer as consumer:
             listener = RebalanceListener(self._assigned, self._revoked, self._lost)
-            consumer.subscribe([topic], listener)
+            consumer.subscribe([each.name for each in found], listener)
             try:
                 await self._read(ends)
             finally:
@@ -63,11 +69,13 @@ class GroupReading:
             limit = _BATCH if self._max is None else min(_BATCH, self._max - self.count)
             records = await self._consumer.poll(timeout_ms=_POLL_MS, max_records=limit)
             if records:
+                # Records that the filter drops count as read: they are committed with the others.
+                shown = records if self._shown is None else list(filter(self._shown, records))
                 self._all_written = False
-                sys.stdout.buffer.write(b"".join(map(self._format, records)))
+                sys.stdout.buffer.write(b"".join(map(self._format, shown)))
                 sys.stdout.buffer.flush()
                 self._all_written = True
-                self.count += len(records)
+                self.count += len(shown)
                 if time.monotonic() >= self._committed_at + _COMMIT_EVERY_S:
                     self._committed_at = time.monotonic()
                     self._consumer.commit_nowait()
@@ -106,4 +114,7 @@ class GroupReading:
 
 
 def _named(partitions: Sequence[TopicPartition]) -> str:
-    return f"{partitions[0].topic} " + ",".join(str(tp.partition) for tp in sorted(partitions))
+    numbers: dict[str, list[str]] = {}
+    for tp in sorted(partitions):
+        numbers.setdefault(tp.topic, []).append(str(tp.partition))
+    return "; ".join(f"{topic} {','.join(found)}" for topic, found in numbers.items())

@@ -28,6 +28,8 @@ class Command(NamedTuple):
     #: `module:attribute` inside ottla_cli; the attribute is a function or a `typer.Typer`.
     where: str
     help: str
+    #: A former name, which scripts may use.
+    hidden: bool = False
 
 
 COMMANDS: tuple[Command, ...] = (
@@ -41,12 +43,14 @@ COMMANDS: tuple[Command, ...] = (
     Command("acls", "acls:app", "Who may do what: list, allow, deny, remove."),
     Command("users", "users:app", "Users that log in with a password: list, create, delete."),
     Command("cluster", "cluster:app", "Show brokers and health; drain brokers; recover metadata."),
+    Command("top", "top:top", "Live: brokers, topics by rate, groups by lag, busiest clients."),
     Command("log", "log_dump:app", "Inspect log files, without a broker."),
     Command("bench", "bench:app", "Measure produce and consume rates, and latency."),
     Command("up", "up:up", "Run a local cluster until Ctrl-C."),
-    Command("status", "status:status", "Show the local cluster of a data folder."),
     Command("down", "down:down", "Stop the local cluster of a data folder."),
-    Command("config", "config_show:app", "Show a broker's settings and their sources."),
+    Command("local", "local:app", "The local cluster: up, status, down."),
+    Command("status", "status:status", "Show the local cluster of a data folder: `local status`.", True),
+    Command("config", "config_show:app", "Show a broker's settings: `configs preview`.", True),
 )
 
 
@@ -60,7 +64,7 @@ def _version(wanted: bool) -> None:
 
 
 def build(wanted: str | None) -> typer.Typer:
-    """The app with only the wanted command loaded. None loads all commands (shell completion)."""
+    """The app with only the wanted command loaded. None loads all commands (the generated reference)."""
     app = typer.Typer(
         name="ottla",
         help="Ottla: a replicated commit log that speaks Kafka's protocol.",
@@ -70,15 +74,15 @@ def build(wanted: str | None) -> typer.Typer:
     app.callback()(_options)
     for command in COMMANDS:
         if wanted is not None and wanted != command.name:
-            app.command(command.name, help=command.help)(_never_called)
+            app.command(command.name, help=command.help, hidden=command.hidden)(_never_called)
             continue
         module, _, attribute = command.where.partition(":")
         loaded = getattr(import_module(f"ottla_cli.{module}"), attribute)
         if isinstance(loaded, typer.Typer):
-            app.add_typer(loaded, name=command.name, short_help=command.help)
+            app.add_typer(loaded, name=command.name, short_help=command.help, hidden=command.hidden)
         else:
             # The docstring is the help, with examples; the row's sentence is for the list.
-            app.command(command.name, short_help=command.help)(loaded)
+            app.command(command.name, short_help=command.help, hidden=command.hidden)(loaded)
     return app
 
 
@@ -134,7 +138,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         if not completing:
             arguments = _with_profile(arguments)
-        wanted = None if completing else next((word for word in arguments if not word.startswith("-")), "")
+        words = arguments
+        if completing:
+            # The shell passes the line so far; only its command is loaded.
+            words = (os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")).split()[1:]
+        wanted = next((word for word in words if not word.startswith("-")), "")
         build(wanted)(args=arguments, prog_name="ottla")
     except SystemExit:
         if sys.stdout is out:

@@ -15,7 +15,9 @@ _FIRST_TIME_MS = 10**12
 _EARLIEST = ("earliest", "beginning", "start")
 _LATEST = ("latest", "end")
 
-POSITION_HELP = "earliest, latest, an offset, -N (the last N), a time (2026-03-31T14:00Z, ms) or an age (-1h)"
+POSITION_HELP = (
+    "earliest, latest, an offset, -N (the last N), a time (2026-03-31T14:00Z, ms) or an age (7d, -1h)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +44,16 @@ def parse_position(text: str, now_ms: int) -> Position:
             if _is_number(word[1:]):
                 return Position("tail", int(word[1:]))
             return Position("time", max(0, now_ms - parse_duration_ms(word[1:])))
+        if _is_age(word):
+            return Position("time", max(0, now_ms - parse_duration_ms(word)))
         return Position("time", parse_time_ms(text.strip().removeprefix("@")))
     except ValueError:
         raise ValueError(f"{text!r} is not a position; write one of: {POSITION_HELP}.") from None
+
+
+def _is_age(text: str) -> bool:
+    """`7d` means the same as `-7d`."""
+    return text[:1].isdecimal() and text[-1:] in "smhdw"
 
 
 def _is_number(text: str) -> bool:

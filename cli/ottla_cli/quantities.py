@@ -76,6 +76,26 @@ def show_duration(seconds: float) -> str:
     return f"{int(seconds) // 60} min {int(seconds) % 60} s"
 
 
+def show_age(seconds: float) -> str:
+    """One short word: `0 s`, `59 s`, `12 min`, `3.5 h`, `2.1 d`."""
+    for unit, length in (("d", 86_400), ("h", 3600)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
+
+
+def setting_value(name: str, value: str) -> str:
+    """`7d` for a setting in ms, and `1GB` for one in bytes, as the number that brokers expect; others as they are."""
+    try:
+        if name.endswith(".ms"):
+            return str(parse_duration_ms(value))
+        if name.endswith(".bytes"):
+            return str(parse_size(value))
+    except ValueError:
+        pass  # the broker's error names the setting and its limits
+    return value
+
+
 def plural(count: int, noun: str) -> str:
     """`1 record`, `2,000 records`."""
     return f"{show_count(count)} {noun}{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""`ottla status`: show the processes of a local cluster. [A]"""
+"""`ottla local status`: show the processes of a local cluster. [A]"""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def status(
 ) -> None:
     """Show the local cluster of a data folder. Exit code 1 if it does not run.
 
-    $ ottla status --data ./data
-    $ ottla status --data ./data --json | jq '.brokers[].kafka'
+    $ ottla local status --data ./data
+    $ ottla local status --data ./data --json | jq '.brokers[].kafka'
     """
     folder = ClusterFolder(data)
     running = folder.running() if os.path.isdir(folder.path) else None

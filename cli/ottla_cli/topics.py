@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 import typer
 
 from ottla_cli.assignments import Assignment, assignments_of
+from ottla_cli.completing import complete_topic
 from ottla_cli.connecting import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -15,13 +18,14 @@ from ottla_cli.connecting import (
     admin,
     describe_topic,
     describe_topics,
-    pairs,
     run,
+    settings,
 )
 from ottla_cli.failure import Failure
-from ottla_cli.quantities import plural
+from ottla_cli.quantities import plural, show_size
 from ottla_cli.screen import confirm, note, print_json, say, show, table
 from ottla_cli.topics_move import move, replicas
+from ottla_cli.watching import Watch, repeated
 from ottla_client import Admin, ConfigEntry, NewTopic, TopicDescription
 from ottla_client.errors import TopicAlreadyExists
 from ottla_client.record import OffsetAndTimestamp, TopicPartition
@@ -30,8 +34,13 @@ app = typer.Typer(no_args_is_help=True)
 for _command in (move, replicas):
     app.command()(_command)
 
-_Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
-_Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="One or more topics.")]
+_Topic = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=complete_topic)
+]
+_Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="One or more topics.")]
+_Topics = Annotated[
+    list[str], typer.Argument(metavar="TOPIC", help="One or more topics.", autocompletion=complete_topic)
+]
 _Configs = Annotated[
     list[str] | None,
     typer.Option("--config", "-c", metavar="NAME=VALUE", help="A topic setting; may be repeated."),
@@ -55,6 +64,11 @@ def list_(
         list[str] | None, typer.Argument(metavar="PATTERN", help="Only names that match, such as 'orders*'.")
     ] = None,
     internal: Annotated[bool, typer.Option("--internal", "-i", help="Include internal topics.")] = False,
+    size: Annotated[
+        bool,
+        typer.Option("--size", "-s", help="Show the bytes of all replicas, the largest topic first."),
+    ] = False,
+    watch: Watch = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
@@ -62,18 +76,35 @@ def list_(
 
     $ ottla topics list
     $ ottla topics list 'orders*' --json
+    $ ottla topics list --size --internal
     """
 
-    async def work() -> list[TopicDescription]:
+    async def work() -> tuple[list[TopicDescription], Counter[str]]:
+        sizes: Counter[str] = Counter()
         async with admin(bootstrap) as client:
-            return await client.describe_topics()
+            topics = await client.describe_topics()
+            if size:
+                for each in await client.describe_replicas():
+                    sizes[each.tp.topic] += each.bytes
+        return topics, sizes
 
-    found = [
-        topic
-        for topic in sorted(run(work()), key=lambda each: each.name)
-        if (internal or not topic.internal)
-        and (not patterns or any(fnmatchcase(topic.name, pattern) for pattern in patterns))
-    ]
+    def shown(clear: Callable[[], None]) -> None:
+        topics, sizes = run(work())
+        found = [
+            topic
+            for topic in sorted(topics, key=lambda each: (-sizes[each.name], each.name))
+            if (internal or not topic.internal)
+            and (not patterns or any(fnmatchcase(topic.name, pattern) for pattern in patterns))
+        ]
+        clear()
+        _list(found, sizes if size else None, filtered=bool(patterns), as_json=as_json)
+
+    repeated(shown, watch=watch)
+
+
+def _list(
+    found: list[TopicDescription], sizes: Counter[str] | None, *, filtered: bool, as_json: bool
+) -> None:
     rows = [
         {
             "name": topic.name,
@@ -81,6 +112,7 @@ def list_(
             "partitions": len(topic.partitions),
             "replication_factor": topic.replication_factor,
             "internal": topic.internal,
+            **({} if sizes is None else {"bytes": sizes[topic.name]}),
         }
         for topic in found
     ]
@@ -88,14 +120,20 @@ def list_(
         print_json(rows)
     elif rows:
         keys = ("name", "partitions", "replication_factor")
-        show(table(("topic", "partitions#", "replicas#"), ([row[key] for key in keys] for row in rows)))
+        lines = [
+            [*(row[key] for key in keys), *(() if sizes is None else (show_size(sizes[str(row["name"])]),))]
+            for row in rows
+        ]
+        show(table(("topic", "partitions#", "replicas#", *(() if sizes is None else ("size#",))), lines))
+        if sizes is not None and len(rows) > 1:
+            note(f"{show_size(sum(sizes[topic.name] for topic in found))} in all replicas.")
     else:
-        note("No topic matches." if patterns else "There are no topics yet: ottla topics create NAME")
+        note("No topic matches." if filtered else "There are no topics yet: ottla topics create NAME")
 
 
 @app.command()
 def create(
-    names: _Topics,
+    names: _Names,
     partitions: Annotated[
         int,
         typer.Option(
@@ -126,7 +164,7 @@ def create(
     $ ottla topics create prices -p 3 -c cleanup.policy=compact
     $ ottla topics create placed -a 0=1,2 -a 1=2,3
     """
-    configs, placed = pairs(config, "--config"), assignments_of(assignment)
+    configs, placed = settings(config, "--config"), assignments_of(assignment)
     if 0 in (partitions, replication_factor):
         raise Failure(
             "A topic needs at least one partition and one replica; leave the option out for the default.",
@@ -305,22 +343,24 @@ def alter(
         typer.Option("--delete-config", "-d", metavar="NAME", help="Reset to the default; may be repeated."),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", help="The new number of partitions; it cannot shrink.")
+        int | None,
+        # `topics grow` is the clear form; this one stays for scripts.
+        typer.Option("--partitions", "-p", help="The same as `topics grow`.", hidden=True),
     ] = None,
     dry_run: _DryRun = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Change a topic's settings or its number of partitions.
+    """Change a topic's settings; `ottla topics grow` adds partitions.
 
     $ ottla topics alter orders --config retention.ms=3600000
     $ ottla topics alter orders --delete-config retention.ms
-    $ ottla topics alter orders --partitions 12
     """
-    changes: dict[str, str | None] = {**pairs(config, "--config"), **dict.fromkeys(delete_config or [])}
+    changes: dict[str, str | None] = {**settings(config, "--config"), **dict.fromkeys(delete_config or [])}
     if not changes and partitions is None:
         raise Failure(
-            "Name a change: --config NAME=VALUE, --delete-config NAME or --partitions N.", exit_code=2
+            "Name a change: --config NAME=VALUE or --delete-config NAME; `ottla topics grow` adds partitions.",
+            exit_code=2,
         )
 
     async def work() -> None:

@@ -1,0 +1,57 @@
+"""Which records `ottla consume` shows: `--grep`, `--key`, `--header`. [P]"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from ottla_client import ConsumerRecord
+
+Filter = Callable[[ConsumerRecord], bool]
+
+
+def record_filter(pattern: str | None, key: str | None, headers: Sequence[str]) -> Filter | None:
+    """None if all records are shown; all conditions hold for a record that is. ValueError with a sentence."""
+    checks: list[Filter] = []
+    if pattern is not None:
+        checks.append(_grep(pattern))
+    if key is not None:
+        wanted = key.encode()
+        checks.append(lambda record: record.key == wanted)
+    checks.extend(_header(each) for each in headers)
+    if not checks:
+        return None
+    return lambda record: all(check(record) for check in checks)
+
+
+def _grep(pattern: str) -> Filter:
+    try:
+        search = re.compile(pattern.encode()).search
+    except re.error as wrong:
+        raise ValueError(f"{pattern!r} is not a regular expression: {wrong}.") from None
+    return lambda record: record.value is not None and search(record.value) is not None
+
+
+def _header(text: str) -> Filter:
+    """`name` or `name=value`."""
+    name, separator, value = text.partition("=")
+    if not name:
+        raise ValueError(f"--header takes NAME or NAME=VALUE, not {text!r}.")
+    wanted = value.encode()
+    if not separator:
+        return lambda record: any(each[0] == name for each in record.headers)
+    return lambda record: any(each[0] == name and each[1] == wanted for each in record.headers)
+
+
+def topics_of(patterns: Sequence[str], there: Sequence[str], *, regex: bool) -> list[str]:
+    """The topics to read: the names, or all that a regular expression matches completely."""
+    if not regex:
+        return list(dict.fromkeys(patterns))
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        try:
+            matches = re.compile(pattern).fullmatch
+        except re.error as wrong:
+            raise ValueError(f"{pattern!r} is not a regular expression: {wrong}.") from None
+        found |= dict.fromkeys(sorted(name for name in there if matches(name)))
+    return list(found)

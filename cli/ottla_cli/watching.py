@@ -1,0 +1,34 @@
+"""`--watch`: run a command again every two seconds, on a cleared screen, until Ctrl-C. [A]"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+_EVERY_S = 2.0
+_CLEAR = "\x1b[H\x1b[2J\x1b[3J"
+
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again every two seconds, until Ctrl-C.")]
+
+
+def repeated(show: Callable[[Callable[[], None]], None], *, watch: bool) -> None:
+    """Call `show` once, or until Ctrl-C. It fetches, calls its argument (which clears the screen), and prints."""
+    if not watch:
+        show(lambda: None)
+        return
+
+    def clear() -> None:
+        if sys.stdout.isatty():
+            sys.stdout.write(_CLEAR)
+
+    try:
+        while True:
+            show(clear)
+            sys.stdout.flush()
+            time.sleep(_EVERY_S)
+    except KeyboardInterrupt:
+        raise typer.Exit from None
