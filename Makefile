@@ -67,6 +67,11 @@ gen: ## regenerate core/ottla_core/pb from proto/, and CRDs and manifests from t
 		--grpc_python_out=core $(patsubst proto/ottla/v1/%,ottla_core/pb/%,$(sort $(wildcard proto/ottla/v1/*.proto)))
 	$(bin)/python manifests/generate.py
 
+.PHONY: docs
+docs: ## regenerate docs/reference: settings, protocol versions, metrics, commands, resources
+	@scripts/setup.sh
+	$(bin)/python manifests/reference.py
+
 .PHONY: bench
 bench: bench-broker bench-cluster ## compare with Apache Kafka on this machine (RUNS=5): one broker, then three
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from ottla_client import ConsumerRecord
+from ottla_client.record import ConsumerRecord
 
 Filter = Callable[[ConsumerRecord], bool]
 

@@ -22,6 +22,7 @@ from ottla_cli.quantities import show_age, show_count, show_size
 from ottla_cli.screen import has_colours, print_json, table, width_of
 from ottla_cli.tables import Table
 from ottla_cli.top_view import WANTED, Look, Scrape, look, shares
+from ottla_core.real.clock import RealClock
 
 _GRPC_TO_HTTP = 100
 _SCRAPE_TIMEOUT_S = 3.0
@@ -63,12 +64,13 @@ def top(
 
 
 async def _top(bootstrap: str, metrics: str | None, interval: float, *, once: bool, as_json: bool) -> None:
+    clock = RealClock()
     before = await _scraped(await _addresses(bootstrap, metrics))
     if not once:
         sys.stdout.write(_ALTERNATE)
     try:
         while True:
-            await asyncio.sleep(interval)
+            await clock.sleep(interval)
             addresses = await _addresses(bootstrap, metrics)
             now = await _scraped(addresses)
             found = look(list(addresses), before, now)

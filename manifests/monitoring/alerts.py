@@ -39,7 +39,7 @@ class Alert:
 def duration(seconds: float) -> str:
     if seconds >= 60 and seconds % 60 == 0:
         return f"{seconds / 60:g}m"
-    return f"{max(0, round(seconds * 1000))}ms" if seconds < 1 else f"{round(seconds)}s"
+    return f"{round(seconds * 1000)}ms" if 0 < seconds < 1 else f"{round(seconds)}s"
 
 
 def alerts(*, window: str = "5m", lag_s: float = 300) -> tuple[Alert, ...]:
@@ -119,7 +119,9 @@ def alerts(*, window: str = "5m", lag_s: float = 300) -> tuple[Alert, ...]:
         ),
         Alert(
             "OttlaDiskFullSoon",
-            "predict_linear(ottla_log_dir_free_bytes[6h], 24 * 3600) < 0 and ottla_log_dir_free_bytes < 0.5 * ottla_log_dir_total_bytes",
+            # A trend of minutes says nothing about a day.
+            "predict_linear(ottla_log_dir_free_bytes[6h], 24 * 3600) < 0 and ottla_log_dir_free_bytes offset 1h >= 0"
+            " and ottla_log_dir_free_bytes < 0.5 * ottla_log_dir_total_bytes",
             900,
             "warning",
             f"The disk of {_BROKER} is full within 24 hours.",

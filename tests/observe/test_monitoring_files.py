@@ -109,7 +109,7 @@ FIRING: dict[str, list[tuple[str, str]]] = {
     ],
     "OttlaUncleanElection": [
         _INFO,
-        ("kafka_controller_controllerstats_uncleanleaderelections_total", "0x38 1x600"),
+        ("kafka_controller_controllerstats_uncleanleaderelections_total", "0x88 1x600"),
     ],
     "OttlaConsumerLag": [
         ('ottla_consumergroup_lag_seconds{consumergroup="billing",topic="orders"}', "400x1000")
@@ -123,7 +123,7 @@ FIRING: dict[str, list[tuple[str, str]]] = {
         ('ottla_log_dir_total_bytes{dir="/data"}', "1000x1000"),
     ],
     "OttlaLogDirOffline": [("kafka_log_logmanager_offlinelogdirectorycount", "1x1000")],
-    "OttlaCorruption": [("ottla_log_corruptions_total", "0x38 1x600")],
+    "OttlaCorruption": [("ottla_log_corruptions_total", "0x88 1x600")],
     "OttlaEventLoopBlocked": [
         ('ottla_event_loop_lag_seconds_bucket{le="0.25"}', "0+10x1000"),
         ('ottla_event_loop_lag_seconds_bucket{le="1.0"}', "0+20x1000"),
@@ -131,7 +131,7 @@ FIRING: dict[str, list[tuple[str, str]]] = {
     ],
     "OttlaCertificateExpiry": [
         # Ten days after the end of the test's clock, which starts at 1970.
-        ('ottla_certificate_expiry_timestamp_seconds{file="/tls/tls.crt"}', f"{40 * 60 + 10 * 86400}x1000")
+        ('ottla_certificate_expiry_timestamp_seconds{file="/tls/tls.crt"}', f"{90 * 60 + 10 * 86400}x1000")
     ],
     "OttlaResourcesNotReady": [('ottla_operator_resources{kind="Topic",ready="false"}', "1x1000")],
 }
@@ -167,7 +167,7 @@ def test_each_alert_fires_for_its_reason_and_no_other_does(tmp_path: Path) -> No
             "promql_expr_test": [
                 {
                     "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
-                    "eval_time": "40m",
+                    "eval_time": "90m",
                     "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 1}],
                 }
             ],
@@ -200,7 +200,7 @@ def test_a_healthy_cluster_fires_nothing(tmp_path: Path) -> None:
     expected = [
         {
             "expr": "count(ALERTS) or vector(0)",
-            "eval_time": "40m",
+            "eval_time": "90m",
             "exp_samples": [{"labels": "{}", "value": 0}],
         }
     ]
