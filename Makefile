@@ -66,6 +66,7 @@ gen: ## regenerate core/ottla_core/pb from proto/, and CRDs and manifests from t
 	$(bin)/python -m grpc_tools.protoc -Iottla_core/pb=proto/ottla/v1 --python_out=core --pyi_out=core \
 		--grpc_python_out=core $(patsubst proto/ottla/v1/%,ottla_core/pb/%,$(sort $(wildcard proto/ottla/v1/*.proto)))
 	$(bin)/python manifests/generate.py
+	$(bin)/python manifests/reference.py
 
 .PHONY: docs
 docs: ## regenerate docs/reference: settings, protocol versions, metrics, commands, resources

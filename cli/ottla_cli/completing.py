@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import typer
 
+from ottla_cli.connecting import DEFAULT_BOOTSTRAP, admin
 from ottla_client import Admin
 
 _TIMEOUT_S = 1.5
@@ -36,10 +37,10 @@ def _starting_with(
     incomplete: str, names: Callable[[Admin], Awaitable[list[str]]], context: typer.Context
 ) -> list[str]:
     logging.disable(logging.CRITICAL)  # anything on standard error would mix with the command line
-    bootstrap = context.params.get("bootstrap") or os.environ.get("OTTLA_BOOTSTRAP") or "127.0.0.1:9192"
+    bootstrap = context.params.get("bootstrap") or os.environ.get("OTTLA_BOOTSTRAP") or DEFAULT_BOOTSTRAP
 
     async def ask() -> list[str]:
-        async with asyncio.timeout(_TIMEOUT_S), Admin(bootstrap) as client:
+        async with asyncio.timeout(_TIMEOUT_S), admin(bootstrap) as client:
             return await names(client)
 
     try:

@@ -141,7 +141,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         words = arguments
         if completing:
             # The shell passes the line so far; only its command is loaded.
-            words = (os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")).split()[1:]
+            line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
+            words = _with_profile(line.split()[1:])
         wanted = next((word for word in words if not word.startswith("-")), "")
         build(wanted)(args=arguments, prog_name="ottla")
     except SystemExit:
