@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ottla_e2e.images import pull_policy, reference
+import yaml
+
+from ottla_e2e.images import ROOT, pull_policy, reference
 from ottla_e2e.kube import Object
 
 CLUSTER = "main"
@@ -68,6 +70,20 @@ def group(name: str, of: str, reset: Object | None = None) -> Object:
     if reset is not None:
         spec["offsetReset"] = reset
     return {"apiVersion": _API, "kind": "ConsumerGroup", "metadata": {"name": name}, "spec": spec}
+
+
+def scaled_consumers(stabilization_s: int) -> list[Object]:
+    """The sample, with the image of this run: a Topic, a StatefulSet of consumers, a ConsumerGroup that scales it."""
+    found: list[Object] = list(
+        yaml.safe_load_all((ROOT / "manifests/samples/scaled-consumers.yaml").read_text())
+    )
+    for each in found:
+        if each["kind"] == "StatefulSet":
+            (container,) = each["spec"]["template"]["spec"]["containers"]
+            container |= {"image": reference("ottla-broker"), "imagePullPolicy": pull_policy()}
+        if each["kind"] == "ConsumerGroup":
+            each["spec"]["scale"]["stabilizationSeconds"] = stabilization_s
+    return found
 
 
 def programs() -> Object:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from subprocess import Popen
 from typing import Any
 
-from ottla_e2e import evictions, memory, namespaces, objects
+from ottla_e2e import evictions, memory, namespaces, objects, scaled_consumers
 from ottla_e2e.images import ROOT
 from ottla_e2e.kube import NAMESPACE, Kube, Object, condition, ready
 from ottla_e2e.objects import CLIENT, CLUSTER, GRPC, KAFKA
@@ -48,6 +48,7 @@ class Scenario:
             self.write_with_a_stock_client,
             self.watch_a_group,
             self.reset_offsets_once,
+            self.scale_consumers_with_their_lag,
             self.kill_leaders_under_writes,
             self.roll_brokers_under_writes,
             self.drain_brokers_under_writes,
@@ -134,6 +135,9 @@ class Scenario:
         _must(
             status["offsetReset"]["at"] == done_at, f"one reset, not another at {status['offsetReset']['at']}"
         )
+
+    def scale_consumers_with_their_lag(self) -> None:
+        scaled_consumers.run(self._kube)
 
     # ------------------------------------------------------------------ failures
 
