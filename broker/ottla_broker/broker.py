@@ -317,6 +317,14 @@ class Broker:
             Throttling(self._metadata, self._clock, metrics.quotas),
             self._make_authority(),
         )
+        self._logins = Logins(
+            lambda: self._metadata.image.scram_credentials,
+            self._secret.values[0],
+            self._clock,
+            self._login_offload,
+            metrics.logins,
+            delay_s=config.sasl.failure_delay_ms / 1000,
+        )
         self._make_edges(services)
         self._housekeeping = Housekeeping(
             self._host,
@@ -360,14 +368,6 @@ class Broker:
         self._scheduler = Scheduler(self._clock.monotonic, next_turn, metrics.loop.turn_seconds.observe)
         served = listeners_of(config)
         rules, files = config.tls.principal_rules, self._tls
-        self._logins = Logins(
-            lambda: self._metadata.image.scram_credentials,
-            self._secret.values[0],
-            self._clock,
-            self._login_offload,
-            metrics.logins,
-            delay_s=config.sasl.failure_delay_ms / 1000,
-        )
         grpc_listeners = sum(listener.protocol == "grpc" for listener in served)
         edges: list[KafkaEdge | GrpcEdge | InternalEdge] = []
         for listener in served:

@@ -100,3 +100,15 @@ def test_offsets_of_topics_that_may_not_be_read_are_refused(guarded: GuardedBrok
     (committed,) = bob.committed([TopicPartition("open", 0)], timeout=10)
     bob.close()
     assert committed.offset == 7, "the other topic's offset is committed"
+
+
+def test_the_audit_log_says_who_was_denied_what(guarded: GuardedBroker) -> None:
+    AdminClient(guarded.librdkafka("bob", client_id="curious")).list_topics("audited", timeout=10)
+    deadline = time.monotonic() + 10
+    lines: list[str] = []
+    while not lines and time.monotonic() < deadline:
+        time.sleep(0.2)
+        lines = [line for line in guarded.log.splitlines() if "TOPIC:audited" in line]
+    (line,) = lines
+    for part in ("ottla.audit", "denied", "User:bob", "DESCRIBE", "127.0.0.1", "curious", "SSL"):
+        assert part in line
