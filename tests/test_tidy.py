@@ -227,3 +227,21 @@ def test_roles_of_a_partition_write_their_own_fields_only() -> None:
                 if isinstance(target, ast.Attribute) and isinstance(target.ctx, ast.Store):
                     own = isinstance(target.value, ast.Name) and target.value.id == "self"
                     assert own, f"{path.name}:{target.lineno} writes a field of another object"
+
+
+def test_a_kind_of_metadata_with_its_call_takes_few_files() -> None:
+    """Cordons are the example on the architecture page: those that define, store, guard and serve them."""
+    has_part = re.compile(
+        r'class CordonBroker\b|^    cordons: |def cordon(_broker)?\(|"CordonBroker"|/CordonBroker"|rpc CordonBroker',
+        re.MULTILINE,
+    )
+    named = (ROOT / "ARCHITECTURE.md").read_text()
+    found = []
+    for top in ("broker/ottla_broker", "proto"):
+        for path in sorted((ROOT / top).rglob("*")):
+            if path.suffix not in (".py", ".proto") or "cordon" not in (text := path.read_text()).lower():
+                continue
+            if path.name == "cordons.py" or has_part.search(text):
+                found.append(path.relative_to(ROOT).as_posix().removeprefix("broker/ottla_broker/"))
+    assert len(found) <= 8, found
+    assert [name for name in found if f"`{name}`" not in named] == []
