@@ -486,10 +486,10 @@ class Broker:
         endpoints = []
         for listener, edge in self._edges:
             port = await edge.bind(listener.bind.host, listener.bind.port)
-            bound, told = Address(listener.bind.host, port), listener.endpoint(port)
+            bound, advertised = Address(listener.bind.host, port), listener.endpoint(port)
             if self.addresses.setdefault(listener.protocol, bound) is not bound:
                 self.addresses[f"listener.{listener.name}"] = bound
-            endpoints.append(Endpoint(listener.name, listener.protocol, told.host, told.port))
+            endpoints.append(Endpoint(listener.name, listener.protocol, advertised.host, advertised.port))
         self._registration.broker = replace(self._registration.broker, endpoints=tuple(endpoints))
 
     async def _join(self) -> None:
@@ -568,8 +568,8 @@ class Broker:
     async def _tell_offline(self) -> None:
         """Retry until the image shows the announcement: any attempt may get lost."""
         offline = self._host.give_up_broken()
-        told = self._metadata.image.brokers.get(self._config.process.broker_id)
-        if told is None or told.offline == offline:
+        registered = self._metadata.image.brokers.get(self._config.process.broker_id)
+        if registered is None or registered.offline == offline:
             return
         before, count = (sum(map(len, o.values())) for o in (self._registration.broker.offline, offline))
         if count > before:

@@ -55,8 +55,8 @@ class ServedListener:
 
     def endpoint(self, bound_port: int) -> Address:
         """The address that clients are given."""
-        told = self.advertised or self.bind
-        return Address(told.host, told.port or bound_port)
+        address = self.advertised or self.bind
+        return Address(address.host, address.port or bound_port)
 
 
 class _Edge(Protocol):
@@ -112,8 +112,8 @@ def _of_edge(
                 "listener.security.protocol.map."
             )
         bind = Address(each.host, each.port)
-        told = advertised.pop(each.name, None)
-        made.append(ServedListener(each.name, protocol, bind, told, given, f"{prefix}listeners"))
+        address = advertised.pop(each.name, None)
+        made.append(ServedListener(each.name, protocol, bind, address, given, f"{prefix}listeners"))
     if advertised:
         unknown = ", ".join(sorted(advertised))
         raise ConfigError(f"advertised.{prefix}listeners names {unknown}, but {prefix}listeners does not.")
@@ -126,8 +126,8 @@ def _check(made: tuple[ServedListener, ...], security: Mapping[str, str]) -> Non
         other = names.setdefault(each.name, each)
         if other is not each:
             raise ConfigError(f"{other.setting} and {each.setting} both have a listener {each.name}.")
-        told = (each.advertised or each.bind).host
-        if told in _EVERY_ADDRESS:
+        host = (each.advertised or each.bind).host
+        if host in _EVERY_ADDRESS:
             missing = (
                 f"{each.protocol}.advertised"
                 if each.setting.endswith(".listener")
@@ -135,7 +135,7 @@ def _check(made: tuple[ServedListener, ...], security: Mapping[str, str]) -> Non
             )
             users = "other brokers" if each.protocol == "internal" else "clients"
             raise ConfigError(
-                f"{missing} must be set to an address {users} can reach, because {told} means "
+                f"{missing} must be set to an address {users} can reach, because {host} means "
                 f"every address of this machine ({each.setting} = {each.bind})."
             )
     if security.get(made[-1].name, PLAINTEXT) != PLAINTEXT:

@@ -15,7 +15,7 @@ from ottla_operator.settings import Settings
 
 
 async def test_what_went_while_no_watch_looked_is_let_go() -> None:
-    """A watch that begins anew lists what there is; what was deleted in between it never mentions."""
+    """A watch that starts again lists what there is; what was deleted in between it never mentions."""
     kube: Any = MemoryKube()
     control = Control(Settings.of({"OTTLA_OPERATOR_NAMESPACES": "shop"}), kube, HandClock())
     cast = control._cast

@@ -200,7 +200,7 @@ class Faults:
         return True
 
     async def _clock(self, machine: Machine, seconds: float) -> bool:
-        """Its wall clock is set anew; nobody promises that it is right, or goes forward only."""
+        """Its wall clock is set again; nothing guarantees that it is right, or goes forward only."""
         machine.skew_ms = self._world.drawn_skew_ms()
         return True
 

@@ -597,7 +597,7 @@ class Log:
         """Put a compacted segment, completed by `replacing.complete`, in the place of those it was made from.
 
         On the loop, but for what it yields: that blocks, and is run anywhere before it goes on. An `OSError` from it
-        means `mark_broken`; who does not go on calls `end_replacement`. Gives whether it was done: a log that is cut
+        means `mark_broken`; a caller that stops calls `end_replacement`. True if it was done: a log that is cut
         meanwhile keeps its old segments.
         """
         return self._replacing.run(self, old, new, now_ms)

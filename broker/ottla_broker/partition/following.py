@@ -96,9 +96,9 @@ class Following:
                 log.end_offset,
             )
         elif section.tells == Tells.DIVERGED:
-            told = EpochEnd(section.epoch, section.offset)
+            leader_end = EpochEnd(section.epoch, section.offset)
             effects = machine.on_divergence(
-                epoch, told, section.log_start, log.epochs.entries, log.end_offset
+                epoch, leader_end, section.log_start, log.epochs.entries, log.end_offset
             )
         else:
             effects = machine.on_start(epoch, section.offset, log.end_offset)

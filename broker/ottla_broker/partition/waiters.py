@@ -20,7 +20,7 @@ class OffsetWaiters:
     __slots__ = ("_heap", "_serial", "_timed_out", "_timer")
 
     def __init__(self, timed_out: str) -> None:
-        """`timed_out` is what a waiter is told whose time is up."""
+        """`timed_out` is the error of a waiter whose time is up."""
         self._timed_out = timed_out
         self._heap: list[_Waiter] = []
         self._serial = 0

@@ -71,7 +71,7 @@ class Follower:
     def on_divergence(
         self,
         leader_epoch: int,
-        told: EpochEnd,
+        leader_end: EpochEnd,
         log_start: int,
         lineage: Sequence[tuple[int, int]],
         end_offset: int,
@@ -79,7 +79,7 @@ class Follower:
         if leader_epoch != self.leader_epoch:
             return [Ignore(f"epoch {leader_epoch}, not {self.leader_epoch}")]
         self.is_heard = False
-        cut = cut_for(lineage, told, end_offset)
+        cut = cut_for(lineage, leader_end, end_offset)
         restarts = log_start > 0 and cut <= log_start
         return [RestartAt(log_start) if restarts else TruncateTo(cut), Report(wants=True)]
 

@@ -55,12 +55,12 @@ def agrees(entries: Sequence[tuple[int, int]], log_end: int, epoch: int, end_off
     return None if known.epoch == epoch and end_offset <= known.end_offset else known
 
 
-def cut_for(entries: Sequence[tuple[int, int]], told: EpochEnd, end_offset: int) -> int:
+def cut_for(entries: Sequence[tuple[int, int]], leader_end: EpochEnd, end_offset: int) -> int:
     """Where a follower truncates, given the leader's greatest epoch not above its own, and that epoch's end."""
-    if told.epoch == NO_EPOCH:
-        return min(told.end_offset, end_offset)
-    own = end_of(entries, told.epoch, end_offset)
-    return min(told.end_offset, own.end_offset, end_offset)
+    if leader_end.epoch == NO_EPOCH:
+        return min(leader_end.end_offset, end_offset)
+    own = end_of(entries, leader_end.epoch, end_offset)
+    return min(leader_end.end_offset, own.end_offset, end_offset)
 
 
 def _epoch(entry: tuple[int, int]) -> int:

@@ -39,6 +39,6 @@ def _least(positions: Mapping[int, int], brokers: Sequence[int]) -> int:
     return min((positions.get(broker_id, UNKNOWN) for broker_id in brokers), default=UNKNOWN)
 
 
-def followed(current: int, told: int, end_offset: int) -> int:
+def followed(current: int, received: int, end_offset: int) -> int:
     """A follower's high watermark: the leader's, up to the follower's log end; it never decreases."""
-    return max(current, min(told, end_offset))
+    return max(current, min(received, end_offset))

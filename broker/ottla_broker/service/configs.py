@@ -176,12 +176,12 @@ class ConfigService:
             prefix = {"kafka": "", "grpc": "grpc."}.get(each.protocol)
             if prefix is None:
                 continue
-            told = registered.endpoint(each.protocol, each.name) if registered is not None else None
-            bound = Address(each.bind.host, each.bind.port or (told.port if told is not None else 0))
+            endpoint = registered.endpoint(each.protocol, each.name) if registered is not None else None
+            bound = Address(each.bind.host, each.bind.port or (endpoint.port if endpoint is not None else 0))
             values[f"{prefix}listeners"].append(f"{each.name}://{bound}")
             values["listener.security.protocol.map"].append(f"{each.name}:{each.security}")
-            if told is not None:
-                advertised = f"{each.name}://{Address(told.host, told.port)}"
+            if endpoint is not None:
+                advertised = f"{each.name}://{Address(endpoint.host, endpoint.port)}"
                 values[f"advertised.{prefix}listeners"].append(advertised)
             if each.setting in self._config.static:
                 sources.add(prefix)

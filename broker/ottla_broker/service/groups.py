@@ -512,5 +512,5 @@ async def _merged_later(errors: list[RequestError | None], reply: Awaitable[Comm
 
 def _merged(errors: list[RequestError | None], reply: CommitReply) -> CommitReply:
     """Errors in the order of the request, of which the coordinator saw only some."""
-    told = iter(reply.errors)
-    return CommitReply(tuple(next(told) if error is None else error for error in errors))
+    rest = iter(reply.errors)
+    return CommitReply(tuple(next(rest) if error is None else error for error in errors))

@@ -303,7 +303,7 @@ async def test_a_bug_in_a_timer_does_not_stop_the_others(monkeypatch: pytest.Mon
         ((_, shard),) = runtime.ready()
         monkeypatch.setattr(shard, "expire", lambda *_: 1 // 0)
         await made.until(
-            lambda: [each for _, each in runtime.ready()] not in ([], [shard]), what="loaded anew"
+            lambda: [each for _, each in runtime.ready()] not in ([], [shard]), what="loaded again"
         )
         await got(runtime, commit(7))
         assert await committed(runtime) == 7

@@ -154,7 +154,7 @@ def test_joining_a_stable_group_with_nothing_new_changes_nothing_except_for_the_
     reply = driver.joined(driver.join(other))
     assert (reply.generation, driver.state, reply.members) == (2, State.STABLE, ())
     driver.join(leader)
-    assert driver.state is State.PREPARING, "the leader wants partitions to be assigned anew"
+    assert driver.state is State.PREPARING, "the leader wants partitions to be assigned again"
 
 
 def test_other_protocols_begin_a_rebalance() -> None:

@@ -177,7 +177,7 @@ def test_what_was_cut_and_written_anew_to_the_same_size_stays() -> None:
 
 
 def test_aborted_transactions_are_known_after_a_death_at_any_point() -> None:
-    """Indexes are made anew from the log where they are missing; the index of aborted transactions is not."""
+    """Missing indexes are rebuilt from the log; the index of aborted transactions is not."""
 
     def begin() -> tuple[SimDisk, Log, Cleaning]:
         disk, log = new_log()

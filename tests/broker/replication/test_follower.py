@@ -61,9 +61,9 @@ def test_behind_the_leaders_log_it_begins_anew() -> None:
 
 def test_it_begins_anew_where_a_cut_would_leave_only_what_the_leader_has_deleted() -> None:
     machine = Follower(1, 7)
-    anew = [RestartAt(24), Report(wants=True)]
-    assert machine.on_divergence(7, EpochEnd(5, 24), 24, LINEAGE, 30) == anew
-    assert machine.on_divergence(7, EpochEnd(4, 27), 24, LINEAGE, 30) == anew
+    restart = [RestartAt(24), Report(wants=True)]
+    assert machine.on_divergence(7, EpochEnd(5, 24), 24, LINEAGE, 30) == restart
+    assert machine.on_divergence(7, EpochEnd(4, 27), 24, LINEAGE, 30) == restart
     assert machine.on_divergence(7, EpochEnd(5, 24), 23, LINEAGE, 30) == [TruncateTo(24), Report(wants=True)]
 
 

@@ -133,7 +133,7 @@ def test_rule_6_a_lost_race_waits_for_the_image() -> None:
     assert machine.proposed == ProposeIsr((1, 2, 3), ())
     assert settle(machine, None, 2.0) == []
     assert machine.proposed is not None
-    # Another writer was faster; the proposal can no longer succeed, and is made anew from what holds now.
+    # Another writer was faster; the proposal can no longer succeed, and is made again from the current state.
     assert machine.on_image(replace(IMAGE, isr=(1, 2), revision=12), 2.0) == [ProposeIsr((1, 2, 3), ())]
 
 

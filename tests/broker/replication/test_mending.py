@@ -1,4 +1,4 @@
-"""A copy with rotten bits: an error for who reads it, never spread, and copied anew where others have all of it."""
+"""A copy with rotten bits: an error for readers, never spread, and copied again if another replica is complete."""
 
 from __future__ import annotations
 

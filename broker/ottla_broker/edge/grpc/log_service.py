@@ -260,23 +260,23 @@ class LogService:
         answer = pb.ProduceResponse(correlation=request.correlation)
         errors: list[str] = []
         for wanted, outcome in zip(request.partitions, outcomes, strict=True):
-            told = answer.partitions.add(topic=wanted.topic, partition=wanted.partition)
+            produced = answer.partitions.add(topic=wanted.topic, partition=wanted.partition)
             if type(outcome) is Appended:
-                told.base_offset = outcome.base_offset
-                told.log_append_time_ms = outcome.log_append_time_ms
-                told.log_start_offset = outcome.log_start_offset
+                produced.base_offset = outcome.base_offset
+                produced.log_append_time_ms = outcome.log_append_time_ms
+                produced.log_start_offset = outcome.log_start_offset
             else:
-                errors.append(self._refuse(told, cast(Exception, outcome)))
+                errors.append(self._refuse(produced, cast(Exception, outcome)))
         self.probe.answered("produce", errors)
         # acks=0 asks for no response; a refusal is sent all the same, because nothing else would show it.
         return answer if request.acks or errors else None
 
-    def _refuse(self, told: pb.PartitionProduced, error: Exception) -> str:
-        refusal = self.refusals.of(error, f"a write to {told.topic}-{told.partition}")
-        told.error.CopyFrom(error_message(refusal))
-        told.base_offset = -1
+    def _refuse(self, produced: pb.PartitionProduced, error: Exception) -> str:
+        refusal = self.refusals.of(error, f"a write to {produced.topic}-{produced.partition}")
+        produced.error.CopyFrom(error_message(refusal))
+        produced.base_offset = -1
         for index, message in refusal.record_errors:
-            told.record_errors.add(index=index, message=message)
+            produced.record_errors.add(index=index, message=message)
         return refusal.name
 
     def _produce_refused(self, request: pb.ProduceRequest, error: RequestError) -> pb.ProduceResponse:
@@ -431,7 +431,7 @@ class _LongPoll:
     def __init__(self, found: Awaitable[list[Fetched]], ask: Callable[[float], Maybe[list[Fetched]]]) -> None:
         self._task: asyncio.Future[list[Fetched]] = asyncio.ensure_future(found)
         self._ask = ask
-        self._hurried = False
+        self._wait_ended = False
 
     @property
     def done(self) -> bool:
@@ -439,14 +439,14 @@ class _LongPoll:
 
     def end_waiting(self) -> None:
         if not self._task.done():
-            self._hurried = True
+            self._wait_ended = True
             self._task.cancel()
 
     async def result(self) -> list[Fetched]:
         try:
             return await self._task
         except asyncio.CancelledError:
-            if not self._hurried:
+            if not self._wait_ended:
                 self._task.cancel()
                 raise
         # The same question again, without waiting: what is there now is the answer.

@@ -94,7 +94,7 @@ class TopicInfoCache:
                 name=name, error=error_message(UnknownTopicOrPartition(f"There is no topic {name!r}."))
             )
         if image.brokers is not self._brokers:
-            # Who is alive decides which replicas are offline, in every topic.
+            # The live brokers decide which replicas are offline, in every topic.
             self._topics.clear()
             self._brokers = image.brokers
         kept = self._topics.get(name)

@@ -2,7 +2,7 @@
 
 gRPC receives a whole message once it is requested, and a stream that waits for its next message has requested it. So
 every open read may bring the longest message there is, and it is the number of open reads that bounds the memory. A
-stream holds a place while its read is open and until the message is dealt with; who has none stands in line, first
+stream holds a place while its read is open and until the message is handled; a stream without a place waits, first
 come, first served, and is not read from: it holds one HTTP/2 window, and its peer's writes wait.
 
 An open read cannot be undone. So when another stream waits, the stream that has been silent longest, and long

@@ -86,12 +86,12 @@ class FetchSession:
 
     def news(self, answers: Answers) -> Answers:
         """The changes since the last response; they count as sent from now on."""
-        told: Answers = []
+        changed: Answers = []
         for key, partitions in answers:
             fresh = [(index, fetched) for index, fetched in partitions if self._is_news(key, index, fetched)]
             if fresh:
-                told.append((key, fresh))
-        return told
+                changed.append((key, fresh))
+        return changed
 
     def _is_news(self, key: bytes, index: int, fetched: Fetched) -> bool:
         known = self._partitions.get((key, index))

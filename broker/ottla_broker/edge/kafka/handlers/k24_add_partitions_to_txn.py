@@ -70,12 +70,12 @@ async def _add(context: Context, fields: dict[str, Any], *, v2: bool) -> list[di
             )
         except RequestError as error:
             errors = [error] * len(wanted)
-    told = iter(errors)
+    outcomes = iter(errors)
     return [
         {
             "name": topic["name"],
             "results_by_partition": [
-                {"partition_index": index, "partition_error_code": _code(context, next(told))}
+                {"partition_index": index, "partition_error_code": _code(context, next(outcomes))}
                 for index in topic["partitions"]
             ],
         }

@@ -42,12 +42,12 @@ async def _one(context: Context, fields: dict[str, Any]) -> dict[str, Any]:
     wanted = [
         TopicPartition(topic["name"], index) for topic in topics for index in topic["partition_indexes"]
     ]
-    told = iter(await context.services.transactions.write_markers(marker, wanted))
+    outcomes = iter(await context.services.transactions.write_markers(marker, wanted))
     answer = []
     for topic in topics:
         partitions = []
         for index in topic["partition_indexes"]:
-            error = next(told)
+            error = next(outcomes)
             code = 0 if error is None else context.failed(error)
             partitions.append({"partition_index": index, "error_code": code})
         answer.append({"name": topic["name"], "partitions": partitions})
