@@ -65,7 +65,7 @@ class Trio:
     def _sees(self, holds: Callable[[ClusterMetadata], bool]) -> bool:
         """False also without an answer: librdkafka may have asked the broker that is killed, or that starts."""
         try:
-            return holds(self.admin.list_topics(timeout=5))
+            return holds(self.admin.list_topics(timeout=1))
         except KafkaException as error:
             if error.args[0].code() not in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
                 raise
