@@ -79,6 +79,13 @@ class _NoEdge:
         return None
 
 
+class _NoLogins:
+    """Where the logins of the edges would be."""
+
+    async def add_users(self, users: object) -> None:
+        return None
+
+
 class SimBroker(Broker):
     """The shipped broker without its edges."""
 
@@ -88,6 +95,7 @@ class SimBroker(Broker):
 
     def _make_edges(self, services: Services) -> None:
         self.services = services
+        self._logins = _NoLogins()  # type: ignore[assignment]
         internal = _NoEdge(self.on_bound, self.on_serving)
         self._edges = tuple(
             (listener, internal if listener.protocol == "internal" else _NoEdge())  # type: ignore[misc]
