@@ -31,7 +31,7 @@ PLACES = {
     },
     "elsewhere": {"cluster": "", "namespace": "", "pod": "", "instance": ".*", "topic": ".*", "group": ".*"},
 }  # fmt: skip
-#: Written by Spark: tests/spark asks them.
+#: Spark's own metrics: their names were read off a driver once, and no test asks for them.
 NOT_HERE = {"ottla-spark"}
 
 
