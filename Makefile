@@ -106,6 +106,11 @@ attack: ## hostile and busy clients against real brokers for MINUTES=25; `make t
 	@scripts/setup.sh $(RUNTIME)
 	OTTLA_ATTACK_MINUTES=$(or $(MINUTES),25) $(bin)/pytest -s -p no:randomly -m integration tests/attack --timeout 7200
 
+.PHONY: spark-chaos
+spark-chaos: ## kill a streaming Spark job at each step of a commit, then KILLS=20 times at random: each row is written once
+	@scripts/setup.sh $(RUNTIME) $(JAVA)
+	cd tests && ../$(bin)/python -m spark.spark_chaos --steps --kills $(or $(KILLS),20)
+
 .PHONY: kill-test
 kill-test: ## kill -9 while writing, ROUNDS=200 times: no acknowledged record is lost
 	@scripts/setup.sh $(RUNTIME)

@@ -313,11 +313,16 @@ class Admin(Connected):
     # ------------------------------------------------------------------ transactions
 
     async def list_transactions(
-        self, *, states: Sequence[str] = (), producer_ids: Sequence[int] = (), min_duration_ms: int = 0
+        self,
+        *,
+        states: Sequence[str] = (),
+        producer_ids: Sequence[int] = (),
+        min_duration_ms: int = 0,
+        prefix: str = "",
     ) -> list[TransactionListing]:
-        """All transactional ids of all brokers, or only those in the given states, of the given producer ids, or whose
-        transaction began at least so long ago."""
-        return await self._transactions.list_transactions(states, producer_ids, min_duration_ms)
+        """All transactional ids of all brokers, or only those in the given states, of the given producer ids, whose
+        transaction began at least so long ago, or whose id starts with `prefix`."""
+        return await self._transactions.list_transactions(states, producer_ids, min_duration_ms, prefix)
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
         """State, producer and partitions of transactional ids; TransactionalIdNotFound if one does not exist."""

@@ -42,6 +42,11 @@ class Connected:
             security=security_of(security),
         )
 
+    @property
+    def cluster(self) -> Cluster:
+        """The connection, for callers that ask the brokers for more."""
+        return self._cluster
+
     async def start(self) -> None:
         """Connect. `async with` does it for you."""
         await self._cluster.open()

@@ -6,7 +6,7 @@ errors. After NOT_COORDINATOR or a timeout, the next call looks the coordinator 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla_client.cluster import Cluster
@@ -98,6 +98,20 @@ class Coordinator:
             if answer is not None:
                 found = self._named(answer)
         return found
+
+    @classmethod
+    async def find_all(
+        cls, cluster: Cluster, clock: Clock, names: Sequence[str], kind: pb.CoordinatorType, timeout_s: float
+    ) -> list[Coordinator]:
+        """Coordinators of many groups or transactional ids, with one call for all."""
+        made = [cls(cluster, clock, name, kind) for name in names]
+        if len(made) > 1:
+            request = pb.FindCoordinatorRequest(groups=names, type=kind)
+            answer = await cluster.call("FindCoordinator", request, timeout_s=timeout_s)
+            for each, found in zip(made, answer.coordinators, strict=False):
+                if found.broker.host and not found.HasField("error"):
+                    each._broker = cluster.broker_at(found.broker)  # Else its first call looks for it.
+        return made
 
     def _named(self, answer: pb.FindCoordinatorResponse) -> Broker:
         found = answer.coordinators[0] if answer.coordinators else pb.GroupCoordinator()

@@ -103,3 +103,11 @@ class ProducerRecord:
     headers: Headers = ()
     partition: int | None = None
     timestamp_ms: int | None = None
+
+
+class PreparedTransaction(NamedTuple):
+    """The name by which any process can commit or abort it."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int

@@ -520,11 +520,16 @@ class Admin(Blocking[admin.Admin]):
         return self._thread.run(self._inner.group_lag_seconds(group, topics))
 
     def list_transactions(
-        self, *, states: Sequence[str] = (), producer_ids: Sequence[int] = (), min_duration_ms: int = 0
+        self,
+        *,
+        states: Sequence[str] = (),
+        producer_ids: Sequence[int] = (),
+        min_duration_ms: int = 0,
+        prefix: str = "",
     ) -> list[TransactionListing]:
         return self._thread.run(
             self._inner.list_transactions(
-                states=states, producer_ids=producer_ids, min_duration_ms=min_duration_ms
+                states=states, producer_ids=producer_ids, min_duration_ms=min_duration_ms, prefix=prefix
             )
         )
 

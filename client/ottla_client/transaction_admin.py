@@ -33,6 +33,7 @@ class TransactionListing:
     #: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, Dead or PrepareEpochFence.
     state: str
     producer_id: int
+    producer_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +78,11 @@ class TransactionAdmin:
         return Coordinator(self._cluster, self._clock, transactional_id, kind)
 
     async def list_transactions(
-        self, states: Sequence[str], producer_ids: Sequence[int], min_duration_ms: int
+        self, states: Sequence[str], producer_ids: Sequence[int], min_duration_ms: int, prefix: str = ""
     ) -> list[TransactionListing]:
         """Transactions of all brokers: each broker lists those that it coordinates."""
         request = pb.ListTransactionsRequest(
-            states=states, producer_ids=producer_ids, min_duration_ms=min_duration_ms
+            states=states, producer_ids=producer_ids, min_duration_ms=min_duration_ms, prefix=prefix
         )
         deadline = self._clock.monotonic() + self._timeout_s
         while True:
@@ -105,7 +106,7 @@ class TransactionAdmin:
                 raise error
             for each in answer.transactions:
                 found[each.transactional_id] = TransactionListing(
-                    each.transactional_id, each.state, each.producer_id
+                    each.transactional_id, each.state, each.producer_id, each.producer_epoch
                 )
         return [found[name] for name in sorted(found)]
 

@@ -14,7 +14,7 @@ record of progress.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,6 +114,16 @@ class PartitionFetch:
                 connection.run(self._verify())
             finally:
                 connection.run(self._close())
+
+    async def chunks_over(self, cluster: Cluster) -> AsyncIterator[Chunk]:
+        """The same in the caller's loop, over its connection."""
+        self._cluster = cluster
+        try:
+            await self._open()
+            while self._position < self._end:
+                yield await self._next()
+        finally:
+            await self._close()
 
     # ------------------------------------------------------------------ in the loop
 

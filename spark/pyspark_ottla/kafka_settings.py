@@ -38,7 +38,7 @@ _REFUSED = {
     "kafka.value.deserializer": _BYTES_ONLY,
     "kafka.key.serializer": _BYTES_ONLY,
     "kafka.value.serializer": _BYTES_ONLY,
-    "kafka.transactional.id": "is refused: a task that Spark repeats would be fenced by its own copy.",
+    "kafka.transactional.id": "is refused: each task has a transaction of its own; see deliveryGuarantee.",
 }
 _REFUSED_PREFIXES = {"kafka.sasl.": _NO_JAAS, "kafka.ssl.": _NO_KEYSTORES}
 _BY_LOWER = {name.lower(): reason for name, reason in _REFUSED.items()}

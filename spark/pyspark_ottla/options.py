@@ -82,6 +82,10 @@ class WriteOptions:
     max_block_ms: int
     request_timeout_ms: int
     delivery_timeout_ms: int
+    #: Rows become visible to read_committed readers once, all rows of a batch or none.
+    exactly_once: bool
+    #: How long a task may write; for exactly-once only.
+    transaction_timeout_ms: int
     security: Security = PLAINTEXT
 
 
@@ -126,6 +130,8 @@ _WRITE = (
     "kafka.max.block.ms",
     "kafka.request.timeout.ms",
     "kafka.delivery.timeout.ms",
+    "deliveryGuarantee",
+    "kafka.transaction.timeout.ms",
     *sorted(WRITE_WITHOUT_EFFECT),
     "includeHeaders",
     "writeTimestamps",
@@ -145,6 +151,10 @@ _BUFFER_BYTES = 32 * 1024 * 1024
 _MAX_BLOCK_MS = 30_000
 _REQUEST_TIMEOUT_MS = 30_000
 _DELIVERY_TIMEOUT_MS = 120_000
+#: The brokers' default of transaction.max.timeout.ms: a task may write for so long.
+_TRANSACTION_TIMEOUT_MS = 900_000
+EXACTLY_ONCE = "exactly-once"
+AT_LEAST_ONCE = "at-least-once"
 
 
 def include_headers(options: Mapping[str, str]) -> bool:
@@ -213,6 +223,9 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         max_block_ms=given.number("kafka.max.block.ms") or _MAX_BLOCK_MS,
         request_timeout_ms=given.number("kafka.request.timeout.ms") or _REQUEST_TIMEOUT_MS,
         delivery_timeout_ms=given.number("kafka.delivery.timeout.ms") or _DELIVERY_TIMEOUT_MS,
+        exactly_once=given.choice("deliveryGuarantee", (EXACTLY_ONCE, AT_LEAST_ONCE), EXACTLY_ONCE)
+        == EXACTLY_ONCE,
+        transaction_timeout_ms=given.number("kafka.transaction.timeout.ms") or _TRANSACTION_TIMEOUT_MS,
         security=_security(given),
     )
 

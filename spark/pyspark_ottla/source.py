@@ -6,7 +6,7 @@
 Every Python worker that looks for data sources imports this module, so readers and writers, and with them gRPC,
 pyarrow and numpy, are imported only when they are used.
 
-Writing is at-least-once: acks=all, and a task or micro-batch that Spark repeats writes its rows again.
+Writing is exactly-once by default, for readers with read_committed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Batch and streaming writers: rows of a DataFrame become records. [A]
 
-At-least-once: each task writes with acks=all and an idempotent producer, and reports success when every row is
-acknowledged; but a task or micro-batch that Spark runs again writes its rows again. Records of a failed attempt
-stay. (Exactly-once writes, with one transaction per micro-batch, will use `commit` and `abort`.)
+By default exactly once: a task writes in a transaction of its own and prepares it (`task_write`), and the driver
+commits those of a batch together (`settle`). With at-least-once, records are visible at once, and those of a failed
+attempt stay.
 
 Columns as in Spark's Kafka connector: `value`, and optionally `key`, `topic`, `partition`, `headers`; `timestamp` with
 writeTimestamps. Others are ignored, so rows that were read can be written unchanged.
@@ -12,32 +12,26 @@ Rows are encoded a window at a time (`encode`), and the producer sends the batch
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ottla_client import Producer
-from ottla_client.delivery import Delivery
-from ottla_client.errors import ClientError, RequestError, UnknownTopicOrPartition
-from ottla_core.real.chance import RealChance
-from ottla_core.real.clock import RealClock
-from pyspark_ottla.encode import EncodingProblem
+from pyspark_ottla.decisions import batch_sink, stream_sink
+from pyspark_ottla.exactly_once import settle
 from pyspark_ottla.options import OptionProblem, WriteOptions
-from pyspark_ottla.rows import RowEncoder, windows
+from pyspark_ottla.settle import Step
 from pyspark_ottla.shipping import Shipped
+from pyspark_ottla.task_write import WriteProblem, Written, write_rows
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-#: Without kafka.max.request.size the topic's max.message.bytes and the broker's grpc.message.max.bytes are the limits.
-#: This bounds a task's memory; the client does not receive longer messages either.
-_REQUEST_BYTES_MAX = 128 * 1024 * 1024
-
-#: Rows that are encoded together. With what the producer holds (buffer_memory), it bounds the memory of a task.
-_WINDOW_BYTES = 8 * 1024 * 1024
+#: Local properties that Spark sets for the tasks of a micro-batch. The query id is that of the checkpoint.
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
 
 _BYTES = ("binary", "string")
 #: Accepted types of each column, by Spark's names.
@@ -50,10 +44,6 @@ _TYPES = {
 }
 #: With writeTimestamps only: the connector ignores the column, and so do we without the option.
 _TIMESTAMP_TYPES = ("timestamp", "timestamp_ntz")
-
-
-class WriteProblem(Exception):
-    """Why rows could not be written, in one sentence."""
 
 
 def columns_of(schema: StructType, options: WriteOptions, *, overwrite: bool) -> dict[str, int]:
@@ -82,71 +72,61 @@ def columns_of(schema: StructType, options: WriteOptions, *, overwrite: bool) ->
     return found
 
 
-@dataclass(frozen=True)
-class Written(WriterCommitMessage):
-    rows: int
-
-
 class BatchWriter(Shipped, DataSourceArrowWriter):
+    """One object per job: created by the planner, and shipped to tasks and to the commit."""
+
     def __init__(self, options: WriteOptions, columns: dict[str, int]) -> None:
         self._options = options
         self._columns = columns
+        self._sink = batch_sink(uuid4().hex)
 
     def write(self, iterator: Iterator[Any]) -> Written:
-        return asyncio.run(_write(self._options, self._columns, iterator))
+        return write_rows(self._options, self._columns, iterator, (self._sink, 0))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if self._options.exactly_once:
+            settle(self._options, self._sink, 0, messages, commit=True)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if self._options.exactly_once:
+            settle(self._options, self._sink, 0, messages, commit=False)
 
 
 class StreamWriter(Shipped, DataSourceStreamArrowWriter):
+    """Created for each call: tasks learn the query and the batch from Spark, and the driver the query from tasks."""
+
     def __init__(self, options: WriteOptions, columns: dict[str, int]) -> None:
         self._options = options
         self._columns = columns
 
     def write(self, iterator: Iterator[Any]) -> Written:
-        return asyncio.run(_write(self._options, self._columns, iterator))
+        place = _query_and_batch() if self._options.exactly_once else ("", 0)
+        return write_rows(self._options, self._columns, iterator, place)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._settle(messages, batchId, commit=True)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._settle(messages, batchId, commit=False)
+
+    def _settle(self, messages: Sequence[WriterCommitMessage | None], batch: int, *, commit: bool) -> None:
+        sinks = {each.sink for each in messages if isinstance(each, Written)}
+        if not self._options.exactly_once or not sinks:
+            return
+        (sink,) = sinks
+        settle(self._options, sink, batch, messages, commit=commit, at=self.reached)
+
+    def reached(self, step: Step) -> None:
+        """The driver has made a step of the commit; for subclasses."""
 
 
-async def _write(options: WriteOptions, columns: dict[str, int], batches: Iterator[Any]) -> Written:
-    failures: list[Exception] = []
-
-    def settled(delivery: Delivery) -> None:
-        error = delivery.exception()
-        if error is not None and not failures:
-            failures.append(error)
-
-    rows = 0
-    try:
-        async with Producer(
-            options.bootstrap,
-            security=options.security,
-            acks="all",
-            compression=options.compression,
-            batch_size=options.batch_bytes,
-            buffer_memory=options.buffer_bytes,
-            max_block_ms=options.max_block_ms,
-            request_timeout_ms=options.request_timeout_ms,
-            delivery_timeout_ms=options.delivery_timeout_ms,
-            max_request_size=options.max_request_bytes or _REQUEST_BYTES_MAX,
-        ) as producer:
-            encoder = RowEncoder(options, columns, producer, RealClock(), RealChance())
-            async for window in _without_blocking(windows(batches, _WINDOW_BYTES)):
-                async for topic, made in encoder.batches(window):
-                    delivery = await producer.send_encoded(topic, made.partition, made.records)
-                    delivery.add_done_callback(settled)
-                rows += window.num_rows
-                if failures:
-                    break
-    except (ValueError, EncodingProblem) as error:
-        raise WriteProblem(f"Rows could not be written: {error}") from None
-    except UnknownTopicOrPartition as error:
-        raise WriteProblem(f"{error} Create the topic first, or check the name.") from None
-    except (ClientError, RequestError) as error:
-        raise WriteProblem(f"Rows could not be written: {error}") from None
-    if failures:
-        raise WriteProblem(f"Rows could not be written: {failures[0]}") from failures[0]
-    return Written(rows)
-
-
-async def _without_blocking(batches: Iterator[Any]) -> AsyncIterator[Any]:
-    """Spark's iterator blocks while it computes rows; the producer must continue to send meanwhile."""
-    while (batch := await asyncio.to_thread(next, batches, None)) is not None:
-        yield batch
+def _query_and_batch() -> tuple[str, int]:
+    context = TaskContext.get()
+    query = None if context is None else context.getLocalProperty(_QUERY_ID)
+    batch = None if context is None else context.getLocalProperty(_BATCH_ID)
+    if query is None or batch is None:
+        raise WriteProblem(
+            "Spark does not tell the id of the query, which exactly-once writes need; set deliveryGuarantee to "
+            "at-least-once."
+        )
+    return stream_sink(query), int(batch)

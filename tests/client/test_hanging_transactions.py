@@ -39,10 +39,10 @@ class Cluster(TransactionAdmin):
         return self._answers.pop(0)
 
     async def list_transactions(
-        self, states: Any, producer_ids: Any, min_duration_ms: int
+        self, states: Any, producer_ids: Any, min_duration_ms: int, prefix: str = ""
     ) -> list[TransactionListing]:
         return [
-            TransactionListing(name, "Ongoing", number)
+            TransactionListing(name, "Ongoing", number, 0)
             for name, (number, _) in self._known.items()
             if number in producer_ids
         ]

@@ -109,7 +109,7 @@ def test_writing_knows_its_own_options() -> None:
     [
         ({"kafka.acks": "1"}, r"kafka\.acks takes all"),
         ({"kafka.enable.idempotence": "false"}, "takes true: retries must not write rows twice"),
-        ({"kafka.transactional.id": "t"}, "would be fenced by its own copy"),
+        ({"kafka.transactional.id": "t"}, "each task has a transaction of its own"),
         ({"kafka.partitioner.class": "t"}, "fill the column partition instead"),
     ],
 )
