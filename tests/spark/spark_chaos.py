@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,6 +27,8 @@ from ottla_client.sync import Admin, Consumer, Producer
 from pyspark_ottla.settle import Step
 
 _PARTITIONS = 2
+#: How often each is killed.
+_WEIGHTS = {"driver": 4, "worker": 5, "broker": 1}
 _TESTS = Path(__file__).parents[1]
 #: A JVM and its query start within this, on a busy machine.
 START_S = 240.0
@@ -172,6 +174,7 @@ def campaign(
     chance: random.Random,
     brokers: int,
     steps: Sequence[Step] = (),
+    weights: Mapping[str, int] = _WEIGHTS,
 ) -> Counter[str]:
     """Kills the driver at these steps of a commit, then at random moments; returns what was killed."""
     killed: Counter[str] = Counter()
@@ -192,7 +195,7 @@ def campaign(
         while sum(killed.values()) < goal:
             copy.send(chance.randrange(100, 300))
             time.sleep(chance.uniform(0.1, 4.0))
-            what = chance.choices(["driver", "worker", "broker"], [4, 5, 1 if brokers else 0])[0]
+            what = chance.choices(list(weights), list(weights.values()))[0]
             if what == "driver":
                 job.kill()
                 job.start()
