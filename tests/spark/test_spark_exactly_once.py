@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -164,19 +165,18 @@ def test_the_next_batch_write_finishes_one_whose_driver_died(job: Sink, local_cl
 # --- with Spark ---
 
 
-def failing(batches: Iterator[Any]) -> Iterator[Any]:
-    for batch in batches:
-        values = batch.column(0).to_pylist()
-        if b"7" in values:
-            raise ValueError("row 7")
-        yield batch
-
-
 def test_a_batch_write_is_visible_as_a_whole_or_not_at_all(
     spark: SparkSession, local_cluster: LocalCluster, make_topic: Callable[..., str]
 ) -> None:
     topic = make_topic(1)
     options = {"bootstrap.servers": local_cluster.grpc_bootstrap, "topic": topic}
+
+    def failing(batches: Iterator[Any]) -> Iterator[Any]:  # Spark's workers cannot import this module
+        for batch in batches:
+            if b"7" in batch.column(0).to_pylist():
+                raise ValueError("row 7")
+            yield batch
+
     rows = spark.range(0, 8, 1, 4).selectExpr("binary(string(id)) as value")
     with pytest.raises(PythonException, match="row 7"):
         rows.mapInArrow(failing, "value binary").write.format("ottla").options(**options).mode(
@@ -241,6 +241,7 @@ def test_a_query_whose_checkpoint_is_an_older_copy_stops(
     assert visible(local_cluster.grpc_bootstrap, target) == [0, 1, 2, 3]
 
 
+@pytest.mark.skipif("OTTLA_SPARK_CHAOS" not in os.environ, reason="starts two JVMs: set OTTLA_SPARK_CHAOS=1")
 def test_a_job_that_is_killed_copies_each_row_once(local_cluster: LocalCluster, tmp_path: Path) -> None:
     chance = random.Random(3)
     killed = campaign(local_cluster, tmp_path, 1, chance, 1, steps=[Step.DECIDED], weights={"worker": 1})
