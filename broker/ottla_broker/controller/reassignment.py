@@ -57,7 +57,10 @@ def next_step(partition: PartitionImage, live: LiveBrokers) -> PartitionImage | 
         return _led_by_target(partition, live)
     counted = {*partition.isr, *partition.elr, *partition.dropped, *partition.torn}
     if counted.isdisjoint(partition.removing):
-        return replace(partition, replicas=target, adding=(), removing=())
+        # A removed broker that has not seen this yet is fenced by the epoch. Else it would follow on, could be counted
+        # when a later move adds it again, and would delete its log only then.
+        epoch = partition.leader_epoch + bool(partition.removing)
+        return replace(partition, replicas=target, adding=(), removing=(), leader_epoch=epoch)
     return None
 
 

@@ -68,6 +68,13 @@ def test_a_replica_that_still_counts_is_not_removed() -> None:
     done = next_step(moved, ALL)
     assert done is not None
     assert (done.replicas, done.adding, done.removing) == ((4, 3), (), ())
+    assert done.leader_epoch == moved.leader_epoch + 1, "removed brokers that have not seen it are fenced"
+
+
+def test_a_move_that_removes_nothing_keeps_the_epoch() -> None:
+    moved = replace(moving(AT_HOME, 1, 2, 3, 4), isr=(1, 2, 3, 4))
+    done = next_step(moved, ALL)
+    assert done is not None and done.leader_epoch == moved.leader_epoch
 
 
 def test_a_cancelled_move_goes_back() -> None:
