@@ -18,10 +18,11 @@ import structlog
 from ottla_broker.controller.backend import carry_out
 from ottla_broker.controller.planner import Plan
 from ottla_broker.metadata.image import ClusterImage
+from ottla_broker.metadata.sections.controller import CONTROLLER
 from ottla_broker.metadata.watcher import LostHistory, Metadata
 from ottla_core.errors import NotController, RequestTimedOut
 from ottla_core.ports.clock import Clock
-from ottla_core.ports.store import MetadataStore, StoreError
+from ottla_core.ports.store import CreateRevisionIs, MetadataStore, StoreError
 
 _log = structlog.get_logger("ottla.controller")
 
@@ -57,16 +58,24 @@ class Changes:
             raise NotController()
         return epoch
 
-    async def settle(self, make: Callable[[ClusterImage], Plan]) -> None:
-        """Execute what `make` plans until its plan is empty. Raises RequestError when that fails."""
+    async def settle(self, make: Callable[[ClusterImage], Plan], *, confirms: bool = False) -> None:
+        """Execute what `make` plans until its plan is empty. Raises RequestError when that fails.
+
+        With `confirms`, for commands: that nothing is left to do is only believed of an image as new as the store.
+        A controller that was replaced and does not know it yet may find in its old image what was changed since.
+        """
         pause_s = PAUSE_FIRST_S
         problem = "other writers kept changing the same keys"
         for _ in range(ATTEMPTS_MAX):
             epoch = self.required_epoch()
             wanted = make(self._metadata.image)
-            if not wanted:
+            if not wanted and not confirms:
                 return
             try:
+                if not wanted:
+                    await self._catch_up(epoch)
+                    confirms = False
+                    continue
                 result = await carry_out(self._store, epoch, wanted)
                 self.last_revision = max(self.last_revision, result.revision)
                 if result.done:
@@ -82,6 +91,14 @@ class Changes:
             except LostHistory as error:
                 raise NotController(str(error)) from None
         raise RequestTimedOut(f"The metadata store did not accept the change: {problem}.")
+
+    async def _catch_up(self, epoch: int) -> None:
+        """Wait until the image shows all that was written while this process was controller, or has been replaced."""
+        outcome = await self._store.transact((CreateRevisionIs(CONTROLLER.key, epoch),), ())
+        if not outcome.guard_held:
+            await self._metadata.refresh()
+        elif outcome.revision > self._metadata.image.revision:
+            await self._show(outcome.revision)
 
     async def _read_back(self) -> None:
         try:

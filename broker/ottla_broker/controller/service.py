@@ -215,7 +215,7 @@ class Controller:
             for index, change in waiting:
                 error: RequestError | None = None
                 try:
-                    await self._changes.settle(change.plan)
+                    await self._changes.settle(change.plan, confirms=True)
                 except RequestError as refusal:
                     error = refusal
                 results[index] = change.result(error)

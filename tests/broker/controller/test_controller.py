@@ -15,6 +15,7 @@ from ottla_broker.controller.commands.alter_topic_config import AlterTopicConfig
 from ottla_broker.controller.commands.create_topics import CreateTopics
 from ottla_broker.controller.commands.delete_topics import DeleteTopics
 from ottla_broker.controller.commands.grow_topic import GrowTopic
+from ottla_broker.controller.commands.move_partitions import Move, MovePartitions
 from ottla_broker.controller.producer_id_blocks import PRODUCER_ID_BLOCK, ProducerIdBlocks
 from ottla_broker.metadata.sections.controller import CONTROLLER
 from ottla_broker.metadata.sections.members import MEMBERS
@@ -109,6 +110,25 @@ async def test_a_fenced_controller_changes_nothing(world: SimWorld, node: Node) 
     revision = world.etcd.revision
     assert isinstance(error_of(await create(world, node, NewTopic("a", 1, 1))), NotController)
     assert world.etcd.revision == revision and not node.controller.is_active
+
+
+async def test_a_fenced_controller_does_not_confirm_what_its_old_image_shows(
+    world: SimWorld, node: Node
+) -> None:
+    """A move to where a partition was, before the next controller moved it away."""
+    other = await world.started(2)
+    await create(world, node, NewTopic("a", assignments=((1,),)))
+    back = MovePartitions((Move("a", 0, (1,)),))
+    (stayed,) = await node.controller.execute(back)
+    assert stayed.error is None
+    world.store_of(node).silent = True
+    world.etcd.transact((), [Branch((), (Delete(CONTROLLER.key),))])
+    await world.until(lambda: other.controller.is_active)
+    away = MovePartitions((Move("a", 0, (2, 1)),))
+    (moved,) = await done(world, asyncio.ensure_future(other.controller.execute(away)))
+    assert moved.error is None
+    (confirmed,) = await done(world, asyncio.ensure_future(node.controller.execute(back)))
+    assert isinstance(confirmed.error, NotController)
 
 
 @pytest.mark.parametrize("lost", ["request", "reply"])
