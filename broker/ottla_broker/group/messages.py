@@ -14,6 +14,7 @@ from uuid import UUID
 
 from ottla_broker.coordination.shard import TransactionMarker
 from ottla_broker.group.records import OffsetValue
+from ottla_broker.group.verifications import Verification
 from ottla_broker.requests import ProducerIdentity
 from ottla_core.errors import RequestError, UnstableOffsetCommit
 from ottla_core.ids import NO_EPOCH, NO_TOPIC_ID, TopicPartition
@@ -176,6 +177,21 @@ class CommitOffsets:
     retention_ms: int | None = None
     #: Set for offsets of a transaction: they count when a marker of this producer commits them.
     producer: ProducerIdentity | None = None
+    #: Set if the transaction was verified with its coordinator; the commit is refused if it has ended since.
+    verification: Verification | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BeginVerification:
+    """A commit of offsets is about to be verified with the coordinator of its transaction. Needs no reply."""
+
+    writes: ClassVar[bool] = False
+
+    verification: Verification
+
+
+class VerificationBegun(NamedTuple):
+    """Success."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from ottla_broker.group.group import Group
 from ottla_broker.group.machine import Machine
 from ottla_broker.group.member_memory import MemberMemory
 from ottla_broker.group.messages import (
+    BeginVerification,
     CommitOffsets,
     CommitReply,
     DeleteGroup,
@@ -49,6 +50,7 @@ from ottla_broker.group.messages import (
     ListReply,
     State,
     SyncGroup,
+    VerificationBegun,
 )
 from ottla_broker.group.offsets import Offsets
 from ottla_broker.group.pending_offsets import PendingOffsets
@@ -64,11 +66,13 @@ from ottla_broker.group.records import (
     read_offset,
 )
 from ottla_broker.group.subscription import CONSUMER
+from ottla_broker.group.verifications import Verifications
 from ottla_broker.group_config import NO_SETTINGS, GroupSettings
 from ottla_broker.metrics import GroupsProbe
 from ottla_core.assignors.model import Assignor
 from ottla_core.assignors.registry import BUILT_IN
 from ottla_core.errors import (
+    CoordinatorNotAvailable,
     GroupIdNotFound,
     GroupSubscribedToTopic,
     IllegalGeneration,
@@ -103,6 +107,7 @@ class GroupShard:
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
         self.pending_offsets = PendingOffsets()
+        self.verifications = Verifications()
         self._machine = Machine(
             settings, settings_of, self.timers, probe, record_bytes_max=record_bytes_max, memory=self.memory
         )
@@ -113,6 +118,7 @@ class GroupShard:
             Heartbeat: self._heartbeat,
             LeaveGroup: self._leave,
             CommitOffsets: self._commit,
+            BeginVerification: self._begin_verification,
             EndTransaction: self._end_transaction,
             FetchOffsets: self._fetch,
             DeleteOffsets: self._delete_offsets,
@@ -163,6 +169,7 @@ class GroupShard:
             self._probe.records_skipped += 1
 
     def replay_marker(self, marker: TransactionMarker) -> None:
+        self.verifications.ended(marker.producer.producer_id)
         for key, value in self.pending_offsets.take(marker.producer.producer_id).items():
             if marker.commits:
                 self._replay_offset(key, value)
@@ -320,7 +327,15 @@ class GroupShard:
 
     # ------------------------------------------------------------------ offsets
 
+    def _begin_verification(
+        self, request: BeginVerification, ticket: Ticket, now: Now, out: Decision
+    ) -> None:
+        self.verifications.begin(request.verification)
+        out.reply(ticket, VerificationBegun())
+
     def _commit(self, request: CommitOffsets, ticket: Ticket, now: Now, out: Decision) -> None:
+        if request.verification is not None and not self.verifications.holds(request.verification):
+            raise CoordinatorNotAvailable("The transaction ended while it was verified; try again.")
         group = self.groups.get(request.group)
         if request.group in self.consumers:
             self.consumers.check_offsets(request)

@@ -27,6 +27,7 @@ from ottla_broker.group.consumer.messages import (
 )
 from ottla_broker.group.messages import (
     NO_GENERATION,
+    BeginVerification,
     CommitOffsets,
     CommitReply,
     DeleteGroup,
@@ -54,6 +55,7 @@ from ottla_broker.group.messages import (
     SyncReply,
 )
 from ottla_broker.group.shard import GroupShard
+from ottla_broker.group.verifications import Verification
 from ottla_broker.group_config import NO_SETTINGS, GroupSettings
 from ottla_broker.metadata.image import BrokerImage, ClusterImage
 from ottla_broker.metadata.watcher import Metadata
@@ -325,6 +327,7 @@ class GroupService:
         *,
         retention_ms: int | None = None,
         producer: ProducerIdentity | None = None,
+        verification: Verification | None = None,
     ) -> Maybe[CommitReply]:
         """Commit each offset independently: offsets of unknown topics are refused, the others committed.
 
@@ -347,7 +350,7 @@ class GroupService:
         if not known and offsets:
             return CommitReply(tuple(errors))
         request = CommitOffsets(
-            group, generation, member_id, instance_id, tuple(known), retention_ms, producer
+            group, generation, member_id, instance_id, tuple(known), retention_ms, producer, verification
         )
         reply = self._ask(group, request)
         if len(known) == len(errors):
@@ -366,6 +369,7 @@ class GroupService:
         *,
         retention_ms: int | None = None,
         producer: ProducerIdentity | None = None,
+        verification: Verification | None = None,
     ) -> Steps[Maybe[CommitReply]]:
         """The same in slices. If the group changes in between, the rest is refused."""
 
@@ -378,9 +382,18 @@ class GroupService:
                 part,
                 retention_ms=retention_ms,
                 producer=producer,
+                verification=verification,
             )
 
         return (yield from committed_in_parts(commit, offsets))
+
+    def begin_verification(self, group: str, producer: ProducerIdentity) -> Verification:
+        """For `commit`: called before the transaction is verified with its coordinator. The caller ends it."""
+        self._check_name(group)
+        verification = Verification(producer.producer_id)
+        # Registered at once; the reply says nothing more.
+        self._runtime.ask(self._topic.partition_of(group), BeginVerification(verification))
+        return verification
 
     def end_transaction(self, partition: int, marker: TransactionMarker) -> Maybe[TransactionMarker]:
         """Commit or drop the offsets of a producer's transaction in one partition of `__consumer_offsets`."""

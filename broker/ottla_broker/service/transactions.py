@@ -281,16 +281,28 @@ class TransactionService:
         adds: bool,
     ) -> Steps[Maybe[CommitReply]]:
         """Commit offsets that become visible when the transaction commits. This broker coordinates the group."""
-        (error,) = yield from awaited(
-            self.partitions_anywhere(transactional_id, producer, [self._offsets_partition(group)], adds=adds)
-        )
-        if error is not None:
-            raise error
-        return (
-            yield from self._groups.commit_in_steps(
-                group, generation, member_id, instance_id, offsets, producer=producer
+        verification = self._groups.begin_verification(group, producer)
+        try:
+            (error,) = yield from awaited(
+                self.partitions_anywhere(
+                    transactional_id, producer, [self._offsets_partition(group)], adds=adds
+                )
             )
-        )
+            if error is not None:
+                raise error
+            return (
+                yield from self._groups.commit_in_steps(
+                    group,
+                    generation,
+                    member_id,
+                    instance_id,
+                    offsets,
+                    producer=producer,
+                    verification=verification,
+                )
+            )
+        finally:
+            verification.end()
 
     def _offsets_partition(self, group: str) -> TopicPartition:
         return TopicPartition(OFFSETS_TOPIC, self._groups.partition_of(group))

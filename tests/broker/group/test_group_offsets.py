@@ -9,10 +9,12 @@ import pytest
 from broker.group.group_driver import SESSION_MS, WALL_MS, GroupDriver, subscription
 from ottla_broker.coordination.shard import TransactionMarker
 from ottla_broker.group.messages import (
+    BeginVerification,
     CommitOffsets,
     DeleteGroup,
     DeleteOffsets,
     DescribeGroup,
+    EndTransaction,
     FetchOffsets,
     ListGroupIds,
     ListGroups,
@@ -20,9 +22,11 @@ from ottla_broker.group.messages import (
     State,
 )
 from ottla_broker.group.records import OffsetValue, offset_record
+from ottla_broker.group.verifications import Verification
 from ottla_broker.metadata.image import ClusterImage, TopicImage
 from ottla_broker.requests import ProducerIdentity
 from ottla_core.errors import (
+    CoordinatorNotAvailable,
     GroupIdNotFound,
     GroupSubscribedToTopic,
     IllegalGeneration,
@@ -215,6 +219,50 @@ def test_an_offset_in_a_transaction_counts_when_its_marker_commits(
     assert len(driver.shard.pending_offsets) == 1, "the other producer's transaction is still open"
     driver.append(TransactionMarker(ProducerIdentity(10, 0), 1, True))
     assert offset_of(driver) == 30
+
+
+def begun(driver: GroupDriver, producer: ProducerIdentity = PRODUCER) -> Verification:
+    verification = Verification(producer.producer_id)
+    driver.ask(BeginVerification(verification))
+    return verification
+
+
+def commit_verified(driver: GroupDriver, verification: Verification, offset: int = 20) -> None:
+    wanted = (OffsetToCommit(TP, offset),)
+    driver.ask(
+        CommitOffsets("g", -1, "", None, wanted, producer=PRODUCER, verification=verification),
+    )
+
+
+def test_an_offset_is_refused_if_its_transaction_ended_while_it_was_verified() -> None:
+    """Else it would begin a transaction that nothing ends."""
+    driver = GroupDriver()
+    verification = begun(driver)
+    driver.ask(EndTransaction(TransactionMarker(PRODUCER, 1, True)))
+    with pytest.raises(CoordinatorNotAvailable):
+        commit_verified(driver, verification)
+    assert len(driver.shard.pending_offsets) == 0
+    commit_verified(driver, begun(driver))
+    assert len(driver.shard.pending_offsets) == 1
+
+
+def test_an_offset_is_refused_if_another_coordinator_took_over_while_it_was_verified() -> None:
+    driver = GroupDriver()
+    verification = begun(driver)
+    driver.reload()
+    with pytest.raises(CoordinatorNotAvailable):
+        commit_verified(driver, verification)
+
+
+def test_a_marker_of_another_producer_refuses_nothing() -> None:
+    driver = GroupDriver()
+    verification, other = begun(driver), ProducerIdentity(10, 0)
+    begun(driver, other)
+    driver.ask(EndTransaction(TransactionMarker(other, 1, True)))
+    commit_verified(driver, verification)
+    assert len(driver.shard.verifications) == 1
+    verification.end()
+    assert len(driver.shard.verifications) == 0
 
 
 def test_pending_offsets_go_with_their_group() -> None:
