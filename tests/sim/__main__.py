@@ -54,16 +54,20 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--nemesis", help="only this one of nemeses.py, again and again")
     parser.add_argument("--processes", type=int, default=1, help="run so many worlds side by side")
     parser.add_argument("--digest", action="store_true", help="print the trace's digest of each seed")
+    parser.add_argument("--transactions", action="store_true", help="worlds with transactional clients")
     options = parser.parse_args(arguments)
     one = options.seed is not None
     seeds = [options.seed] if one else range(options.first, options.first + options.seeds)
     began, virtual_s, faults = time.monotonic(), 0.0, Counter[str]()
-    written = epochs = 0
-    run = partial(run_seed, faults_s=options.faults_s, nemesis=options.nemesis)
+    written = epochs = committed = 0
+    run = partial(
+        run_seed, faults_s=options.faults_s, nemesis=options.nemesis, is_transactional=options.transactions
+    )
     for verdict in verdicts(run, seeds, options.processes):
         if verdict.failure is not None:
             nemesis = f" --nemesis '{options.nemesis}'" if options.nemesis else ""
-            print(told(verdict, f"--faults-s {options.faults_s:g}{nemesis}"))
+            transactions = " --transactions" if options.transactions else ""
+            print(told(verdict, f"--faults-s {options.faults_s:g}{nemesis}{transactions}"))
             return 1
         if options.digest:
             print(verdict.seed, verdict.digest)
@@ -71,6 +75,7 @@ def main(arguments: Sequence[str]) -> int:
             print("\n".join(verdict.trace))
         virtual_s += verdict.virtual_s
         written, epochs = written + verdict.acknowledged, epochs + verdict.epochs
+        committed += verdict.transactions
         faults.update(verdict.faults)
     if not options.digest:
         kinds = ", ".join(f"{count} {name}" for name, count in sorted(faults.items()))
@@ -78,7 +83,10 @@ def main(arguments: Sequence[str]) -> int:
         print(
             f"{len(seeds)} worlds, {virtual_s:.0f} virtual seconds in {took_s:.0f}: no invariant was broken"
         )
-        print(f"{written} records acknowledged with acks=all, {epochs} leaderships; faults: {kinds}")
+        print(
+            f"{written} records acknowledged with acks=all, {committed} transactions committed, "
+            f"{epochs} leaderships; faults: {kinds}"
+        )
     return 0
 
 

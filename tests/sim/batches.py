@@ -73,6 +73,17 @@ def make_marker(
     )
 
 
+def is_abort(batch: Buffer) -> bool:
+    """Whether a control batch ends its transaction as aborted."""
+    (_, record), *_ = read_batches(batch)
+    return is_abort_key(record.key)
+
+
+def is_abort_key(key: bytes | None) -> bool:
+    """Whether the key of a control record is that of an abort marker."""
+    return key is not None and struct.unpack_from(">h", key, 2) == (0,)
+
+
 def read_batches(data: Buffer) -> list[tuple[int, Rec]]:
     """Every record of the complete batches in what a fetch brought, with its offset; CRCs are checked."""
     found: list[tuple[int, Rec]] = []

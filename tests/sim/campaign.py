@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ottla_broker.partition.partition import ACKS_ALL
@@ -33,6 +33,7 @@ class Verdict:
     acknowledged: int
     committed: int
     epochs: int
+    transactions: int
     faults: dict[str, int]
 
 
@@ -70,6 +71,7 @@ class Campaign:
             len(checkers.acknowledged),
             sum(checkers.committed_end.values()),
             len(checkers._led),
+            len(checkers.transactions),
             dict(self.faults.counts),
         )
 
@@ -114,9 +116,14 @@ class Campaign:
                     f"I9 no write to {list(waiting)} in {CONVERGE_S:g} s after the faults; {self.picture()}"
                 )
         await self.until(self._is_same, CONVERGE_S, "all replicas have the same")
+        await self.until(self._is_quiet, CONVERGE_S, "no transaction is open (I17)")
         world.checkers.poll()
         try:
             world.checkers.check_end(await self.workload.everything(CONVERGE_S))
+            if world.shape.is_transactional:
+                world.checkers.transactions.check_end(
+                    await self.workload.everything(CONVERGE_S, read_committed=True)
+                )
         except (RequestError, Unreachable) as error:
             raise Violation(f"I9 cannot be read after the faults: {error!r}") from error
 
@@ -144,6 +151,14 @@ class Campaign:
                 return False
         return self._is_converged()
 
+    def _is_quiet(self) -> bool:
+        """No replica has a transaction open, and read_committed reads up to the high watermark."""
+        return all(
+            partition.stable_offset() == partition.high_watermark
+            for process in self.world.processes
+            for partition in process.partitions()
+        )
+
     def picture(self) -> str:
         shown = [
             f"{tp}: {s.leader}@{s.leader_epoch} isr={s.isr} elr={s.elr} torn={s.torn}"
@@ -159,6 +174,14 @@ class Campaign:
 
 
 def run_seed(
-    seed: int, faults_s: float = FAULTS_S, nemesis: str | None = None, shape: Shape | None = None
+    seed: int,
+    faults_s: float = FAULTS_S,
+    nemesis: str | None = None,
+    shape: Shape | None = None,
+    *,
+    is_transactional: bool = False,
 ) -> Verdict:
-    return Campaign(seed, faults_s, nemesis=nemesis, shape=shape or drawn(seed)).run()
+    shape = shape or drawn(seed)
+    if is_transactional:
+        shape = replace(shape, is_transactional=True)
+    return Campaign(seed, faults_s, nemesis=nemesis, shape=shape).run()

@@ -19,10 +19,11 @@ from ottla_broker.metadata.sections.topics import TOPICS
 from ottla_broker.partition.partition import Partition
 from ottla_core.ids import NO_BROKER
 from ottla_core.ports.store import Entry
-from ottla_core.records.batch import complete_batches
-from sim.batches import Rec, read_batches
+from ottla_core.records.batch import BatchHeader, complete_batches
+from sim.batches import Rec, is_abort_key, read_batches
 from sim.loop import Place
 from sim.spots import Spot
+from sim.txn_ledger import TxnLedger
 
 if TYPE_CHECKING:
     from sim.world import Process, World
@@ -35,6 +36,23 @@ _BY_PRODUCER = re.compile(rb"p(\d+)\.(\d+):")
 
 def spot_of(partition: Partition) -> Spot:
     return Spot(partition.tp.topic, partition.topic_id, partition.tp.partition)
+
+
+class Decided:
+    """Records of a compacted log that do not count, because their transaction is open or aborted."""
+
+    def __init__(self) -> None:
+        self.uncounted: set[int] = set()
+        self._open: dict[int, list[int]] = {}
+
+    def note(self, offset: int, record: Rec, header: BatchHeader) -> None:
+        if header.is_control:
+            ended = self._open.pop(header.producer_id, [])
+            if not is_abort_key(record.key):
+                self.uncounted.difference_update(ended)
+        elif header.is_transactional:
+            self.uncounted.add(offset)
+            self._open.setdefault(header.producer_id, []).append(offset)
 
 
 class Checkers:
@@ -62,6 +80,8 @@ class Checkers:
         self.wishes: dict[Spot, frozenset[int]] = {}
         #: Of each group: the last offset that was acknowledged, and the last that was tried.
         self.offsets: dict[str, tuple[int, int]] = {}
+        self.transactions = TxnLedger(world)
+        self._decided: dict[Spot, Decided] = {}
 
     def fail(self, text: str) -> None:
         from sim.world import Violation
@@ -199,13 +219,18 @@ class Checkers:
             compared = 0  # The cleaner may have been at work since.
         known = self._compacted.setdefault(spot, {})
         end, found = self.committed_end.get(spot, 0), dict[int, Rec]()
-        for offset, record in self._records(partition, compared, mark):
+        decided = self._decided.setdefault(spot, Decided())
+        for offset, record, header in self._records(partition, compared, mark):
+            if offset >= end:
+                decided.note(offset, record, header)
+            if header.is_control:
+                continue
             found[offset] = record
             if (known.setdefault(offset, record) if offset >= end else known.get(offset)) != record:
                 self.fail(f"I3 {spot} on {name}: the record at {offset} is another than was committed")
                 return
         # Above this replica's mark there may be a newer one of the same key, by which a leader has cleaned.
-        newest = {record.key: offset for offset, record in sorted(known.items())}
+        newest = {record.key: at for at, record in sorted(known.items()) if at not in decided.uncounted}
         for offset in newest.values():
             is_due = compared <= offset < mark and known[offset].value is not None
             if is_due and offset not in found:
@@ -213,14 +238,18 @@ class Checkers:
         self.committed_end[spot] = max(end, mark)
         self._seen[partition] = epoch, mark, mark
 
-    def _records(self, partition: Partition, offset: int, limit: int) -> Iterator[tuple[int, Rec]]:
+    def _records(
+        self, partition: Partition, offset: int, limit: int
+    ) -> Iterator[tuple[int, Rec, BatchHeader]]:
         log = partition.log
         while offset < limit and (extent := log.read(offset, 1 << 20, limit_offset=limit)) is not None:
             data = extent.file.read(extent.position, extent.size)
-            yield from ((at, record) for at, record in read_batches(data) if offset <= at < limit)
-            offset = max(
-                header.base_offset + header.last_offset_delta + 1 for _, header in complete_batches(data)
-            )
+            for position, header in complete_batches(data):
+                batch = data[position : position + header.size]
+                yield from (
+                    (at, record, header) for at, record in read_batches(batch) if offset <= at < limit
+                )
+            offset = header.next_offset
 
     def _check_in_sync(self) -> None:
         """I4: who is in sync by the store, and is not known to be torn, has all that was committed."""

@@ -22,6 +22,7 @@ from ottla_core.ids import NO_BROKER, TopicPartition
 from sim.batches import Rec, make_batch
 from sim.checkers import spot_of
 from sim.loop import chance_for
+from sim.transactional import transactional_clients
 
 if TYPE_CHECKING:
     from sim.workload import Workload
@@ -32,10 +33,13 @@ _GROUPS = 2
 
 
 def clients_of(workload: Workload) -> Iterator[Coroutine[Any, Any, None]]:
-    for number in range(_PRODUCERS):
+    is_transactional = workload.world.shape.is_transactional
+    for number in range(1 if is_transactional else _PRODUCERS):
         yield Producer(workload, number).run()
-    for number in range(_GROUPS):
+    for number in range(1 if is_transactional else _GROUPS):
         yield Group(workload, f"group-{number}").run()
+    if is_transactional:
+        yield from transactional_clients(workload)
     if workload.world.shape.is_trimmed:
         yield Trimmer(workload).run()
 

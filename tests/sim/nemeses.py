@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ottla_broker.metadata.image import INTERNAL_TOPICS, PartitionImage
 from ottla_broker.metadata.sections.brokers import BROKERS
 from ottla_broker.metadata.sections.controller import CONTROLLER
+from ottla_broker.service.transactions import TRANSACTIONS_TOPIC
 from ottla_core.ids import TopicPartition
 from ottla_core.ports.chance import Chance
 from sim.checkers import FICKLE
@@ -39,6 +40,8 @@ class Nemeses:
             "there and back": self._there_and_back,
             "renewed topic": self._renewed_topic,
         }
+        if self._world.shape.is_transactional:
+            self.kinds["slow coordinator"] = self._slow_coordinator
 
     # ------------------------------------------------------------------ the controller
 
@@ -169,6 +172,18 @@ class Nemeses:
         between.kill()
         await world.clock.sleep(1.0 + self._chance.fraction())
         between.start()
+        return True
+
+    async def _slow_coordinator(self, machine: Machine, seconds: float) -> bool:
+        """Rule 21: what a transaction coordinator answers and sends takes so long that markers overtake answers."""
+        world, found = self._world, self._led(TopicPartition(TRANSACTIONS_TOPIC, 0))
+        if found is None:
+            return False
+        ways = [(found[1].id, other) for other in world.machines if other != found[1].id]
+        world.clogs.update(dict.fromkeys(ways, 0.15))
+        await world.clock.sleep(1.0 + seconds)
+        for way in ways:
+            world.clogs.pop(way, None)
         return True
 
     # ------------------------------------------------------------------ whom, and for how long

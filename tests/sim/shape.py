@@ -23,6 +23,8 @@ class Shape:
     is_compacted: bool = False
     #: How far the brokers' clocks may be from the truth; they also jump.
     skew_ms: int = 0
+    #: Transactional producers, and readers of what they commit.
+    is_transactional: bool = False
 
 
 PLAIN = Shape()

@@ -30,14 +30,16 @@ from ottla_broker.requests import (
     NewTopic,
 )
 from ottla_broker.service.groups import OFFSETS_TOPIC
+from ottla_broker.service.transactions import TRANSACTIONS_TOPIC
 from ottla_core.errors import InvalidProducerEpoch, OffsetOutOfRange, OutOfOrderSequenceNumber, RequestError
 from ottla_core.ids import TopicPartition
-from sim.batches import Rec, make_batch, read_batches
+from sim.batches import Rec, make_batch
 from sim.checkers import FICKLE, spot_of
 from sim.clients import clients_of
 from sim.loop import chance_for
 from sim.moves import move
 from sim.spots import Spot
+from sim.transactional import all_in, committed_in
 from sim.world import Unreachable
 
 if TYPE_CHECKING:
@@ -101,6 +103,8 @@ class Workload:
         internal = {**topics_of(self._world)["one"], **compacted}
         copies = self._world.shape.replicas
         wanted = {**topics_of(self._world), OFFSETS_TOPIC: internal}
+        if self._world.shape.is_transactional:
+            wanted[TRANSACTIONS_TOPIC] = internal
         topics = [
             NewTopic(name, config=config, assignments=(tuple((brokers * 2)[number : number + copies]),))
             for number, (name, config) in enumerate(wanted.items())
@@ -152,7 +156,7 @@ class Workload:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for _ in range(_WRITERS):
+            for _ in range(_WRITERS // 2 if self._world.shape.is_transactional else _WRITERS):
                 group.create_task(self._write())
             for tp in (*PARTITIONS, FICKLE_PARTITIONS[0]):
                 group.create_task(self._read(tp))
@@ -236,7 +240,7 @@ class Workload:
         while not self.is_over:
             try:
                 from_any = self._replicas.below(2) == 1
-                spot, found = await self.fetch(tp, position, 0.5, from_any=from_any)
+                spot, got = await self.fetched(tp, position, 0.5, from_any=from_any)
             except OffsetOutOfRange as error:
                 if from_any:
                     continue  # A follower may lag: as clients do, ask again, at the leader in the end.
@@ -257,16 +261,24 @@ class Workload:
             known = spot
             with suppress(RequestError, Unreachable):
                 await self._latest(tp)
+            found, after = all_in(got, position)
+            if after > max(got.high_watermark, position):
+                self._world.checkers.fail(f"I8 {spot}: read up to {after}, above {got.high_watermark}")
             for offset, value in found.items():
-                if offset >= position:
-                    self._world.checkers.on_read(spot, offset, value)
-                    position = offset + 1
+                self._world.checkers.on_read(spot, offset, value)
+            position = after
             await self._world.clock.sleep(0.05)
 
-    async def fetch(
-        self, tp: TopicPartition, offset: int, wait_s: float, *, from_any: bool = False
-    ) -> tuple[Spot, dict[int, bytes]]:
-        """From the leader, or from any broker (KIP-392)."""
+    async def fetched(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        wait_s: float,
+        *,
+        from_any: bool = False,
+        read_committed: bool = False,
+    ) -> tuple[Spot, Fetched]:
+        """A response of the leader, or of any broker (KIP-392)."""
         process, serving = self.leader(tp), self._world.serving
         if from_any and serving:
             process = serving[self._replicas.below(len(serving))]
@@ -282,6 +294,7 @@ class Workload:
                 max_wait_s=wait_s,
                 min_bytes=1,
                 max_bytes=_FETCH_BYTES,
+                read_committed=read_committed,
                 rack="" if from_any else None,
             )
             (got,) = found if isinstance(found, list) else await found
@@ -292,10 +305,7 @@ class Workload:
         spot, got = await self._world.call(process, work, wait_s + 1.0)
         if got.error is not None:
             raise got.error
-        records = read_batches(got.records)
-        if any(at >= got.high_watermark for at, _ in records):
-            self._world.checkers.fail(f"I8 {spot}: records above the high watermark {got.high_watermark}")
-        return spot, {at: record.value or b"" for at, record in records}
+        return spot, got
 
     async def _earliest(self, spot: Spot) -> int:
         """Where its log begins, if somebody has deleted records."""
@@ -340,22 +350,22 @@ class Workload:
         states = (state for spot, state in self._world.states().items() if spot.tp == tp)
         return process is not None and any(state.leader == process.id for state in states)
 
-    async def everything(self, limit_s: float) -> dict[Spot, dict[int, bytes]]:
+    async def everything(
+        self, limit_s: float, *, read_committed: bool = False
+    ) -> dict[Spot, dict[int, bytes]]:
         """All that is readable now. As clients do, it asks again where a leadership has just moved."""
         logs: dict[Spot, dict[int, bytes]] = {}
         deadline = self._world.clock.monotonic() + limit_s
         for spot in self.open_partitions():
             log = logs.setdefault(spot, {})
-            position = await self._patiently(partial(self._earliest, spot), deadline)
-            while found := await self._beyond(spot.tp, position, deadline):
+            position, before = await self._patiently(partial(self._earliest, spot), deadline), -1
+            while position != before:
+                ask = partial(self.fetched, spot.tp, position, 0.0, read_committed=read_committed)
+                _, got = await self._patiently(ask, deadline)
+                found, after = (committed_in if read_committed else all_in)(got, position)
                 log.update(found)
-                position = max(found) + 1
+                before, position = position, after
         return logs
-
-    async def _beyond(self, tp: TopicPartition, offset: int, deadline: float) -> dict[int, bytes]:
-        """What is there from an offset on."""
-        _, found = await self._patiently(lambda: self.fetch(tp, offset, 0.0), deadline)
-        return {at: value for at, value in found.items() if at >= offset}
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]], deadline: float) -> T:
         while True:

@@ -31,12 +31,14 @@ from ottla_broker.metadata.watcher import LostHistory
 from ottla_broker.partition.partition import Partition
 from ottla_broker.service.services import Services
 from ottla_core.ids import TopicPartition
+from ottla_core.ports.disk import Buffer
 from ottla_core.ports.store import Entry, StoreError
 from sim.disk import SimDisk
 from sim.loop import Place, SimClock, SimLoop, SimOffload, chance_for, here
 from sim.network import Port, WorldNet, WorldPeers
 from sim.shape import PLAIN, Shape
 from sim.spots import Spot
+from sim.txn_ledger import NotingWriter
 from sim.world_store import WorldEtcd, WorldStore
 
 T = TypeVar("T")
@@ -149,7 +151,12 @@ class Process:
 
     def _serve(self) -> None:
         self.is_serving = True
+        producing = self.broker.services.producing
+        producing._writer = NotingWriter(producing._writer, self._on_append)  # type: ignore[assignment]
         self.world.net.serve(self.id, self.broker._neighbours)
+
+    def _on_append(self, tp: TopicPartition, records: Buffer) -> None:
+        self.world.checkers.transactions.on_append(self, tp, records)
 
     @property
     def incarnation(self) -> Any:
