@@ -4,31 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla_client.acl_admin import Acl, AclAdmin, AclFilter
-from ottla_client.cluster_admin import (
-    ClusterAdmin,
-    ClusterLoad,
-    PartitionOutcome,
-    Reassignment,
-    ReplicaSize,
-)
 from ottla_client.connected import Connected
 from ottla_client.connection import told
-from ottla_client.group_admin import GroupAdmin, GroupDescription, GroupListing, PartitionLag
 from ottla_client.leaders import Producers, delete_records, list_offsets
 from ottla_client.record import CommittedOffset, OffsetAndMetadata, OffsetAndTimestamp
 from ottla_client.security import Security
-from ottla_client.transaction_admin import (
-    HangingTransaction,
-    TransactionAdmin,
-    TransactionDescription,
-    TransactionListing,
-)
-from ottla_client.user_admin import UserAdmin, UserDescription
 from ottla_core.ids import TopicPartition
 from ottla_core.pb import broker_pb2 as pb
+
+if TYPE_CHECKING:
+    from ottla_client.acl_admin import Acl, AclAdmin, AclFilter
+    from ottla_client.cluster_admin import (
+        ClusterAdmin,
+        ClusterLoad,
+        PartitionOutcome,
+        Reassignment,
+        ReplicaSize,
+    )
+    from ottla_client.group_admin import GroupAdmin, GroupDescription, GroupListing, PartitionLag
+    from ottla_client.transaction_admin import (
+        HangingTransaction,
+        TransactionAdmin,
+        TransactionDescription,
+        TransactionListing,
+    )
+    from ottla_client.user_admin import UserAdmin, UserDescription
 
 Named = TypeVar("Named")
 
@@ -128,11 +131,39 @@ class Admin(Connected):
         security: Security | Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(bootstrap_servers, request_timeout_ms=request_timeout_ms, security=security)
-        self._users = UserAdmin(self._ask, self._change, self._timeout_ms)
-        self._groups = GroupAdmin(self._cluster, self._clock, self._request_timeout_s)
-        self._transactions = TransactionAdmin(self._cluster, self._clock, self._request_timeout_s)
-        self._moves = ClusterAdmin(self._ask, self._change, self._timeout_ms)
-        self._acls = AclAdmin(self._ask, self._change)
+
+    # ------------------------------------------------------------------ areas, imported at their first use
+    # A command of `ottla` needs one of them, and each costs some ten milliseconds.
+
+    @cached_property
+    def _users(self) -> UserAdmin:
+        from ottla_client.user_admin import UserAdmin
+
+        return UserAdmin(self._ask, self._change, self._timeout_ms)
+
+    @cached_property
+    def _groups(self) -> GroupAdmin:
+        from ottla_client.group_admin import GroupAdmin
+
+        return GroupAdmin(self._cluster, self._clock, self._request_timeout_s)
+
+    @cached_property
+    def _transactions(self) -> TransactionAdmin:
+        from ottla_client.transaction_admin import TransactionAdmin
+
+        return TransactionAdmin(self._cluster, self._clock, self._request_timeout_s)
+
+    @cached_property
+    def _moves(self) -> ClusterAdmin:
+        from ottla_client.cluster_admin import ClusterAdmin
+
+        return ClusterAdmin(self._ask, self._change, self._timeout_ms)
+
+    @cached_property
+    def _acls(self) -> AclAdmin:
+        from ottla_client.acl_admin import AclAdmin
+
+        return AclAdmin(self._ask, self._change)
 
     # ------------------------------------------------------------------ topics
 
