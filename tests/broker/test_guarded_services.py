@@ -41,6 +41,7 @@ NOT_FOR_CLIENTS = {
         "refresh_metrics",
         "committed",
         "partition_of",
+        "begin_verification",
         "end_transaction",
     },
     "transactions": {"on_image", "close", "refresh_metrics", "partitions_anywhere"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from statistics import median
 
 import pytest
 from hypothesis import given
@@ -72,16 +73,19 @@ def _set_rates(world: Cluster, leader: int | None, follower: int | None) -> None
 
 
 async def _catch_up(world: Cluster) -> float:
-    """Broker 3 returns with an empty log and copies; seconds until it is in sync. A write meanwhile does not wait."""
+    """Broker 3 returns with an empty log and copies; seconds until it is in sync. Writes meanwhile do not wait."""
     began = time.monotonic()
+    writes_s: list[float] = []
     await world.start(3)
     _set_rates(world, *world.rates)  # type: ignore[attr-defined]
     while 3 not in world.state.isr:
         wrote = time.monotonic()
         await world.nodes[1].write("meanwhile")
-        assert time.monotonic() - wrote < 0.25, "catching up delays in-sync replicas"
+        writes_s.append(time.monotonic() - wrote)
         await asyncio.sleep(0.02)
         assert time.monotonic() - began < 20
+    # One may meet a pause of the machine; throttled writes would all wait.
+    assert median(writes_s) < 0.1, "catching up delays in-sync replicas"
     return time.monotonic() - began
 
 
