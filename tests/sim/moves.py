@@ -35,6 +35,8 @@ async def move(workload: Workload) -> None:
         target: tuple[int, ...] | None = None
         if chance.below(4):
             target = _some(sorted(world.machines), chance)
+        elif moving := [each for each, state in states.items() if state.is_moving]:
+            spot = moving[0]  # Else hardly any cancellation would come in time.
         world.note(f"move {spot.tp} to {target}")
         before = states[spot]
         try:

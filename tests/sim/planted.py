@@ -420,6 +420,6 @@ def rule_22_replicas_are_removed_before_the_added_ones_are_in_sync(patch: pytest
     patch.setattr(PartitionImage, "has_caught_up", True)
 
 
-@planted(seed=1)
+@planted(seed=6)
 def rule_22_a_cancelled_move_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(planner, "cancelled", lambda partition: None)
