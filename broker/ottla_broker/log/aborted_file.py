@@ -48,11 +48,21 @@ class AbortedFile:
                 self._file = self._disk.open(self._path)
             self._file.truncate(size)
 
-    def clear(self) -> None:
-        """Forget all, as when the segment is about to be read again."""
+    def replace(self, index: AbortedIndex) -> None:
+        """What a scan of the segment has found. A file that says so already stays as it is: it may lie below the
+        recovery point, and no flush would sync it again. Another one is replaced at once, atomically and durably."""
         self.close()
-        self._disk.remove(self._path)
-        self._index = AbortedIndex()
+        self._index = index
+        data = index.encode()
+        try:
+            before = self._disk.read_file(self._path)
+        except FileNotFoundError:
+            before = b""
+        if data != before:
+            self._disk.write_file(self._path, data)
+        if data:
+            # What is above the recovery point may not be durable: the next flush syncs open files.
+            self._file = self._disk.open(self._path)
 
     def close(self) -> None:
         if self._file is not None:

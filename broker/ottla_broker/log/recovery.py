@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from ottla_broker.log.aborted import CorruptAbortedIndex
+from ottla_broker.log.aborted import AbortedIndex, CorruptAbortedIndex
 from ottla_broker.log.checkpoint import BadCheckpoint
 from ottla_broker.log.epochs import EpochCache
 from ottla_broker.log.files import LEADER_EPOCHS, LOG, file_name, parse_name
@@ -269,16 +269,16 @@ class _Loader:
 
     def _scan(self, segment: Segment) -> tuple[int, bool]:
         """Scan one segment; return the offset after its last good batch, and whether all were good."""
-        segment.aborted.clear()
+        aborted = AbortedIndex()
 
         def on_batch(position: int, header: BatchHeader) -> None:
             if header.leader_epoch < self._last_epoch:  # R1
                 raise BadBatch(position, f"leader epoch {header.leader_epoch} after {self._last_epoch}")
             self._last_epoch = header.leader_epoch
             self._epochs.assign(header.leader_epoch, header.base_offset)
-            aborted = replay_batch(self.producers, segment, position, header, self._now_ms)
-            if aborted is not None:
-                segment.aborted.append(aborted)
+            entry = replay_batch(self.producers, segment, position, header, self._now_ms)
+            if entry is not None:
+                aborted.append(entry)
 
         found = segment.rescan(check_crc=True, on_batch=on_batch)
         self.scanned_bytes += segment.size
@@ -287,6 +287,7 @@ class _Loader:
                 self._on_damage()
             self.cut_bytes += segment.size - found.end_position
             segment.file.truncate(found.end_position)
+        segment.aborted.replace(aborted)
         return found.next_offset, found.problem is None
 
     def _drop_from(self, at: int) -> None:

@@ -9,7 +9,7 @@ Called by `LogDirs` before it opens such a log; what the disk no longer has is f
 
 from __future__ import annotations
 
-from ottla_broker.log.files import LEADER_EPOCHS, LOG, PARTITION_METADATA, SNAPSHOT, parse_name
+from ottla_broker.log.files import LEADER_EPOCHS, LOG, PARTITION_METADATA, SNAPSHOT, TXN_INDEX, parse_name
 from ottla_broker.log.leftovers import settle
 from ottla_core.ports.disk import Disk
 
@@ -17,7 +17,8 @@ _CHUNK_BYTES = 1 << 20
 
 
 def rewrite_unsynced(disk: Disk, folder: str, recovery_point: int) -> None:
-    """Indexes are left alone: the scan makes those it doubts again. Blocks."""
+    """Offset and time indexes are left alone: the scan makes them again. It keeps an index of aborted transactions that
+    is right, so that one has to be durable. Blocks."""
     names = settle(disk, folder, disk.list(folder))
     parsed = {name: parse_name(name) for name in names}
     bases = sorted(p.base_offset for p in parsed.values() if p is not None and p.kind == LOG)
@@ -25,7 +26,7 @@ def rewrite_unsynced(disk: Disk, folder: str, recovery_point: int) -> None:
     first = max((base for base in bases if base <= recovery_point), default=0)
     for name, parts in parsed.items():
         path = f"{folder}/{name}"
-        if parts is not None and parts.kind == LOG and parts.base_offset >= first:
+        if parts is not None and parts.kind in (LOG, TXN_INDEX) and parts.base_offset >= first:
             _copy(disk, path)
         elif name in (LEADER_EPOCHS, PARTITION_METADATA) or (parts is not None and parts.kind == SNAPSHOT):
             disk.write_file(path, disk.read_file(path))

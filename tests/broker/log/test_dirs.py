@@ -11,6 +11,7 @@ import pytest
 
 from ottla_broker.log.dir_files import ForeignDirectory, parse_folder
 from ottla_broker.log.dirs import LogDirs
+from ottla_broker.log.origin import AppendOrigin
 from ottla_broker.log.properties import (
     BadProperties,
     decode_meta,
@@ -24,7 +25,7 @@ from ottla_core.errors import KafkaStorageError
 from ottla_core.ids import TopicPartition
 from ottla_core.ports.disk import Disk
 from ottla_core.real.chance import RealChance
-from sim.batches import Rec, make_batch
+from sim.batches import Rec, make_batch, make_marker
 from sim.disk import SimDisk, Stopped
 from sim.places import Place
 
@@ -447,6 +448,34 @@ def test_what_a_failed_fsync_left_in_memory_is_durable_after_the_next_one(seed: 
     log = start(disk, path).get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
     assert log.end_offset == 4
     assert log.read(0, 1 << 20, limit_offset=4) is not None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_aborted_index_whose_fsync_failed_is_durable_after_the_next_one(seed: int) -> None:
+    """The scan finds it right, and keeps it."""
+    disk, path = on_one_boot(), "/data/log"
+    log = start(disk, path).get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+    sent = make_batch([Rec(b"k", b"v", NOW_MS)], producer_id=1, epoch=0, sequence=0, transactional=True)
+    marker = make_marker(commit=False, producer_id=1)
+    log.append(sent, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.TRANSACTION)
+    log.append(marker, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+    aborted, plain = log.aborted(0, 2), make_batch([Rec(b"k", b"v", NOW_MS)])
+    assert aborted
+    disk.fail("sync", ".txnindex")
+    with pytest.raises(KafkaStorageError):
+        log.flush()
+    disk.kill()
+
+    dirs = start(disk, path)
+    log = dirs.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+    log.roll(NOW_MS)
+    log.append(plain, leader_epoch=0, now_ms=NOW_MS)
+    log.flush()
+    dirs.checkpoint_work()()
+    disk.crash(RealChance(seed))
+
+    log = start(disk, path).get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS)
+    assert (log.end_offset, log.aborted(0, 2)) == (3, aborted)
 
 
 def test_a_death_while_files_are_written_anew_costs_nothing() -> None:

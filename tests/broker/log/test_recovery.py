@@ -10,14 +10,16 @@ from dataclasses import dataclass, field
 import pytest
 
 from budget import some
+from ottla_broker.log.aborted import AbortedTransaction
 from ottla_broker.log.log import Log
+from ottla_broker.log.origin import AppendOrigin
 from ottla_broker.log.replacing import complete
 from ottla_broker.log.segment import Mark
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.errors import CorruptMessage
 from ottla_core.real.chance import RealChance
 from ottla_core.records.batch import header_at
-from sim.batches import Rec, make_batch
+from sim.batches import Rec, make_batch, make_marker
 from sim.disk import SimDisk, Stopped
 from sim.places import Place, purge
 
@@ -395,6 +397,86 @@ def test_producers_come_back_without_snapshots(place: Place, harm: str) -> None:
     again = dirty(place, recovery_point=12)
     assert again.producers.encode(12)[-50:] == expected[-50:]
     assert again.append(batch(11), leader_epoch=1, now_ms=NOW_MS).duplicate
+
+
+# ---------------------------------------------------------------------- aborted transactions
+
+
+PLAIN = make_batch([Rec(b"k", b"v", NOW_MS)])
+ABORTED = [AbortedTransaction(7, 0, 1, 2)]
+
+
+def abort_durably(disk: SimDisk) -> Log:
+    """An aborted transaction at 0, its marker at 1, all flushed."""
+    disk.make_dirs("/d")
+    disk.sync_dir("/")
+    log = Log.open(disk, PATH, CONFIG, clean=True, now_ms=NOW_MS)
+    sent = make_batch([Rec(b"k", b"v", NOW_MS)], producer_id=7, epoch=0, sequence=0, transactional=True)
+    marker = make_marker(commit=False, producer_id=7)
+    log.append(sent, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.TRANSACTION)
+    log.append(marker, leader_epoch=0, now_ms=NOW_MS, origin=AppendOrigin.COORDINATOR)
+    log.flush()
+    assert (log.recovery_point, log.aborted(0, 2)) == (2, ABORTED)
+    return log
+
+
+def begin_another_segment(log: Log) -> None:
+    log.roll(NOW_MS)
+    log.append(PLAIN, leader_epoch=0, now_ms=NOW_MS)
+    log.flush()
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_kill_and_a_power_loss_do_not_show_what_was_aborted(seed: int) -> None:
+    """The scan after the kill ends at the recovery point, and so does the segment: no flush looks at it again."""
+    disk = SimDisk()
+    abort_durably(disk)
+    disk.kill()
+    log = dirty(Place(disk, "/d"), recovery_point=2)
+    begin_another_segment(log)
+    disk.crash(RealChance(seed))
+    again = dirty(Place(disk, "/d"), recovery_point=log.recovery_point)
+    assert (again.end_offset, again.aborted(0, 3)) == (3, ABORTED)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_kill_a_clean_stop_and_a_power_loss_do_not_show_what_was_aborted(seed: int) -> None:
+    """The snapshot of producers is there from an earlier stop, so the later one has nothing to flush."""
+    disk = SimDisk()
+    abort_durably(disk).close()
+    Log.open(disk, PATH, CONFIG, clean=True, now_ms=NOW_MS)
+    disk.kill()
+    dirty(Place(disk, "/d"), recovery_point=2).close()
+    disk.crash(RealChance(seed))
+    again = Log.open(disk, PATH, CONFIG, clean=True, now_ms=NOW_MS)
+    assert (again.end_offset, again.aborted(0, 2)) == (2, ABORTED)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 33, b"\xff" * 34], ids=["empty", "torn", "garbage"])
+def test_a_power_loss_while_an_aborted_index_is_made_anew(damage: bytes) -> None:
+    """The segment is below the recovery point, so only the damage itself says that it has to be read."""
+    disk = SimDisk()
+    log = abort_durably(disk)
+    if damage:
+        begin_another_segment(log)
+    disk.write_file(log.segments[0].path(".txnindex"), damage)
+    point = log.recovery_point
+    disk.kill()
+    for fuse in range(100):
+        for seed in range(4):
+            dying = copy.deepcopy(disk)
+            dying.stop_after(fuse, RealChance(seed))
+            try:
+                dirty(Place(dying, "/d"), recovery_point=point)
+            except Stopped:
+                is_done = False
+            else:
+                is_done = True
+            dying.crash(RealChance(seed))
+            assert dirty(Place(dying, "/d"), recovery_point=point).aborted(0, 2) == ABORTED
+        if is_done:
+            return
+    pytest.fail("recovery never ended")
 
 
 # ---------------------------------------------------------------------- clean stops
