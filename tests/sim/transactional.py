@@ -436,7 +436,6 @@ class CommittedReader:
         from sim.world import Unreachable
 
         checkers, position = self._world.checkers, 0
-        spot: Spot | None = None
         while not self._workload.is_over:
             from_any = self._chance.below(2) == 1
             try:
@@ -444,9 +443,10 @@ class CommittedReader:
                     self._tp, position, 0.5, from_any=from_any, read_committed=True
                 )
             except OffsetOutOfRange as error:
-                trimmed = 0 if spot is None else checkers.trimmed.get(spot, 0)
                 if from_any:
                     continue
+                # Records may be deleted before the first answer says which partition this is.
+                trimmed = max((o for of, o in checkers.trimmed.items() if of.tp == self._tp), default=0)
                 if position >= trimmed:
                     checkers.fail(f"I8 {self._tp}: a reader of what is committed at {position} got {error}")
                     return
