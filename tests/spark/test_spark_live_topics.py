@@ -23,14 +23,17 @@ _BEFORE = 10
 
 @pytest.fixture
 def live_topic(local_cluster: LocalCluster, make_topic: Callable[..., str]) -> Iterator[str]:
-    """A topic with `_BEFORE` records in each of its partitions, and about 200 more each second."""
+    """A topic with `_BEFORE` records in each of its partitions, and about 30 more each second.
+
+    No more than a query of 30 records per trigger can read on a slow machine, where a micro-batch takes a second.
+    """
     topic = make_topic(_PARTITIONS)
     stopping = threading.Event()
 
     def write() -> None:
         with Producer(local_cluster.grpc_bootstrap, linger_ms=0) as producer:
             n = _PARTITIONS * _BEFORE
-            while not stopping.wait(0.005):
+            while not stopping.wait(0.03):
                 producer.send(topic, b"%d" % n, partition=n % _PARTITIONS)
                 n += 1
 
