@@ -26,9 +26,11 @@ from ottla_broker.requests import (
 from ottla_broker.service.access import FULL
 from ottla_broker.service.log_dirs import DescribedDir, ReplicaInDir
 from ottla_broker.service.producing import Producing
+from ottla_broker.steps import Steps
 from ottla_core.errors import (
     CoordinatorNotAvailable,
     CorruptMessage,
+    NotController,
     OffsetOutOfRange,
     RequestError,
     RequestTimedOut,
@@ -193,6 +195,28 @@ class FakeTransactions:
     async def write_markers(self, marker: Any, partitions: Sequence[TopicPartition]) -> list[RequestError]:
         return [CoordinatorNotAvailable() for _ in partitions]
 
+    def commit_offsets(self, *args: Any, **more: Any) -> Steps[Any]:
+        yield from self._refuse_in_steps()
+
+    def list_transactions(self, wanted: Any) -> Steps[Any]:
+        yield from self._refuse_in_steps()
+
+    def _refuse_in_steps(self) -> Steps[Any]:
+        yield None
+        raise CoordinatorNotAvailable()
+
+
+class FakeAccounts:
+    """ACLs, users, quotas: there are none, and the controller takes no changes."""
+
+    def describe(self, *args: Any, **more: Any) -> list[Any]:
+        return []
+
+    async def create(self, *args: Any, **more: Any) -> list[Any]:
+        raise NotController()
+
+    delete = alter = create
+
 
 class FakeTopics:
     def __init__(self, services: FakeServices) -> None:
@@ -277,6 +301,7 @@ class FakeServices:
         self.log_dirs = FakeLogDirs(self)
         self.cluster = FakeCluster()
         self.transactions = FakeTransactions()
+        self.acls = self.users = self.quotas = FakeAccounts()
         self.access = FULL
         self.throttling = SimpleNamespace(is_on=False)
 
