@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -179,14 +180,18 @@ def test_followers_have_little_lag(world: World) -> None:
 
 def test_requests_have_phases_on_both_edges(world: World) -> None:
     prometheus = world.prometheus
-    rows = prometheus.query("sum by (edge, api, phase) (ottla_request_phase_seconds_total) > 0")
-    found = {(labels["edge"], labels["api"], labels["phase"]) for labels, _ in rows}
-    assert {
+    wanted = {
         ("grpc", "Produce", "local"),
         ("grpc", "Produce", "replication"),
         ("kafka", "Fetch", "local"),
         ("kafka", "Fetch", "poll"),
-    } <= found
+    }
+
+    def found() -> set[tuple[str, str, str]]:
+        rows = prometheus.query("sum by (edge, api, phase) (ottla_request_phase_seconds_total) > 0")
+        return {(labels["edge"], labels["api"], labels["phase"]) for labels, _ in rows}
+
+    prometheus.until(lambda: wanted <= found(), "phases of both edges")
     ((_, slowest_s),) = prometheus.query(
         'histogram_quantile(1, sum by (le) (ottla_request_seconds_bucket{edge="kafka",api="Fetch"}))'
     )
@@ -195,8 +200,8 @@ def test_requests_have_phases_on_both_edges(world: World) -> None:
 
 def test_traffic_by_client_id(world: World) -> None:
     for metric in ("ottla_client_requests_total", "ottla_client_received_bytes_total"):
-        ((_, value),) = world.prometheus.query(f'sum({metric}{{edge="kafka",client_id="dashboard-reader"}})')
-        assert value > 0
+        expression = f'sum({metric}{{edge="kafka",client_id="dashboard-reader"}}) > 0'
+        world.prometheus.until(partial(world.prometheus.query, expression), expression)
 
 
 def test_calls_to_etcd_are_timed(world: World) -> None:
