@@ -147,8 +147,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             words = _with_profile(line.split()[1:])
         wanted = next((word for word in words if not word.startswith("-")), "")
         app = build(wanted)
-        gc.freeze()
-        gc.enable()
+        if argv is None:
+            gc.freeze()
+            gc.enable()
         app(args=arguments, prog_name="ottla")
     except SystemExit:
         if sys.stdout is out:
