@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla_broker.config import GroupsConfig
 from ottla_broker.coordination.shard import Decision, Now, Ticket
 from ottla_broker.coordination.timers import Timers
 from ottla_broker.group.group import Group
@@ -50,6 +49,7 @@ from ottla_broker.group.messages import (
 from ottla_broker.group.records import group_record
 from ottla_broker.group.subscription import subscribed_topics
 from ottla_broker.group_config import GroupSettings
+from ottla_broker.groups_config import GroupsConfig
 from ottla_broker.metrics import GroupsProbe
 from ottla_core.errors import (
     FencedInstanceId,

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ottla_broker.config import GroupsConfig
 from ottla_broker.coordination.fields import Undecodable
 from ottla_broker.coordination.metadata_change import MetadataChange
 from ottla_broker.coordination.shard import Decision, Now, StateRecord, Ticket, TransactionMarker
@@ -68,6 +67,7 @@ from ottla_broker.group.records import (
 from ottla_broker.group.subscription import CONSUMER
 from ottla_broker.group.verifications import Verifications
 from ottla_broker.group_config import NO_SETTINGS, GroupSettings
+from ottla_broker.groups_config import GroupsConfig
 from ottla_broker.metrics import GroupsProbe
 from ottla_core.assignors.model import Assignor
 from ottla_core.assignors.registry import BUILT_IN

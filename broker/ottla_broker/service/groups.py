@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from ottla_broker.config import GroupsConfig
 from ottla_broker.coordination.runtime import Runtime
 from ottla_broker.coordination.shard import TransactionMarker
 from ottla_broker.event_loop import settled
@@ -57,6 +56,7 @@ from ottla_broker.group.messages import (
 from ottla_broker.group.shard import GroupShard
 from ottla_broker.group.verifications import Verification
 from ottla_broker.group_config import NO_SETTINGS, GroupSettings
+from ottla_broker.groups_config import GroupsConfig
 from ottla_broker.metadata.image import BrokerImage, ClusterImage
 from ottla_broker.metadata.watcher import Metadata
 from ottla_broker.metrics import GroupsProbe

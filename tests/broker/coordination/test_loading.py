@@ -12,13 +12,13 @@ import pytest
 from broker.group.consumer_driver import image_of, topic_id
 from broker.one_partition import NOW_MS, World
 from broker.replication.cluster import InlineOffload
-from ottla_broker.config import GroupsConfig
 from ottla_broker.coordination.batching import batches_of
 from ottla_broker.coordination.loading import replay_log
 from ottla_broker.coordination.metadata_change import MetadataChange
 from ottla_broker.coordination.shard import Now, Shard, StateRecord
 from ottla_broker.group.records import OffsetValue, offset_record
 from ottla_broker.group.shard import GroupShard
+from ottla_broker.groups_config import GroupsConfig
 from ottla_broker.metrics import GroupsProbe
 from ottla_broker.partition.partition import ACKS_ALL
 from ottla_core.errors import CorruptMessage

@@ -11,7 +11,6 @@ import pytest
 
 from broker.replication.cluster import Cluster, InlineOffload, Node, cluster
 from ottla_broker.broker import Broker
-from ottla_broker.config import GroupsConfig
 from ottla_broker.coordination.runtime import Runtime
 from ottla_broker.group.messages import (
     CommitOffsets,
@@ -25,6 +24,7 @@ from ottla_broker.group.messages import (
     SyncGroup,
 )
 from ottla_broker.group.shard import GroupShard
+from ottla_broker.groups_config import GroupsConfig
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metrics import GroupsProbe
 from ottla_broker.process import _watch_callbacks

@@ -6,7 +6,6 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from ottla_broker.config import GroupsConfig
 from ottla_broker.coordination.metadata_change import MetadataChange
 from ottla_broker.coordination.shard import Decision, Entry, Now, replay_entry
 from ottla_broker.group.member_memory import MEMBER_BYTES
@@ -24,6 +23,7 @@ from ottla_broker.group.messages import (
 )
 from ottla_broker.group.shard import GroupShard
 from ottla_broker.group_config import NO_SETTINGS, GroupSettings
+from ottla_broker.groups_config import GroupsConfig
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metrics import GroupsProbe
 from ottla_core.errors import RequestError

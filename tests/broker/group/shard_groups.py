@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from ottla_broker.config import GroupsConfig
 from ottla_broker.coordination.shard import Now, replay_entry
 from ottla_broker.group.messages import ListedGroup
 from ottla_broker.group.shard import GroupShard
+from ottla_broker.groups_config import GroupsConfig
 from ottla_broker.metadata.image import BrokerImage, ClusterImage
 from ottla_broker.metrics import GroupsProbe
 from ottla_broker.requests import Maybe

@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from ottla_broker.config import GroupsConfig
 from ottla_broker.coordination.shard import Decision, Now, Ticket
 from ottla_broker.coordination.timers import Timers
 from ottla_broker.group.consumer.group import ConsumerGroup, ConsumerMember
@@ -54,6 +53,7 @@ from ottla_broker.group.consumer.target import compute_target, metadata_hash, se
 from ottla_broker.group.member_memory import MemberMemory
 from ottla_broker.group.messages import CommitOffsets, FetchOffsets
 from ottla_broker.group_config import GroupSettings
+from ottla_broker.groups_config import GroupsConfig
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metrics import GroupsProbe
 from ottla_core.assignors.model import Assignor

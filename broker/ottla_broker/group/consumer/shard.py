@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from ottla_broker.config import GroupsConfig
 from ottla_broker.coordination.shard import Decision, Now, StateRecord, Ticket
 from ottla_broker.coordination.timers import Timers
 from ottla_broker.group.consumer.classic_members import ClassicMembers
@@ -29,6 +28,7 @@ from ottla_broker.group.messages import (
     SyncGroup,
 )
 from ottla_broker.group_config import GroupSettings
+from ottla_broker.groups_config import GroupsConfig
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metrics import GroupsProbe
 from ottla_core.assignors.model import Assignor
