@@ -16,6 +16,7 @@ from typing import Any
 import typer
 from prometheus_client.metrics import MetricWrapperBase
 
+import not_served
 from ottla_broker import group_config, topic_config
 from ottla_broker.config import SETTINGS
 from ottla_broker.edge.kafka.versions import APIS
@@ -126,6 +127,9 @@ def _documented(kind: type) -> dict[str, str]:
 # ------------------------------------------------------------------ protocol
 
 
+_INIT_PRODUCER_ID = 22
+
+
 def protocol() -> str:
     served = (
         {api.key: api for api in APIS.values()} if isinstance(APIS, dict) else {api.key: api for api in APIS}
@@ -134,18 +138,20 @@ def protocol() -> str:
     for key, (name, low, high) in sorted(_kafka_apis().items()):
         api = served.get(key)
         ours = "not served" if api is None else f"{api.low} to {api.high}"
-        rows.append((key, name, ours, f"{low} to {high}", _remark(api, low, high)))
+        rows.append((key, name, ours, f"{low} to {high}", _remark(key, api, low, high)))
     return page(
         "Kafka protocol versions",
-        "What brokers serve, beside what Apache Kafka 4.3 serves to clients or other brokers. APIs between Kafka's own brokers and controllers "
-        "(KRaft) have no counterpart: brokers replicate over gRPC, and metadata is in etcd.\n",
-        table(("key", "API", "Ottla", "Kafka", ""), rows),
+        "What brokers serve, beside what Apache Kafka 4.3 serves to clients, brokers or controllers, and why an API is not served. "
+        "Keys 4 to 7 are those of APIs that Kafka 4.0 removed.\n",
+        table(("key", "API", "Ottla", "Kafka", "remark"), rows),
     )
 
 
-def _remark(api: Any, low: int, high: int) -> str:
+def _remark(key: int, api: Any, low: int, high: int) -> str:
     if api is None:
-        return ""
+        return not_served.REASONS[key]
+    if key == _INIT_PRODUCER_ID:
+        return "version 6 is for prepared transactions (KIP-939): unstable in Kafka, refused by Ottla if it asks for them"
     if api.advertised_low is not None and api.advertised_low != api.low:
         return f"versions from {api.advertised_low} are advertised, and refused below {api.low}"
     if api.low < low:

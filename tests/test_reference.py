@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+import not_served
 import reference
+from ottla_broker.edge.kafka.versions import APIS
 
 
 @pytest.mark.parametrize("name", reference.PAGES)
@@ -30,3 +32,7 @@ def test_no_api_is_left_out() -> None:
     """Kafka's schemas have every key from 0 on, except those of removed APIs."""
     keys = reference._kafka_apis()
     assert {0, 1, 3, 18, 68, 69} <= set(keys) and len(keys) > 60
+
+
+def test_each_api_is_served_or_has_a_reason() -> None:
+    assert set(not_served.REASONS) == set(reference._kafka_apis()) - set(APIS)
