@@ -37,9 +37,12 @@ KAFKA_METADATA_QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 KAFKA_CLUSTER = "org.apache.kafka.tools.ClusterTool"
 KAFKA_TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 KAFKA_BROKER_API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
-KAFKA_METADATA_QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 KAFKA_STORAGE = "kafka.tools.StorageTool"
 KAFKA_SERVER = "kafka.Kafka"
+#: Applications, not tools: they run until they are stopped, and are among other jars (`applications_classpath`).
+STREAMS_WORD_COUNT = "org.apache.kafka.streams.examples.wordcount.WordCountDemo"
+CONNECT_STANDALONE = "org.apache.kafka.connect.cli.ConnectStandalone"
+MIRROR_MAKER = "org.apache.kafka.connect.mirror.MirrorMaker"
 
 #: Tools live for a second or two: the quick compiler and the simplest collector start fastest.
 _TOOL_JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -60,6 +63,12 @@ def coordinates(version: str) -> tuple[str, ...]:
         f"org.apache.kafka:kafka-tools:{version}",
         "org.slf4j:slf4j-simple:1.7.36",
     )
+
+
+def application_coordinates(version: str) -> tuple[str, ...]:
+    """Kafka Streams with its examples, Connect with its file connectors, and MirrorMaker 2."""
+    names = ("kafka-streams-examples", "connect-runtime", "connect-file", "connect-mirror")
+    return (*(f"org.apache.kafka:{name}:{version}" for name in names), "org.slf4j:slf4j-simple:1.7.36")
 
 
 class KafkaJarsUnavailable(RuntimeError):
@@ -83,9 +92,19 @@ def java() -> str:
 @cache
 def classpath(version: str = KAFKA_VERSION) -> str:
     """The class path with Kafka's server and tools, fetched on first use."""
+    return _jars_in(cache_folder(version), coordinates(version))
+
+
+@cache
+def applications_classpath(version: str = KAFKA_VERSION) -> str:
+    """The class path of `application_coordinates`: 115 MB more, so only what runs them fetches it."""
     folder = cache_folder(version)
+    return _jars_in(folder.with_name(f"kafka-applications-{version}"), application_coordinates(version))
+
+
+def _jars_in(folder: Path, wanted: tuple[str, ...]) -> str:
     if not folder.is_dir():
-        _fetch(folder, version)
+        _fetch(folder, wanted)
     if not any(folder.glob("kafka-clients-*.jar")):
         raise KafkaJarsUnavailable(f"{folder} does not hold Kafka's jars; remove the folder and try again.")
     # Java reads the star itself; eighty paths would bury every process listing.
@@ -99,6 +118,12 @@ def java_command(
     version: str = KAFKA_VERSION,
 ) -> list[str]:
     return [java(), *jvm_options, *_LOG_OPTIONS, "-cp", classpath(version), main_class, *arguments]
+
+
+def application_command(main_class: str, *arguments: str) -> list[str]:
+    """For Streams, Connect or MirrorMaker; the options are those of tools, because tests stop them soon."""
+    where = ("-cp", applications_classpath())
+    return [java(), *_TOOL_JVM_OPTIONS, *_LOG_OPTIONS, *where, main_class, *arguments]
 
 
 def run_tool(
@@ -119,19 +144,19 @@ def run_tool(
     )
 
 
-def _fetch(folder: Path, version: str) -> None:
+def _fetch(folder: Path, wanted: tuple[str, ...]) -> None:
     """Copy the jars beside their place and rename: a broken download never looks like a whole one."""
     maven = _command("mvn", "maven")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as scratch:
         pom, jars = Path(scratch) / "pom.xml", Path(scratch) / "jars"
-        pom.write_text(_pom(version), encoding="utf-8")
+        pom.write_text(_pom(wanted), encoding="utf-8")
         command = [maven, "-B", "-q", "-ntp", "-f", str(pom), _COPY_GOAL]
         command += [f"-DoutputDirectory={jars}", "-DincludeScope=runtime"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False)
         if done.returncode != 0:
             tail = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
-            raise KafkaJarsUnavailable(f"Maven could not fetch Kafka {version}'s jars:\n{tail}")
+            raise KafkaJarsUnavailable(f"Maven could not fetch {', '.join(wanted)}:\n{tail}")
         try:
             jars.rename(folder)
         except OSError:
@@ -140,17 +165,17 @@ def _fetch(folder: Path, version: str) -> None:
                 raise
 
 
-def _pom(version: str) -> str:
-    wanted = "".join(
+def _pom(wanted: tuple[str, ...]) -> str:
+    dependencies = "".join(
         "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>".format(
             *coordinate.split(":")
         )
-        for coordinate in coordinates(version)
+        for coordinate in wanted
     )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
         "<groupId>dev.ottla</groupId><artifactId>kafka-jars</artifactId><version>1</version>"
-        f"<packaging>pom</packaging><dependencies>{wanted}</dependencies></project>"
+        f"<packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>"
     )
 
 
