@@ -223,7 +223,6 @@ class Broker:
             lambda image: broker_defaults(config, image),
             lag_max_s=config.replication.lag_max_ms / 1000,
             is_rack_aware=config.replication.replica_selector is not None,
-            moves_max=config.replication.moves_max,
         )
         self._registration = Registration(
             self._store,

@@ -262,12 +262,15 @@ class ReplicationConfig:
         whole(0, LONG_MAX),
         "How long a broker with replicas that are not in sync stays not ready; 0: ready at once.",
     )
-    # The copies share the bytes in flight of one stream per leader: more at once only finish later.
+    # A broker's copies share the bytes in flight of one stream per leader: a hundred at once finish no sooner than ten
+    # after ten, but the last of ten is in sync, and its former replica removed, long before the last of a hundred.
     moves_max: int = setting(
         "num.concurrent.partition.movements.per.broker",
         "10",
         whole(1, 1000),
-        "Replicas that a broker copies at once because partitions are moved to it; others wait for their turn.",
+        "Replicas that a broker copies at once because partitions are moved to it; other moves wait for their turn. "
+        "Can be changed at run time, for all brokers or for one; the file of the broker that is controller is used "
+        "for those without such a value.",
     )
 
 

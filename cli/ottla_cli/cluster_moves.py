@@ -39,7 +39,8 @@ def moves(
 ) -> None:
     """Show partitions that move to other brokers, with the bytes left to copy.
 
-    Bytes are estimated from the sizes of the logs.
+    Bytes are estimated from the sizes of the logs. A broker copies a bounded number of
+    partitions at once (num.concurrent.partition.movements.per.broker); other moves wait.
 
     $ ottla cluster moves
     $ ottla cluster moves --watch
@@ -70,7 +71,7 @@ def moves(
                 f"{each.tp.topic}-{each.tp.partition}",
                 tuple(r for r in each.replicas if r not in each.adding),
                 each.target,
-                f"{sum(r.in_sync for r in each.progress)}/{len(each.progress)}",
+                "waits" if each.waiting else f"{sum(r.in_sync for r in each.progress)}/{len(each.progress)}",
                 show_size(bytes_left([each])),
             )
             for each in moving
@@ -85,6 +86,7 @@ def _json(move: Reassignment) -> dict[str, Any]:
         "target": list(move.target),
         "adding": list(move.adding),
         "removing": list(move.removing),
+        "waiting": move.waiting,
         "progress": [
             {
                 "broker": each.broker,

@@ -89,6 +89,8 @@ class Reassignment:
     adding: tuple[int, ...]
     removing: tuple[int, ...]
     progress: tuple[AddedReplica, ...]
+    #: Not begun yet: its brokers copy as many other partitions as they may. What it will add and remove is listed.
+    waiting: bool = False
 
     @property
     def target(self) -> tuple[int, ...]:
@@ -210,4 +212,5 @@ def _reassignment(ongoing: pb.OngoingReassignment) -> Reassignment:
             AddedReplica(each.broker, each.in_sync, each.bytes_copied, each.bytes_total)
             for each in ongoing.progress
         ),
+        ongoing.waiting,
     )

@@ -136,10 +136,12 @@ class Brokers(TopicAdmin, GroupAdmin, ClusterAdmin):
             return None
         entries = await self._admin.describe_configs(topic=name)
         overrides = {each.name: each.value or "" for each in entries if each.source == "topic"}
-        moving = {each.tp: each.removing for each in await self._admin.list_partition_reassignments([name])}
+        moving = {each.tp: each for each in await self._admin.list_partition_reassignments([name])}
         seen = _seen(found)
         partitions = tuple(
-            replace(each, removing=moving.get(TopicPartition(name, each.partition), ()))
+            replace(each, removing=move.removing, planned=move.target if move.waiting else ())
+            if (move := moving.get(TopicPartition(name, each.partition))) is not None
+            else each
             for each in seen.partitions
         )
         return replace(seen, partitions=partitions, overrides=overrides)

@@ -26,11 +26,13 @@ class SeenPartition:
     isr: tuple[int, ...]
     #: Replicas that leave when the current move is complete.
     removing: tuple[int, ...] = ()
+    #: The replicas after a move that waits for its turn.
+    planned: tuple[int, ...] = ()
 
     @property
     def target(self) -> tuple[int, ...]:
         """The replicas after the current move."""
-        return tuple(each for each in self.replicas if each not in self.removing)
+        return self.planned or tuple(each for each in self.replicas if each not in self.removing)
 
 
 @dataclass(frozen=True, slots=True)

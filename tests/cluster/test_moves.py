@@ -164,8 +164,13 @@ def test_a_throttled_move_keeps_its_rate_and_delays_no_writer(
     cluster: LocalCluster, admin: Admin, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     admin.create_topics(
-        [NewTopic("slow", replica_assignments={0: [0]}), NewTopic("steady", replica_assignments={0: [0, 1]})]
+        [
+            NewTopic("slow", replica_assignments={0: [0]}),
+            NewTopic("steady", replica_assignments={0: [0, 1]}),
+            NewTopic("later", replica_assignments={0: [0]}),
+        ]
     )
+    admin.alter_configs({"num.concurrent.partition.movements.per.broker": "1"}, all_brokers=True)
     with Producer(cluster.grpc_bootstrap) as producer:
         producer.send_many("slow", [random.randbytes(20_000) for _ in range(600)])
     for broker in (0, 1):
@@ -175,6 +180,11 @@ def test_a_throttled_move_keeps_its_rate_and_delays_no_writer(
         until(lambda: len(writer.acknowledged) > 20, "the writer is under way")
         began = time.monotonic()
         admin.alter_partition_reassignments({TopicPartition("slow", 0): [1]})
+        until(lambda: not admin.list_partition_reassignments()[0].waiting, "the first has begun")
+        admin.alter_partition_reassignments({TopicPartition("later", 0): [1]})
+        (waits,) = admin.list_partition_reassignments(["later"])
+        assert (waits.waiting, waits.target, waits.adding) == (True, (1,), (1,))
+        assert replicas_of(admin, "later") == [(0,)], "nothing has changed yet"
         until(lambda: not admin.list_partition_reassignments(), "the move is complete")
         took_s = time.monotonic() - began
     assert writer.failed == []

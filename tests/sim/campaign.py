@@ -138,7 +138,7 @@ class Campaign:
     def _is_converged(self) -> bool:
         states = self.world.states().values()
         return all(
-            set(s.isr) == set(s.replicas) and s.leader in s.isr and not s.elr and not s.is_moving
+            set(s.isr) == set(s.replicas) and s.leader in s.isr and not s.elr and s.wanted == s.replicas
             for s in states
         )
 

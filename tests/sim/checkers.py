@@ -21,6 +21,7 @@ from ottla_core.ids import NO_BROKER
 from ottla_core.ports.store import Entry
 from ottla_core.records.batch import BatchHeader, complete_batches
 from sim.batches import Rec, is_abort_key, read_batches
+from sim.copies import MOVES_MAX, Copies
 from sim.loop import Place
 from sim.spots import Spot
 from sim.txn_ledger import TxnLedger
@@ -78,6 +79,7 @@ class Checkers:
         self._meant_for: dict[bytes, UUID] = {}
         #: Where partitions must be in the end: the last move of each that was confirmed.
         self.wishes: dict[Spot, frozenset[int]] = {}
+        self._copies = Copies()
         #: Of each group: the last offset that was acknowledged, and the last that was tried.
         self.offsets: dict[str, tuple[int, int]] = {}
         self.transactions = TxnLedger(world)
@@ -112,6 +114,8 @@ class Checkers:
             self._check_removal(place, writer, BROKERS.decode(old))
         if not key.startswith(("partitions/", "members/", "topics/")):
             return
+        if new is None:
+            self._copies.forget(key)
         own = None if writer is None else writer.incarnation
         elected = None if controller is None else CONTROLLER.decode(controller).incarnation
         if key.startswith("partitions/") and old is not None and new is not None:
@@ -121,6 +125,7 @@ class Checkers:
             if now.leader not in (was.leader, NO_BROKER) and now.leader_epoch == was.leader_epoch:
                 self.fail(f"I6 {key}: leader {was.leader} became {now.leader} in epoch {now.leader_epoch}")
             self._check_replicas(key, was, now)
+            self._check_copies(key, was, now)
             self.poll()
             same_epoch = was.leader == now.leader and was.leader_epoch == now.leader_epoch
             if same_epoch and writer is not None and writer.id == was.leader:
@@ -139,16 +144,22 @@ class Checkers:
         if removed and not set(now.replicas) & set(was.adding) <= set(was.isr):
             self.fail(f"I14 {key}: {sorted(removed)} were removed before the added replicas were in sync")
 
+    def _check_copies(self, key: str, was: PartitionImage, now: PartitionImage) -> None:
+        """I20: no move begins to copy to a broker that copies as many as it may."""
+        for broker, count in self._copies.note(key, was, now).items():
+            if count > MOVES_MAX:
+                self.fail(f"I20 {key}: broker {broker} copies {count} partitions at once")
+
     def on_move(self, spot: Spot, before: PartitionImage, target: tuple[int, ...] | None) -> None:
         """I14: a confirmed move, or its cancellation, is under way or complete."""
         state = self._world.states().get(spot)
         if state is None:
             return
         wanted = frozenset(before.original if target is None else target)
-        if target is None and not state.is_moving:
+        if target is None and not (state.is_moving or state.planned):
             wanted = frozenset(state.replicas)  # There was nothing to cancel, or it was complete already.
-        if wanted != frozenset(state.target):
-            self.fail(f"I14 {spot}: was to be on {sorted(wanted)}, is on its way to {state.target}")
+        if wanted != frozenset(state.wanted):
+            self.fail(f"I14 {spot}: was to be on {sorted(wanted)}, is on its way to {state.wanted}")
         self.wishes[spot] = wanted
 
     def _check_removal(self, place: Place, writer: Process | None, broker: BrokerImage) -> None:

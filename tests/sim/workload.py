@@ -357,23 +357,30 @@ class Workload:
         logs: dict[Spot, dict[int, bytes]] = {}
         deadline = self._world.clock.monotonic() + limit_s
         for spot in self.open_partitions():
-            log = logs.setdefault(spot, {})
-            position, before = await self._patiently(partial(self._earliest, spot), deadline), -1
-            while position != before:
-                ask = partial(self.fetched, spot.tp, position, 0.0, read_committed=read_committed)
-                _, got = await self._patiently(ask, deadline)
-                found, after = (committed_in if read_committed else all_in)(got, position)
-                log.update(found)
-                before, position = position, after
+            log: dict[int, bytes] = {}
+            try:
+                position, before = await self._patiently(spot, partial(self._earliest, spot), deadline), -1
+                while position != before:
+                    ask = partial(self.fetched, spot.tp, position, 0.0, read_committed=read_committed)
+                    _, got = await self._patiently(spot, ask, deadline)
+                    found, after = (committed_in if read_committed else all_in)(got, position)
+                    log.update(found)
+                    before, position = position, after
+            except (RequestError, Unreachable):
+                if spot in self._world.states():
+                    raise
+            else:
+                logs[spot] = log
         return logs
 
-    async def _patiently(self, ask: Callable[[], Awaitable[T]], deadline: float) -> T:
+    async def _patiently(self, spot: Spot, ask: Callable[[], Awaitable[T]], deadline: float) -> T:
+        """Until there is an answer, or the partition was deleted: a wish may be carried out late."""
         while True:
             try:
                 return await ask()
             except (RequestError, Unreachable) as error:
                 final = isinstance(error, RequestError) and not error.retriable
-                if final or self._world.clock.monotonic() > deadline:
+                if final or spot not in self._world.states() or self._world.clock.monotonic() > deadline:
                     raise
                 await self._world.clock.sleep(0.1)
 

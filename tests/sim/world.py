@@ -33,6 +33,7 @@ from ottla_broker.service.services import Services
 from ottla_core.ids import TopicPartition
 from ottla_core.ports.disk import Buffer
 from ottla_core.ports.store import Entry, StoreError
+from sim.copies import MOVES_MAX
 from sim.disk import SimDisk
 from sim.loop import Place, SimClock, SimLoop, SimOffload, chance_for, here
 from sim.network import Port, WorldNet, WorldPeers
@@ -194,7 +195,7 @@ class Machine:
                 retention_check_interval_ms=700 if world.shape.is_trimmed else 300_000,
                 cleaner_backoff_ms=600 if world.shape.is_compacted else 15_000,
             ),
-            replication=replace(config.replication, lag_max_ms=world.lag_max_ms),
+            replication=replace(config.replication, lag_max_ms=world.lag_max_ms, moves_max=MOVES_MAX),
             etcd=replace(config.etcd, session_timeout_ms=SESSION_S * 1000, heartbeat_interval_ms=800),
             topics=replace(config.topics, rebalance_interval_s=7),
             groups=replace(config.groups, partitions=2),

@@ -28,13 +28,16 @@ from ottla_broker.controller.leaders import LiveBrokers, waits_for_positions
 from ottla_broker.controller.planner import (
     BrokersArrived,
     Event,
+    MovesWait,
     PartitionsChecked,
     PreferredLeadersWanted,
     plan,
 )
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metadata.watcher import Metadata
+from ottla_broker.move_config import moves_limit
 from ottla_core.errors import RequestError
+from ottla_core.ids import TopicPartition
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.peers import PeerUnavailable
 
@@ -50,6 +53,9 @@ SLICE_PARTITIONS = 500
 #: Log ends are asked for so many partitions at a time.
 _POSITIONS_MAX = 1000
 _ASK_EVERY_S = 1.0
+#: Looking through more moves than these takes milliseconds of the loop, so it is done less often.
+_MOVES_FEW = 1000
+_MOVES_EVERY_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,8 @@ class CareConfig:
     rebalance_grace_s: float = 20.0
     #: Leaderships that return in one round: each costs its clients a metadata request.
     rebalance_max: int = 500
+    #: Partitions that a broker copies at once because they move to it, where no setting says otherwise.
+    moves_max: int = 10
 
 
 class Caretaker:
@@ -87,6 +95,11 @@ class Caretaker:
         self._admitting = asyncio.Lock()
         #: The image at the last complete check.
         self._checked = ClusterImage(cluster_id="")
+        #: Partitions that move, or wait for it, by the images checked so far.
+        self._moving: dict[tuple[str, int], None] = {}
+        #: When moves were last begun, and with which image.
+        self._moves_at = float("-inf")
+        self._moves_in: ClusterImage | None = None
         self._rebalanced_at = clock.monotonic()
         self._positions_at = float("-inf")
         #: When each registration was first seen.
@@ -124,6 +137,7 @@ class Caretaker:
             async with self._admitting:
                 await self._deal_with(BrokersArrived(arriving))
         await self._check_partitions()
+        await self._begin_moves()
         await self._ask_for_positions()
         await self._rebalance()
         return True
@@ -145,10 +159,47 @@ class Caretaker:
         if same_brokers and same_policy and image.topics is before.topics:
             return
         compared = before if same_brokers and same_policy else None
-        for chosen in _slices(_leaderless_first(_differing(compared, image), image)):
+        for chosen in _slices(
+            _leaderless_first(self._noting_moves(_differing(compared, image), image), image)
+        ):
             await self._deal_with(PartitionsChecked(chosen))
             await self._clock.sleep(0)
         self._checked = image
+
+    # ------------------------------------------------------------------ moves
+
+    def _noting_moves(
+        self, partitions: Iterator[tuple[str, int]], image: ClusterImage
+    ) -> Iterator[tuple[str, int]]:
+        for name, index in partitions:
+            state = image.topics[name].partitions[index]
+            if state.is_moving or state.planned:
+                self._moving[name, index] = None
+            else:
+                self._moving.pop((name, index), None)
+            yield name, index
+
+    async def _begin_moves(self) -> None:
+        """Begin moves that wait, where brokers have room for them."""
+        image, now, was = self._metadata.image, self._clock.monotonic(), self._moves_in
+        if not self._moving or (len(self._moving) > _MOVES_FEW and now - self._moves_at < _MOVES_EVERY_S):
+            return
+        if was is not None and was.topics is image.topics and was.broker_configs is image.broker_configs:
+            return
+        self._moves_at = now
+        chosen: Chosen = {}
+        waiting = 0
+        for name, index in list(self._moving):
+            state = image.partition(TopicPartition(name, index))
+            if state is None:
+                del self._moving[name, index]
+                continue
+            waiting += bool(state.planned)
+            chosen.setdefault(name, []).append(index)
+        if waiting:
+            limit_of = moves_limit(image.broker_configs, self._config.moves_max)
+            await self._deal_with(MovesWait(chosen, limit_of))
+        self._moves_in = image
 
     async def _ask_for_positions(self) -> None:
         """Rule 2: if all of ISR and ELR are torn and online, elect the longest log."""

@@ -14,6 +14,7 @@ from ottla_broker import inert_config
 from ottla_broker.config import SETTINGS
 from ottla_broker.group_config import definition as group_definition
 from ottla_broker.inert_config import InertSetting
+from ottla_broker.move_config import RUNTIME_MOVES, check_moves
 from ottla_broker.requests import ConfigChange
 from ottla_broker.throttle_config import RATES, check_rates
 from ottla_broker.topic_config import Definition, definition, definitions, no_such_setting
@@ -23,8 +24,8 @@ from ottla_core.errors import InvalidConfig, InvalidRequest
 Edit: TypeAlias = Callable[[Mapping[str, str]], dict[str, str]]
 
 SERVER_NAMES = {synonym.name: d for d in definitions() for synonym in d.synonyms}
-#: Settings that exist only at run time.
-RUNTIME: Mapping[str, Definition | InertSetting] = {**RATES, **inert_config.BROKER}
+#: Settings of a broker that can change at run time, besides the defaults of topics.
+RUNTIME: Mapping[str, Definition | InertSetting] = {**RATES, **RUNTIME_MOVES, **inert_config.BROKER}
 
 
 def replacement(values: Mapping[str, str]) -> Edit:
@@ -41,6 +42,7 @@ def broker_edit(changes: Sequence[ConfigChange]) -> Edit:
         made = changed(old, changes, server_definition)
         inert_config.check(made)
         check_rates(made)
+        check_moves(made)
         return made
 
     return edit

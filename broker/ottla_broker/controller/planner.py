@@ -20,7 +20,7 @@ event.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import singledispatch
 from types import MappingProxyType
@@ -36,7 +36,8 @@ from ottla_broker.controller.leaders import (
     reconcile,
     with_preferred,
 )
-from ottla_broker.controller.reassignment import cancelled, next_step, toward
+from ottla_broker.controller.move_queue import begun
+from ottla_broker.controller.reassignment import cancelled, next_step, wished
 from ottla_broker.metadata.image import BrokerImage, ClusterImage, MemberImage, PartitionImage, TopicImage
 from ottla_broker.metadata.sections.brokers import BROKERS
 from ottla_broker.metadata.sections.members import MEMBERS
@@ -82,6 +83,15 @@ class PartitionsMoved:
     """Partitions get other replicas, or, with None, go back to those that they had (`reassignment`)."""
 
     targets: Mapping[str, Mapping[int, tuple[int, ...] | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class MovesWait:
+    """There may be room for moves that wait. `partitions` are all that move or wait."""
+
+    partitions: Mapping[str, Sequence[int]]
+    #: How many partitions a broker copies at once.
+    limit_of: Callable[[int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +141,7 @@ Event = (
     | PartitionsChecked
     | PreferredLeadersWanted
     | PartitionsMoved
+    | MovesWait
     | LeadersElected
     | TopicWanted
     | TopicGrown
@@ -262,11 +273,22 @@ def _(event: PartitionsMoved, image: ClusterImage, defaults: Mapping[str, str]) 
         for topic, indexes in _chosen(image, {name: list(some) for name, some in event.targets.items()}):
             for index in indexes:
                 partition, target = topic.partitions[index], event.targets[topic.name][index]
-                wanted = cancelled(partition) if target is None else toward(partition, target)
+                wanted = cancelled(partition) if target is None else wished(partition, target)
                 if wanted is not None:
                     yield _change_partition(image, partition_key(topic.id, index), wanted)
 
     return _plan_of(Stage(tuple(made())))
+
+
+@_plan.register
+def _(event: MovesWait, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
+    moves = {
+        partition_key(topic.id, index): topic.partitions[index]
+        for topic, indexes in _chosen(image, event.partitions)
+        for index in indexes
+    }
+    made = begun(moves, event.limit_of)
+    return _plan_of(Stage(tuple(_change_partition(image, key, wanted) for key, wanted in made.items())))
 
 
 @_plan.register

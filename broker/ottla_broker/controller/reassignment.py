@@ -16,6 +16,10 @@ A replica that an earlier, replaced target added is in both lists: it belongs to
 5. `next_step` writes the target as the replicas. The removed brokers delete their copies when they see it.
 
 A cancelled move is a move to the original replicas, so it takes the same steps.
+
+Before step 1 a move may have to wait (`wished`), because a broker copies a bounded number of partitions at once. Its
+target is then in `planned`, and nothing else has changed: the partition stands still, or goes on with the move that
+this one replaces. `move_queue.py` chooses who begins.
 """
 
 from __future__ import annotations
@@ -26,6 +30,30 @@ from dataclasses import replace
 from ottla_broker.controller.leaders import LiveBrokers
 from ottla_broker.metadata.image import PartitionImage
 from ottla_core.ids import NO_BROKER
+
+
+def wished(partition: PartitionImage, target: Sequence[int]) -> PartitionImage | None:
+    """The state after a request to move: begun, if no broker has to copy anything more for it, else waiting; None if
+    nothing is to be done."""
+    if partition.wanted == tuple(target):
+        return None
+    begun = toward(partition, target)
+    if begun is None:
+        return replace(partition, planned=())  # Back to the move that is under way.
+    return replace(partition, planned=tuple(target)) if new_copies(partition, begun) else begun
+
+
+def new_copies(before: PartitionImage, begun: PartitionImage) -> tuple[int, ...]:
+    """The brokers that have to copy the log for a move that begins, and did not before."""
+    arriving = [r for r in before.adding if r not in before.removing]
+    return tuple(
+        r for r in begun.adding if r not in begun.removing and r not in begun.isr and r not in arriving
+    )
+
+
+def announced(partition: PartitionImage) -> PartitionImage:
+    """As clients see it: a move that waits is listed with what it will add and remove, as if it had begun."""
+    return toward(partition, partition.planned) or partition if partition.planned else partition
 
 
 def toward(partition: PartitionImage, target: Sequence[int]) -> PartitionImage | None:
@@ -40,12 +68,19 @@ def toward(partition: PartitionImage, target: Sequence[int]) -> PartitionImage |
         replicas=replicas,
         adding=tuple(r for r in replicas if r not in original),
         removing=tuple(staying),
+        planned=(),
     )
 
 
 def cancelled(partition: PartitionImage) -> PartitionImage | None:
     """The state that begins the way back; None when nothing moves."""
-    return toward(partition, partition.original) if partition.is_moving else None
+    if partition.is_moving:
+        return toward(partition, partition.original) or _stay(partition)
+    return _stay(partition)
+
+
+def _stay(partition: PartitionImage) -> PartitionImage | None:
+    return replace(partition, planned=()) if partition.planned else None
 
 
 def next_step(partition: PartitionImage, live: LiveBrokers) -> PartitionImage | None:

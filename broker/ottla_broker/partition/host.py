@@ -21,7 +21,6 @@ import structlog
 from ottla_broker.log.dirs import LogDirs
 from ottla_broker.metadata.image import ClusterImage, PartitionImage, TopicImage
 from ottla_broker.metrics import Metrics
-from ottla_broker.partition.arrivals import Arrivals
 from ottla_broker.partition.leading import Replication
 from ottla_broker.partition.mending import Mending, is_free
 from ottla_broker.partition.partition import Partition
@@ -78,7 +77,6 @@ class PartitionHost:
         *,
         lag_max_s: float = 30.0,
         is_rack_aware: bool = False,
-        moves_max: int = 10,
     ) -> None:
         self._broker_id = broker_id
         self._dirs = dirs
@@ -102,7 +100,6 @@ class PartitionHost:
         #: Replicas of this broker whose log cannot be opened, by topic id and partition.
         self._unopened: dict[tuple[UUID, int], None] = {}
         self._mending = Mending(broker_id)
-        self._arrivals: Arrivals[Partition] = Arrivals(moves_max)
         #: Until the controller has admitted this incarnation, it leads nothing (design rule 1).
         self._admitted = False
 
@@ -264,23 +261,13 @@ class PartitionHost:
             if former is not None and self._leaders is not None:
                 self._leaders.unfollow(former, former.leader)  # Rule 10: first.
             partition.lead(state)
-            self._end_arrival(partition)
             return
         partition.resign(state)
         following = partition.following
         if following is not former and former is not None and self._leaders is not None:
             self._leaders.unfollow(former, former.leader)
-        if self._broker_id in state.adding and self._broker_id not in state.isr:
-            may_follow = self._arrivals.begin(partition)
-        else:
-            may_follow = True
-            self._end_arrival(partition)
-        if following is not former and may_follow:
+        if following is not former:
             self._follow(partition)
-
-    def _end_arrival(self, partition: Partition) -> None:
-        for ready in self._arrivals.end(partition):
-            self._follow(ready)
 
     def _follow(self, partition: Partition) -> None:
         following = partition.following
@@ -444,7 +431,6 @@ class PartitionHost:
         tp = partition.tp
         del self._partitions[tp]
         self._mending.forget(partition)
-        self._end_arrival(partition)
         self._by_key.pop(partition.key, None)
         self._stop_following(partition)
         partition.close(reason or UnknownTopicOrPartition(f"Topic {tp.topic!r} was deleted."))

@@ -12,6 +12,7 @@ from ottla_broker.controller.commands.cordon_broker import CordonBroker
 from ottla_broker.controller.commands.elect_leaders import ElectLeaders
 from ottla_broker.controller.commands.move_partitions import Move, MovePartitions
 from ottla_broker.controller.commands.unregister_broker import UnregisterBroker
+from ottla_broker.controller.reassignment import announced
 from ottla_broker.metadata.image import BrokerImage, ClusterImage, PartitionImage
 from ottla_broker.metadata.watcher import Metadata
 from ottla_broker.requests import PartitionResult
@@ -34,6 +35,8 @@ class OngoingMove:
     tp: TopicPartition
     state: PartitionImage
     progress: tuple[AddedReplica, ...]
+    #: Not begun yet: its brokers copy as many others as they may.
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +90,9 @@ class ClusterService:
     async def moves(self, wanted: Wanted = None) -> list[OngoingMove]:
         """Partitions in motion, with the progress of each added replica."""
         image = self._metadata.image
-        moving = list(_moving(image, wanted))
+        moving = [(tp, announced(state), bool(state.planned)) for tp, state in _moving(image, wanted)]
         asked: dict[int, dict[str, set[int]]] = {}
-        for tp, state in moving:
+        for tp, state, _ in moving:
             for broker in (state.leader, *state.adding):
                 if broker in image.brokers:
                     asked.setdefault(broker, {}).setdefault(tp.topic, set()).add(tp.partition)
@@ -97,7 +100,9 @@ class ClusterService:
             broker: {} if answer is None else answer.by_partition()
             for broker, answer in (await self._sizes.ask(asked)).items()
         }
-        return [OngoingMove(tp, state, tuple(_progress(tp, state, sizes))) for tp, state in moving]
+        return [
+            OngoingMove(tp, state, tuple(_progress(tp, state, sizes)), waits) for tp, state, waits in moving
+        ]
 
     async def loads(self, *, sizes: bool) -> list[BrokerLoad]:
         """Every broker of the cluster, online or not, by id."""
@@ -131,7 +136,7 @@ def _moving(
             continue
         some = () if wanted is None else wanted[topic.name]
         for index, state in enumerate(topic.partitions):
-            if state.is_moving and (not some or index in some):
+            if (state.is_moving or state.planned) and (not some or index in some):
                 yield TopicPartition(topic.name, index), state
 
 

@@ -2,7 +2,8 @@
 
 A topic's effective value comes from the first of: the topic itself, the run-time setting of this broker, the
 run-time setting of all brokers, the broker's own file and flags, Kafka's default. Of broker settings only the
-defaults for topics can change at run time; the others need a restart, and are shown as read-only. A group has only
+defaults for topics and those in `RUNTIME` can change at run time; the others need a restart, and are shown as
+read-only. A group has only
 its own settings: see `group_config`.
 """
 
@@ -69,7 +70,12 @@ def care_config(config: BrokerConfig) -> CareConfig:
     ttl_s = config.etcd.session_timeout_ms / 1000
     interval_s = config.topics.rebalance_interval_s if config.topics.rebalance_enabled else 0
     grace_s = min(max(3 * ttl_s, _CONNECT_PATIENCE_S), interval_s)
-    return CareConfig(ttl_s=ttl_s, rebalance_interval_s=interval_s, rebalance_grace_s=grace_s)
+    return CareConfig(
+        ttl_s=ttl_s,
+        rebalance_interval_s=interval_s,
+        rebalance_grace_s=grace_s,
+        moves_max=config.replication.moves_max,
+    )
 
 
 class ConfigService:
@@ -149,9 +155,11 @@ class ConfigService:
             raise InvalidRequest(
                 f"Broker {self._config.process.broker_id} cannot describe broker {broker_id}: ask that one."
             )
-        values = [self._static_value(name) for name in SETTINGS if name not in _LISTENER_SETTINGS]
+        at_run_time = self._runtime_values(image)
+        elsewhere = {*_LISTENER_SETTINGS, *(value.name for value in at_run_time)}
+        values = [self._static_value(name) for name in SETTINGS if name not in elsewhere]
         values += self._listener_values(image)
-        values += self._runtime_values(image)
+        values += at_run_time
         for setting in definitions():
             name, value, source = (levels := self._server_levels(setting))[0]
             values.append(
@@ -164,7 +172,13 @@ class ConfigService:
         given = self._config.static.get(name)
         value, source = (setting.default, "default") if given is None else (given, "static-broker")
         return ConfigValue(
-            name, value, source, "string", setting.doc, read_only=True, synonyms=((name, value, source),)
+            name,
+            value,
+            source,
+            "string",
+            setting.doc,
+            read_only=name not in RUNTIME,
+            synonyms=((name, value, source),),
         )
 
     def _listener_values(self, image: ClusterImage) -> list[ConfigValue]:

@@ -689,20 +689,22 @@ class ListPartitionReassignmentsResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[OngoingReassignment, _Mapping]]] = ...) -> None: ...
 
 class OngoingReassignment(_message.Message):
-    __slots__ = ("topic", "partition", "replicas", "adding", "removing", "progress")
+    __slots__ = ("topic", "partition", "replicas", "adding", "removing", "progress", "waiting")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     ADDING_FIELD_NUMBER: _ClassVar[int]
     REMOVING_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     replicas: _containers.RepeatedScalarFieldContainer[int]
     adding: _containers.RepeatedScalarFieldContainer[int]
     removing: _containers.RepeatedScalarFieldContainer[int]
     progress: _containers.RepeatedCompositeFieldContainer[AddedReplica]
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., adding: _Optional[_Iterable[int]] = ..., removing: _Optional[_Iterable[int]] = ..., progress: _Optional[_Iterable[_Union[AddedReplica, _Mapping]]] = ...) -> None: ...
+    waiting: bool
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., adding: _Optional[_Iterable[int]] = ..., removing: _Optional[_Iterable[int]] = ..., progress: _Optional[_Iterable[_Union[AddedReplica, _Mapping]]] = ..., waiting: _Optional[bool] = ...) -> None: ...
 
 class AddedReplica(_message.Message):
     __slots__ = ("broker", "in_sync", "bytes_copied", "bytes_total")

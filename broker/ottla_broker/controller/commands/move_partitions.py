@@ -74,7 +74,7 @@ def check_move(image: ClusterImage, move: Move, *, keep_replication_factor: bool
     if partition is None:
         raise UnknownTopicOrPartition(f"There is no partition {move.partition} of topic {move.topic!r}.")
     if move.target is None:
-        if not partition.is_moving:
+        if not partition.is_moving and not partition.planned:
             raise NoReassignmentInProgress
         return
     _check_target(image, partition, move.target)
@@ -98,7 +98,7 @@ def _check_target(image: ClusterImage, partition: PartitionImage, target: tuple[
 
 def _was_moving(image: ClusterImage, result: PartitionResult) -> bool:
     partition = image.partition(TopicPartition(result.topic, result.partition))
-    return partition is not None and partition.is_moving
+    return partition is not None and (partition.is_moving or bool(partition.planned))
 
 
 @dataclass(slots=True)

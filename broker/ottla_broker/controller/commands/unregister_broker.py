@@ -45,13 +45,14 @@ class _Removal:
         if self.broker in image.brokers:
             raise InvalidRequest(f"Broker {self.broker} is online; stop it first.")
         held = sum(
-            self.broker in partition.replicas
+            self.broker in partition.replicas or self.broker in partition.planned
             for topic in image.topics.values()
             for partition in topic.partitions
         )
         if held:
             raise InvalidRequest(
-                f"Broker {self.broker} still has replicas of {held} partitions; move them to other brokers first."
+                f"Broker {self.broker} still has replicas of {held} partitions, or is to get them; "
+                "move them to other brokers first."
             )
         keys = (MEMBERS.key(self.broker), CORDONS.key(self.broker), BROKER_CONFIGS.key(str(self.broker)))
         # It may register meanwhile: its registration does not compare the controller's keys.

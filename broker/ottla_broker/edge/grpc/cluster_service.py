@@ -229,4 +229,5 @@ def _ongoing(move: OngoingMove) -> pb.OngoingReassignment:
             )
             for each in move.progress
         ],
+        waiting=move.waits,
     )

@@ -52,6 +52,8 @@ class PartitionImage:
     #: Replicas that the controller removed from ISR or ELR, until a leader has written after that: used only when all
     #: of ISR and ELR are torn (decision 9).
     dropped: tuple[int, ...] = ()
+    #: The target of a move that waits for its turn (`controller/move_queue.py`).
+    planned: tuple[int, ...] = ()
 
     @property
     def is_moving(self) -> bool:
@@ -61,6 +63,18 @@ class PartitionImage:
     def target(self) -> tuple[int, ...]:
         """Where the partition will be when its move is complete."""
         return tuple(r for r in self.replicas if r not in self.removing) if self.removing else self.replicas
+
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """Where the partition will be when its move and the one that waits behind it are complete."""
+        return self.planned or self.target
+
+    @property
+    def copying(self) -> tuple[int, ...]:
+        """Brokers that copy the log now, because they were added. Without a leader there is nothing to copy from."""
+        if not self.adding or self.leader == NO_BROKER:
+            return ()
+        return tuple(r for r in self.adding if r not in self.removing and r not in self.isr)
 
     @property
     def original(self) -> tuple[int, ...]:
@@ -115,14 +129,16 @@ def _encode(image: PartitionImage) -> bytes:
         fields["torn"] = image.torn
     if image.dropped:
         fields["dropped"] = image.dropped
+    if image.planned:
+        fields["planned"] = image.planned
     return encode_fields(fields, image.extra)
 
 
 @decoder
 def _decode(entry: Entry) -> PartitionImage:
-    replicas, leader, epoch, isr, elr, adding, removing, torn, dropped, extra = _states(entry.value)
+    replicas, leader, epoch, isr, elr, adding, removing, torn, dropped, planned, extra = _states(entry.value)
     return PartitionImage(
-        replicas, leader, epoch, isr, elr, adding, removing, entry.mod_revision, extra, torn, dropped
+        replicas, leader, epoch, isr, elr, adding, removing, entry.mod_revision, extra, torn, dropped, planned
     )
 
 
@@ -130,7 +146,7 @@ _Ints: TypeAlias = tuple[int, ...]
 
 
 @lru_cache(maxsize=8192)  # Thousands of partitions share a few states: decoded once, and kept once.
-def _states(value: bytes) -> tuple[_Ints, int, int, _Ints, _Ints, _Ints, _Ints, _Ints, _Ints, Extra]:
+def _states(value: bytes) -> tuple[_Ints, int, int, _Ints, _Ints, _Ints, _Ints, _Ints, _Ints, _Ints, Extra]:
     fields = decode_fields(value)
     return (
         take_ints(fields, "replicas"),
@@ -142,6 +158,7 @@ def _states(value: bytes) -> tuple[_Ints, int, int, _Ints, _Ints, _Ints, _Ints, 
         take_ints(fields, "removing"),
         take_ints(fields, "torn"),
         take_ints(fields, "dropped"),
+        take_ints(fields, "planned"),
         tuple(fields.items()),
     )
 

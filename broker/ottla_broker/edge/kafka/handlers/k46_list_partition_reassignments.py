@@ -2,7 +2,7 @@
 asks this. [S]
 
 Null topics ask for everything that moves; partitions that stand still, or do not exist, are left out of the
-answer.
+answer. A move that waits for its turn is listed as if it had begun.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ottla_broker.acl import Operation
+from ottla_broker.controller.reassignment import announced
 from ottla_broker.edge.kafka.request import Context, Reply, Request, error_fields
 from ottla_broker.metadata.image import TopicImage
 
@@ -34,7 +35,7 @@ def _topic(topic: TopicImage, indexes: Iterable[int]) -> dict[str, Any]:
     for index in indexes:
         if not 0 <= index < len(topic.partitions):
             continue
-        partition = topic.partitions[index]
+        partition = announced(topic.partitions[index])
         if partition.adding or partition.removing:
             moved = {"adding_replicas": partition.adding, "removing_replicas": partition.removing}
             partitions.append({"partition_index": index, "replicas": partition.replicas} | moved)
