@@ -101,6 +101,11 @@ bench-floods: ## three brokers each: a normal client beside none, one, two and f
 	@scripts/setup.sh $(TESTING)
 	$(bin)/python -m ottla_bench.floods --runs $(or $(RUNS),3) $(BENCH)
 
+.PHONY: bench-client
+bench-client: ## client libraries on one broker, per second of client CPU: Ottla, aiokafka, confluent-kafka (RUNS=5)
+	@scripts/setup.sh $(RUNTIME)
+	$(bin)/python -m ottla_bench.client_libraries --runs $(or $(RUNS),5) $(BENCH)
+
 .PHONY: attack
 attack: ## hostile and busy clients against real brokers for MINUTES=25; `make test` runs seconds of each
 	@scripts/setup.sh $(RUNTIME)

@@ -128,9 +128,15 @@ class Admin(Connected):
         bootstrap_servers: str | Sequence[str] = "127.0.0.1:9192",
         *,
         request_timeout_ms: int = 30_000,
+        client_id: str = "ottla-admin",
         security: Security | Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(bootstrap_servers, request_timeout_ms=request_timeout_ms, security=security)
+        super().__init__(
+            bootstrap_servers,
+            request_timeout_ms=request_timeout_ms,
+            security=security,
+            client_id=client_id,
+        )
 
     # ------------------------------------------------------------------ areas, imported at their first use
     # A command of `ottla` needs one of them, and each costs some ten milliseconds.

@@ -59,6 +59,7 @@ class Cluster:
         backoff_max_s: float = 1.0,
         max_age_s: float = 300.0,
         security: Security = PLAINTEXT,
+        client_id: str = "",
     ) -> None:
         self._bootstrap = addresses_of(bootstrap)
         self._clock = clock
@@ -67,7 +68,7 @@ class Cluster:
         self._backoff_s = backoff_s
         self._backoff_max_s = backoff_max_s
         self._max_age_s = max_age_s
-        self._connections = Connections(security)
+        self._connections = Connections(security, client_id)
         self._addresses: dict[int, str] = {}
         #: The next call goes to this address first: it answered last.
         self._preferred = self._bootstrap[0]

@@ -23,6 +23,7 @@ class Connected:
         retry_backoff_max_ms: float = 1000,
         metadata_max_age_ms: float = 300_000,
         security: Security | Mapping[str, str] | None = None,
+        client_id: str = "",
     ) -> None:
         check_positive(request_timeout_ms=request_timeout_ms, metadata_max_age_ms=metadata_max_age_ms)
         self._clock = RealClock()
@@ -40,6 +41,7 @@ class Connected:
             backoff_max_s=self._backoff_max_s,
             max_age_s=self._metadata_max_age_s,
             security=security_of(security),
+            client_id=client_id,
         )
 
     @property

@@ -24,6 +24,10 @@ RECEIVE_MAX_BYTES = 128 * 1024 * 1024
 #: A larger flow-control window raises memory use, not the rate.
 _WINDOW_BYTES = 1024 * 1024
 _ERROR_TRAILER = "ottla-error-bin"
+#: Header with the client id, which brokers show in metrics and logs and use for quotas.
+_CLIENT_ID_KEY = "ottla-client-id"
+#: Brokers cut longer ones.
+_CLIENT_ID_CHARS_MAX = 256
 
 _OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", RECEIVE_MAX_BYTES),
@@ -64,7 +68,7 @@ class _WithHeaders:
 class Broker:
     """One broker's address, its channel and its services."""
 
-    def __init__(self, address: str, security: Security = PLAINTEXT) -> None:
+    def __init__(self, address: str, security: Security = PLAINTEXT, client_id: str = "") -> None:
         """CannotConnect if a file of the security options cannot be used any more."""
         self.address = address
         try:
@@ -76,6 +80,8 @@ class Broker:
         else:
             self.channel = aio.secure_channel(address, credentials, options=_OPTIONS)
         headers = security.headers()
+        if client_id:
+            headers = (*headers, (_CLIENT_ID_KEY, client_id))
         channel: Any = _WithHeaders(self.channel, headers) if headers else self.channel
         self.log: Any = broker_pb2_grpc.LogStub(channel)  # type: ignore[no-untyped-call]
         self.admin: Any = broker_pb2_grpc.AdminStub(channel)  # type: ignore[no-untyped-call]
@@ -92,16 +98,17 @@ class Broker:
 class Connections:
     """All channels of one client, by address."""
 
-    def __init__(self, security: Security = PLAINTEXT) -> None:
-        """ValueError if a file of the security options cannot be used."""
+    def __init__(self, security: Security = PLAINTEXT, client_id: str = "") -> None:
+        """ValueError if a file of the security options cannot be used, or if a header cannot carry the client id."""
         _credentials(security)
         self.security = security
+        self._client_id = _checked_client_id(client_id)
         self._brokers: dict[str, Broker] = {}
 
     def broker(self, address: str) -> Broker:
         found = self._brokers.get(address)
         if found is None:
-            found = self._brokers[address] = Broker(address, self.security)
+            found = self._brokers[address] = Broker(address, self.security, self._client_id)
         return found
 
     async def keep_only(self, addresses: Sequence[str]) -> None:
@@ -111,6 +118,14 @@ class Connections:
 
     async def close(self) -> None:
         await self.keep_only(())
+
+
+def _checked_client_id(client_id: str) -> str:
+    if client_id.isascii() and client_id.isprintable() and len(client_id) <= _CLIENT_ID_CHARS_MAX:
+        return client_id
+    raise ValueError(
+        f"client_id={client_id!r}: use at most {_CLIENT_ID_CHARS_MAX} printable ASCII characters."
+    )
 
 
 def _credentials(security: Security) -> Any:

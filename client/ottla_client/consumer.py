@@ -23,7 +23,6 @@ from ottla_client.group_reader import GroupReader
 from ottla_client.group_shell import GroupSettings
 from ottla_client.interceptors import ConsumerInterceptor
 from ottla_client.listener import RebalanceListener
-from ottla_client.read_ahead import ReadAhead
 from ottla_client.record import ConsumerRecord, GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp
 from ottla_client.security import Security
 from ottla_client.serializers import Deserializer, deserializer_for
@@ -65,6 +64,7 @@ class Consumer(Connected):
     * `security`: TLS and login: a `Security`, or a mapping with Kafka's names (`security.protocol`, ...).
     * `client_rack`: read from an in-sync replica whose `broker.rack` is the same, if there is one and the brokers have
       a `replica.selector.class`.
+    * `client_id`: the name under which brokers count and log this client, and under which it has quotas.
 
     As a member of a group:
 
@@ -135,6 +135,7 @@ class Consumer(Connected):
             retry_backoff_max_ms=retry_backoff_max_ms,
             metadata_max_age_ms=metadata_max_age_ms,
             security=security,
+            client_id=client_id,
         )
         self._machine = ConsumerMachine(
             ConsumerPolicy(
@@ -158,7 +159,7 @@ class Consumer(Connected):
         self._interceptors = tuple(interceptors)
         self._max_poll_records = max_poll_records
         self._fetcher = Fetcher(self._cluster, self._clock, self._machine, limits, self._request_timeout_s)
-        self._ahead = ReadAhead(self._machine.generation_of, self._machine.is_paused)
+        self._ahead = self._machine.ahead
         self._group: GroupReader | None = None
         if group_id is not None:
             _check_group(group_protocol, heartbeat_interval_ms, session_timeout_ms)
@@ -392,8 +393,9 @@ class Consumer(Connected):
         A record counts as consumed when it is yielded; records that an iteration leaves over do not.
         """
         while self._fetcher.running:
-            while (record := self._ahead.pop()) is not None:
-                yield record
+            ready = self._ahead.ready
+            while ready:
+                yield ready.popleft()
             try:
                 records = await self.poll(timeout_ms=_ITERATION_POLL_MS)
             except ClientClosed:

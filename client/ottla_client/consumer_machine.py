@@ -33,6 +33,7 @@ from typing import NamedTuple
 
 from ottla_client.errors import LogTruncated, NoOffset, NotAssigned
 from ottla_client.fetched import Chunk, Decoding
+from ottla_client.read_ahead import ReadAhead
 from ottla_client.record import ConsumerRecord
 from ottla_core.errors import OffsetOutOfRange, RequestError, UnknownTopicOrPartition
 from ottla_core.ids import NO_BROKER, NO_EPOCH, TopicPartition
@@ -165,6 +166,8 @@ class ConsumerMachine:
         self._states: dict[TopicPartition, PartitionState] = {}
         self._buffered_bytes = 0
         self.stale_topics: dict[str, None] = {}
+        #: Records that an iteration has taken and not yielded yet.
+        self.ahead = ReadAhead()
 
     # ------------------------------------------------------------------ calls of the user
 
@@ -178,6 +181,7 @@ class ConsumerMachine:
         for tp, state in self._states.items():
             if tp not in kept:
                 self._drop_chunks(state)
+                self.ahead.drop(tp)
         self._states = {tp: kept[tp] if tp in kept else self._new_state(tp, committed) for tp in wanted}
 
     def _new_state(self, tp: TopicPartition, committed: bool) -> PartitionState:
@@ -206,13 +210,11 @@ class ConsumerMachine:
 
     def pause(self, tp: TopicPartition) -> None:
         self.state(tp).paused = True
+        self.ahead.pause(tp)
 
     def resume(self, tp: TopicPartition) -> None:
         self.state(tp).paused = False
-
-    def is_paused(self, tp: TopicPartition) -> bool:
-        state = self._states.get(tp)
-        return state is not None and state.paused
+        self.ahead.resume(tp)
 
     def paused(self) -> list[TopicPartition]:
         return [tp for tp, state in self._states.items() if state.paused]
@@ -230,6 +232,7 @@ class ConsumerMachine:
     def _drop_position(self, state: PartitionState) -> None:
         """Drop the position and the fetched data."""
         self._drop_chunks(state)
+        self.ahead.drop(state.tp)
         self._generation += 1
         state.generation = self._generation
         state.fetching = False

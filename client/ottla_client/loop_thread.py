@@ -107,12 +107,16 @@ class Blocking(Generic[Inner]):
     async def _started(self) -> Inner:
         """Create and start the client in the loop thread, which runs all of it."""
         made = self.kind(*self._arguments[0], **self._arguments[1])
+        self._prepared(made)
         try:
             await made.start()
         except BaseException:
             await made.stop()
             raise
         return made  # type: ignore[no-any-return]
+
+    def _prepared(self, made: Inner) -> None:
+        """Called in the loop thread before the client starts."""
 
     def stop(self) -> None:
         """Like the async client's `stop`. May be called repeatedly, and without a start."""

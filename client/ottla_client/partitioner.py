@@ -98,6 +98,9 @@ class DefaultPartitioner(StickyPartitioner):
     ) -> int:
         if key is not None:
             return partition_for_key(key, len(all_partitions))
+        current = self._current.get(topic)
+        if current is not None and current in all_partitions:
+            return current  # nearly always: a second call would be a tenth of the cost of `send`
         return super().choose(topic, key, all_partitions, available)
 
 

@@ -77,6 +77,7 @@ class Producer(Connected):
     * `max_in_flight`: unanswered batches per partition. Without idempotence, more than 1 can reorder records on
       retries.
     * `max_request_size`: the largest request, hence the largest record.
+    * `client_id`: the name under which brokers count and log this client, and under which it has quotas.
 
     With a `transactional_id` records are sent in transactions, which consumers with
     `isolation_level="read_committed"` see as a whole or not at all:
@@ -115,6 +116,7 @@ class Producer(Connected):
         metadata_max_age_ms: int = 300_000,
         transactional_id: str | None = None,
         transaction_timeout_ms: int = 60_000,
+        client_id: str = "ottla-producer",
         security: Security | Mapping[str, str] | None = None,
     ) -> None:
         if acks not in _ACKS:
@@ -138,6 +140,7 @@ class Producer(Connected):
             retry_backoff_max_ms=retry_backoff_max_ms,
             metadata_max_age_ms=metadata_max_age_ms,
             security=security,
+            client_id=client_id,
         )
         self._partitioner = partitioner_for(partitioner, self._chance)
         self._batch_bytes = min(batch_size, max_request_size)
@@ -187,6 +190,7 @@ class Producer(Connected):
         self._append = self._accumulator.append
         self._choose = self._partitioner.choose
         self._wall_ms = self._clock.wall_ms
+        self._schedule = self._sender.schedule
 
     def _new_transactions(self, transaction_timeout_ms: int) -> Transactions | None:
         if self._transaction is None:
@@ -455,7 +459,7 @@ class Producer(Connected):
         batch = self._append(lane, timestamp_ms, key, value, headers)
         if batch is None:
             batch = self._append(lane, timestamp_ms, key, value, headers, self._clock.monotonic())
-            self._sender.schedule()
+            self._schedule()
             if batch is None:
                 return None
         delivery = Delivery(batch, batch.count - 1, timestamp_ms)

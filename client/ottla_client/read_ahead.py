@@ -1,8 +1,9 @@
 """Records that a poll took and an iteration has not yielded yet. [P]
 
 `async for` takes many records at once and yields them one by one. The remaining ones are not consumed: their
-offsets are not committed, and the next poll returns them first. After a seek or a revocation they are dropped,
-because the generation of their partition has changed. Records of a paused partition stay until it is resumed.
+offsets are not committed, and the next poll returns them first. After a seek or a revocation they are dropped.
+Records of a paused partition are held back until it is resumed. The consumer machine calls `drop`, `pause` and
+`resume` at once, so that yielding a record costs no check.
 """
 
 from __future__ import annotations
@@ -15,33 +16,21 @@ from ottla_core.ids import TopicPartition
 
 
 class ReadAhead:
-    def __init__(
-        self, generation_of: Callable[[TopicPartition], int], is_paused: Callable[[TopicPartition], bool]
-    ) -> None:
-        self._generation_of = generation_of
-        self._is_paused = is_paused
-        self._records: deque[ConsumerRecord] = deque()
-        self._generations: dict[tuple[str, int], int] = {}
+    def __init__(self) -> None:
+        #: To yield next; always the same object, so that an iteration can keep it.
+        self.ready: deque[ConsumerRecord] = deque()
+        #: Records of paused partitions, in order.
+        self._held: list[ConsumerRecord] = []
 
     def put(self, records: Iterable[ConsumerRecord]) -> None:
         """Add records that were just taken."""
-        self._records = deque((*filter(self._is_current, self._records), *records))
-        partitions = {TopicPartition(record.topic, record.partition) for record in self._records}
-        self._generations = {tp: self._generation_of(tp) for tp in partitions}
+        self.ready.extend(records)
 
     def pop(self) -> ConsumerRecord | None:
-        found: ConsumerRecord | None = None
-        waiting: list[ConsumerRecord] = []
-        while self._records and found is None:
-            record = self._records.popleft()
-            if not self._is_current(record):
-                continue
-            if self._is_paused(TopicPartition(record.topic, record.partition)):
-                waiting.append(record)
-            else:
-                found = record
-        self._records.extendleft(reversed(waiting))
-        return found
+        try:
+            return self.ready.popleft()
+        except IndexError:
+            return None
 
     def take(self, limit: int) -> list[ConsumerRecord]:
         taken: list[ConsumerRecord] = []
@@ -53,10 +42,31 @@ class ReadAhead:
         """The first record of each partition that has not been yielded."""
         return {
             TopicPartition(record.topic, record.partition): record.offset
-            for record in reversed(self._records)
-            if self._is_current(record)
+            for record in reversed([*self._held, *self.ready])
         }
 
-    def _is_current(self, record: ConsumerRecord) -> bool:
-        tp = TopicPartition(record.topic, record.partition)
-        return self._generations.get(tp) == self._generation_of(tp)
+    # ------------------------------------------------------------------ calls of the consumer machine
+
+    def drop(self, tp: TopicPartition) -> None:
+        """The position was moved, or the partition was given up."""
+        self._held = [record for record in self._held if not _is_of(record, tp)]
+        self._keep(lambda record: not _is_of(record, tp))
+
+    def pause(self, tp: TopicPartition) -> None:
+        self._held.extend(record for record in self.ready if _is_of(record, tp))
+        self._keep(lambda record: not _is_of(record, tp))
+
+    def resume(self, tp: TopicPartition) -> None:
+        back = [record for record in self._held if _is_of(record, tp)]
+        self._held = [record for record in self._held if not _is_of(record, tp)]
+        self.ready.extendleft(reversed(back))
+
+    def _keep(self, wanted: Callable[[ConsumerRecord], bool]) -> None:
+        if self.ready:
+            kept = list(filter(wanted, self.ready))
+            self.ready.clear()
+            self.ready.extend(kept)
+
+
+def _is_of(record: ConsumerRecord, tp: TopicPartition) -> bool:
+    return record.partition == tp.partition and record.topic == tp.topic

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ottla_client.accumulator import Accumulator, Batch, Lane, Outcome
@@ -63,6 +64,8 @@ class Sender:
         self._acks = acks
         self._transactional_id = transactional_id
         self._request_timeout_s = request_timeout_s
+        #: Held while accumulator and machine change, if threads append records (the blocking producer).
+        self.lock: AbstractContextManager[Any] = nullcontext()
         #: Empty unless running, so that one lookup checks both.
         self.topics: dict[str, Topic] = {}
         self._streams = Streams(cluster, self._new_stream, request_timeout_s)
@@ -100,15 +103,17 @@ class Sender:
             self._pump.stop()
             self.topics.clear()
             closed = ClientClosed("The producer was closed before the record was acknowledged.")
-            for batch in list(self._accumulator.unsettled.values()):
-                self._accumulator.settle(batch, Outcome(error=closed))
+            with self.lock:
+                for batch in list(self._accumulator.unsettled.values()):
+                    self._accumulator.settle(batch, Outcome(error=closed))
             self._wake_waiters()
 
     async def flush(self) -> None:
         """Send all buffered records; return when they are settled."""
-        self._accumulator.flush()
+        with self.lock:
+            self._accumulator.flush()
+            waiting = list(self._accumulator.unsettled.values())
         self.schedule()
-        waiting = list(self._accumulator.unsettled.values())
         if not waiting:
             return
         left = len(waiting)
@@ -120,13 +125,15 @@ class Sender:
             if not left and not done.done():
                 done.set_result(None)
 
-        for batch in waiting:
-            batch.watch(one_less)
+        with self.lock:
+            for batch in waiting:
+                batch.watch(one_less)
         await done
 
     def hasten(self, lane: Lane) -> None:
         """Send the lane's open batch without linger."""
-        self._accumulator.make_due(lane)
+        with self.lock:
+            self._accumulator.make_due(lane)
         self.schedule()
 
     async def room(self, left_s: float) -> None:
@@ -134,7 +141,8 @@ class Sender:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         # Send lingering batches: nothing else would make room.
-        self._accumulator.flush()
+        with self.lock:
+            self._accumulator.flush()
         self.schedule()
         try:
             async with asyncio.timeout(left_s):
@@ -157,6 +165,10 @@ class Sender:
     # ------------------------------------------------------------------ the pump
 
     def _do_all(self, now: float) -> list[float | None]:
+        with self.lock:
+            return self._do_all_alone(now)
+
+    def _do_all_alone(self, now: float) -> list[float | None]:
         self._machine.expire(now)
         self._streams.break_overdue(now)
         self._machine.limit_requests(self._cluster.produce_bytes_max)
@@ -189,20 +201,22 @@ class Sender:
         )
 
     def _answered(self, batch: Batch, answer: pb.PartitionProduced) -> None:
-        if answer.HasField("error"):
-            self._machine.refused(batch, told(answer.error), self._clock.monotonic())
-            if batch.outcome is not None:
-                _log_failure(batch)
-        else:
-            self._machine.acknowledged(batch, answer.base_offset, answer.log_append_time_ms)
+        with self.lock:
+            if answer.HasField("error"):
+                self._machine.refused(batch, told(answer.error), self._clock.monotonic())
+                if batch.outcome is not None:
+                    _log_failure(batch)
+            else:
+                self._machine.acknowledged(batch, answer.base_offset, answer.log_append_time_ms)
         self.schedule()
 
     def _stream_lost(self, stream: ProduceStream, requests: list[list[Batch]]) -> None:
         self._streams.forget(stream)
         now = self._clock.monotonic()
-        for batches in requests:
-            for batch in batches:
-                self._machine.lost(batch, now)
+        with self.lock:
+            for batches in requests:
+                for batch in batches:
+                    self._machine.lost(batch, now)
         self.schedule()
 
     # ------------------------------------------------------------------ requests of the machine
@@ -229,7 +243,8 @@ class Sender:
         answer = await self._cluster.call("InitProducerId", pb.InitProducerIdRequest())
         if answer.HasField("error"):
             raise told(answer.error)
-        self._machine.identified(answer.producer_id, answer.producer_epoch)
+        with self.lock:
+            self._machine.identified(answer.producer_id, answer.producer_epoch)
 
     async def _refresh_stale(self) -> None:
         topics = list(self._machine.stale_topics)
@@ -240,14 +255,16 @@ class Sender:
         await self._clock.sleep(_ERRAND_PAUSE_S)
 
     def _learnt(self, layout: TopicLayout) -> None:
-        topic = self.topics.setdefault(layout.name, Topic())
-        # A topic recreated with fewer partitions loses lanes; their pending batches have no leader.
-        gone = max(0, len(topic.lanes) - len(layout.leaders))
-        topic.lanes = [
-            self._accumulator.lane(TopicPartition(layout.name, partition)) for partition in layout.partitions
-        ]
-        topic.partitions, topic.available = layout.partitions, layout.available
-        self._machine.leaders_changed(layout.name, (*layout.leaders, *[NO_BROKER] * gone))
+        with self.lock:
+            topic = self.topics.setdefault(layout.name, Topic())
+            # A topic recreated with fewer partitions loses lanes; their pending batches have no leader.
+            gone = max(0, len(topic.lanes) - len(layout.leaders))
+            topic.lanes = [
+                self._accumulator.lane(TopicPartition(layout.name, partition))
+                for partition in layout.partitions
+            ]
+            topic.partitions, topic.available = layout.partitions, layout.available
+            self._machine.leaders_changed(layout.name, (*layout.leaders, *[NO_BROKER] * gone))
         self.schedule()
 
 

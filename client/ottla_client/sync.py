@@ -52,6 +52,8 @@ log = logging.getLogger(__name__)
 #: Limits of the queue, in records and bytes, beside `buffer_memory`; when it is full, `send` waits.
 _QUEUED_MAX = 10_000
 _QUEUED_BYTES_MAX = 8 * 1024 * 1024
+#: The wait of an iteration for records, after which it looks whether the consumer was stopped.
+_ITERATION_POLL_MS = 1000
 _CLOSED_BEFORE_SENT = "The producer was closed before the record could be sent."
 
 
@@ -60,10 +62,10 @@ class Delivery:
 
     __slots__ = ("_error", "_inner", "_owner")
 
-    def __init__(self, owner: Producer) -> None:
+    def __init__(self, owner: Producer, inner: AsyncDelivery | None = None) -> None:
         self._owner = owner
-        #: Set by the loop thread when the record is in a batch, or has failed before that.
-        self._inner: AsyncDelivery | None = None
+        #: Set when the record is in a batch; a queued one gets it, or its error, from the loop thread.
+        self._inner = inner
         self._error: Exception | None = None
 
     def done(self) -> bool:
@@ -92,29 +94,77 @@ def _size_of(data: Any) -> int:
     return len(data) if isinstance(data, bytes | str | bytearray) else 0
 
 
-#: A delivery, the record, and its options.
-_Queued: TypeAlias = tuple[Delivery, tuple[Any, ...], dict[str, Any]]
+#: The arguments of `send`, by position; `on_delivery` is the last.
+_Record: TypeAlias = tuple[str, Any, Any, Headers, int | None, int | None, producer.OnDelivery | None]
+_Queued: TypeAlias = tuple[Delivery, _Record]
 
 
 def _fail(queued: _Queued, error: Exception) -> None:
-    delivery, _record, extra = queued
+    delivery, record = queued
     delivery._error = error
-    if extra["on_delivery"] is not None:
+    on_delivery = record[-1]
+    if on_delivery is not None:
         try:
-            extra["on_delivery"](None, error)
+            on_delivery(None, error)
         except Exception:
             log.exception("on_delivery failed")
 
 
-class Producer(Blocking[producer.Producer]):
+class _SharedProducer(producer.Producer):
+    """A producer to which any thread may append records, while its loop runs in another one.
+
+    `lock` is held while a record is appended, and while the sender changes batches. Callbacks of users run without it.
+    """
+
+    def _share(self, lock: threading.RLock) -> None:
+        """Called in the loop thread, before the start."""
+        self._lock = self._sender.lock = lock
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._schedule = self._schedule_from_any_thread
+
+    @property
+    def _takes_records_at_once(self) -> bool:
+        """Interceptors are called in the loop thread, and transactions begin and end there."""
+        return not self._interceptors and self._transaction is None
+
+    def _schedule_from_any_thread(self) -> None:
+        if threading.get_ident() == self._loop_thread:
+            self._sender.schedule()
+        else:
+            self._loop.call_soon_threadsafe(self._sender.schedule)
+
+    def _put(self, *record: Any) -> AsyncDelivery | None:
+        with self._lock:
+            return super()._put(*record)
+
+    def _promise(self, delivery: AsyncDelivery, on_delivery: producer.OnDelivery | None) -> None:
+        def tell(metadata: RecordMetadata | None, error: Exception | None) -> None:
+            if on_delivery is not None:
+                self._loop.call_soon(_told, on_delivery, metadata, error)
+
+        super()._promise(delivery, tell)
+
+
+def _told(on_delivery: producer.OnDelivery, metadata: RecordMetadata | None, error: Exception | None) -> None:
+    try:
+        on_delivery(metadata, error)
+    except Exception:
+        log.exception("A delivery callback failed")
+
+
+class Producer(Blocking[_SharedProducer]):
     """`ottla_client.Producer`, blocking; the same arguments.
 
     >>> with Producer("127.0.0.1:9192") as p:
     ...     p.send("greetings", b"hello")
     ...     print(p.send("greetings", b"again").result().offset)
+
+    A record goes into a batch in the caller's thread. If it must wait, for room or for the metadata of a new topic, it
+    is queued, and the loop thread appends it and those after it, in order.
     """
 
-    kind = producer.Producer
+    kind = _SharedProducer
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -123,8 +173,19 @@ class Producer(Blocking[producer.Producer]):
         self._taken: deque[_Queued] = deque()
         self._queued_bytes = 0
         self._moving = False
-        self._lock = threading.Lock()
+        #: Appends a record now; None if all are queued.
+        self._put_now: Callable[..., AsyncDelivery | None] | None = None
+        self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)
+
+    async def _started(self) -> _SharedProducer:
+        made = await super()._started()
+        if made._takes_records_at_once:
+            self._put_now = partial(producer.Producer._put, made)
+        return made
+
+    def _prepared(self, made: _SharedProducer) -> None:
+        made._share(self._lock)
 
     async def _stopped(self) -> None:
         """Wait until all records are acknowledged or have failed, then disconnect."""
@@ -154,23 +215,32 @@ class Producer(Blocking[producer.Producer]):
         timestamp_ms: int | None = None,
         on_delivery: producer.OnDelivery | None = None,
     ) -> Delivery:
-        """Queue a record. The returned delivery has the outcome; `on_delivery` is called from the client's thread."""
-        delivery = Delivery(self)
-        extra = {
-            "headers": headers,
-            "partition": partition,
-            "timestamp_ms": timestamp_ms,
-            "on_delivery": on_delivery,
-        }
+        """Send a record. The returned delivery has the outcome; `on_delivery` is called from the client's thread.
+
+        Waits only while the buffer is full.
+        """
         with self._lock:
-            while self._open and (len(self._queue) >= _QUEUED_MAX or self._queued_bytes >= _QUEUED_BYTES_MAX):
-                # The mover itself is bounded by max_block_ms, so this ends.
+            if self._open and not self._moving and self._put_now is not None:
+                try:
+                    made = self._put_now(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+                except Exception:
+                    made = None  # the loop thread tries again, and the delivery gets the error
+                if made is not None:
+                    return Delivery(self, made)
+            return self._enqueue((topic, value, key, headers, partition, timestamp_ms, on_delivery))
+
+    def _enqueue(self, record: _Record) -> Delivery:
+        """Called with the lock."""
+        if len(self._queue) >= _QUEUED_MAX or self._queued_bytes >= _QUEUED_BYTES_MAX:
+            # Until the queue is empty, because records are not queued then. The mover is bounded by max_block_ms.
+            while self._open and self._moving:
                 self._room.wait(1.0)
-            if not self._open:
-                raise ClientClosed("The producer is not running; use `with Producer(...)`, or call start().")
-            self._queue.append((delivery, (topic, value, key), extra))
-            self._queued_bytes += _size_of(value) + _size_of(key)
-            wake, self._moving = not self._moving, True
+        if not self._open:
+            raise ClientClosed("The producer is not running; use `with Producer(...)`, or call start().")
+        delivery = Delivery(self)
+        self._queue.append((delivery, record))
+        self._queued_bytes += _size_of(record[1]) + _size_of(record[2])
+        wake, self._moving = not self._moving, True
         if wake:
             self._thread.loop.call_soon_threadsafe(self._start_moving)
         return delivery
@@ -263,10 +333,18 @@ class Producer(Blocking[producer.Producer]):
                 return
             self._taken = taken
             while taken:
-                delivery, record, extra = taken[0]
+                delivery, (topic, value, key, headers, partition, timestamp_ms, on_delivery) = taken[0]
                 began = self._inner._clock.monotonic()
                 try:
-                    delivery._inner = await self._inner.send(*record, **extra)
+                    delivery._inner = await self._inner.send(
+                        topic,
+                        value,
+                        key,
+                        headers=headers,
+                        partition=partition,
+                        timestamp_ms=timestamp_ms,
+                        on_delivery=on_delivery,
+                    )
                 except Exception as error:
                     _fail(taken[0], error)
                     self._inner._record_failed(error)
@@ -276,7 +354,7 @@ class Producer(Blocking[producer.Producer]):
 
     def _fail_line(self, taken: deque[_Queued], error: Exception) -> None:
         """Fail the first record and all queued ones of its topic: each would wait as long, one after the other."""
-        _, (topic, *_), _ = first = taken.popleft()
+        _, (topic, *_) = first = taken.popleft()
         line = [queued for queued in taken if queued[1][0] == topic]
         others = [queued for queued in taken if queued[1][0] != topic]
         taken.clear()
@@ -392,19 +470,18 @@ class Consumer(Blocking[consumer.Consumer]):
         """All records, as they arrive, until the consumer is stopped. The next poll returns left-over records first."""
         while self._open:
             try:
-                records = self.poll(timeout_ms=1000)
+                self._thread.run(self._read_ahead())
             except ClientClosed:
                 if self._open:
                     raise
                 return  # stopped by another thread: the normal end
-            yield from self._drained_one_by_one(records)
+            # Yielded records count as consumed; the rest goes back if the loop is left, and before a commit.
+            pop = self._inner._ahead.pop
+            while (record := pop()) is not None:
+                yield record
 
-    def _drained_one_by_one(self, records: list[ConsumerRecord]) -> Iterator[ConsumerRecord]:
-        """Yielded records count as consumed; the rest goes back if the loop is left, and before a commit."""
-        ahead = self._inner._ahead
-        self._call(ahead.put, records)
-        while (record := ahead.pop()) is not None:
-            yield record
+    async def _read_ahead(self) -> None:
+        self._inner._ahead.put(await self._inner.poll(timeout_ms=_ITERATION_POLL_MS))
 
 
 class Admin(Blocking[admin.Admin]):

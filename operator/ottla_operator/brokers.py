@@ -117,7 +117,7 @@ class Brokers(TopicAdmin, GroupAdmin, ClusterAdmin):
 
     @classmethod
     async def connect(cls, bootstrap: str) -> Brokers:
-        admin = Admin(bootstrap, request_timeout_ms=int(_TIMEOUT_S * 1000))
+        admin = Admin(bootstrap, request_timeout_ms=int(_TIMEOUT_S * 1000), client_id="ottla-operator")
         try:
             await admin.start()
         except BaseException:

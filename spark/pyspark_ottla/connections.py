@@ -43,6 +43,7 @@ class Connection:
             chance=RealChance(),
             request_timeout_s=key.timeout_s,
             security=key.security,
+            client_id="ottla-spark",
         )
         #: Tasks that use it now. More than one only if Spark interleaves two reads in one worker.
         self.borrowers = 0

@@ -140,6 +140,7 @@ def _producer(options: WriteOptions, sink: str, batch: int) -> Producer:
         max_request_size=options.max_request_bytes or _REQUEST_BYTES_MAX,
         transactional_id=transactional_id,
         transaction_timeout_ms=options.transaction_timeout_ms,
+        client_id="ottla-spark",
     )
 
 

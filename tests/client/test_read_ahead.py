@@ -17,7 +17,7 @@ def record(tp: TopicPartition, offset: int) -> ConsumerRecord:
 
 
 def test_first_offsets_are_those_not_given_out() -> None:
-    ahead = ReadAhead(lambda tp: 1, lambda tp: False)
+    ahead = ReadAhead()
     ahead.put([record(A, 5), record(A, 6), record(B, 9)])
     assert ahead.first_offsets() == {A: 5, B: 9}
     assert ahead.pop() == record(A, 5)
@@ -27,26 +27,40 @@ def test_first_offsets_are_those_not_given_out() -> None:
 
 
 def test_what_was_sought_or_revoked_is_dropped() -> None:
-    generations = {A: 1, B: 1}
-    ahead = ReadAhead(lambda tp: generations[tp], lambda tp: False)
+    made = machine("earliest")
+    ahead = made.ahead
     ahead.put([record(A, 5), record(B, 9), record(A, 6)])
-    generations[A] = 2
+    made.seek(A, 3)
     assert ahead.first_offsets() == {B: 9}
-    assert ahead.take(10) == [record(B, 9)]
+    made.assign([A])
+    assert ahead.take(10) == []
 
 
 def test_what_is_paused_stays_in_its_place_and_is_still_dropped_when_it_moves() -> None:
-    generations, paused = {A: 1, B: 1}, {A}
-    ahead = ReadAhead(lambda tp: generations[tp], lambda tp: tp in paused)
+    made = machine("earliest")
+    ahead = made.ahead
     ahead.put([record(A, 5), record(B, 9), record(A, 6)])
+    made.pause(A)
     assert ahead.take(10) == [record(B, 9)] and ahead.first_offsets() == {A: 5}
-    paused.clear()
-    assert ahead.pop() == record(A, 5)
-    paused.add(A)
-    generations[A] = 2
     ahead.put([record(B, 10)])
-    paused.clear()
+    made.resume(A)
+    assert ahead.take(2) == [record(A, 5), record(A, 6)], "before what was taken later"
     assert ahead.take(10) == [record(B, 10)]
+    ahead.put([record(A, 7)])
+    made.pause(A)
+    made.seek(A, 1)
+    made.resume(A)
+    assert ahead.take(10) == []
+
+
+def test_an_iteration_keeps_one_object_through_all_of_it() -> None:
+    made = machine("earliest")
+    ready = made.ahead.ready
+    made.ahead.put([record(A, 5), record(B, 9)])
+    made.pause(A)
+    made.resume(A)
+    made.seek(B, 1)
+    assert made.ahead.ready is ready and list(ready) == [record(A, 5)]
 
 
 def machine(reset: str) -> ConsumerMachine:

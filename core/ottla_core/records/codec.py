@@ -69,16 +69,37 @@ class Record(NamedTuple):
     headers: list[Header]
 
 
-_fields_of = operator.attrgetter("offset", "timestamp", "key", "value", "headers")
+class Columns(NamedTuple):
+    """The records of a batch, field by field; all of the same length. For readers that make objects of their own."""
+
+    offsets: list[int]
+    timestamps_ms: Iterable[int]
+    keys: Iterable[bytes | None]
+    values: Iterable[bytes | None]
+    headers: Iterable[list[Header]]
+
+
+_NO_RECORDS = Columns([], [], [], [], [])
+_offset_of = operator.attrgetter("offset")
+_timestamp_of = operator.attrgetter("timestamp")
+_key_of = operator.attrgetter("key")
+_value_of = operator.attrgetter("value")
+_headers_of = operator.attrgetter("headers")
 #: Like `Record._make`, without a Python frame per record.
 _record_from: Callable[[tuple[object, ...]], Record] = partial(tuple.__new__, Record)
-_offset_of = operator.itemgetter(0)
 
 
 # --- reading ---
 
 
 def records_of(buffer: Buffer, position: int, header: BatchHeader, *, limit_bytes: int) -> list[Record]:
+    """All records of the batch at `position` with this header; see `columns_of`."""
+    return list(
+        map(_record_from, zip(*columns_of(buffer, position, header, limit_bytes=limit_bytes), strict=True))
+    )
+
+
+def columns_of(buffer: Buffer, position: int, header: BatchHeader, *, limit_bytes: int) -> Columns:
     """All records of the batch at `position` with this header. Does not check the CRC.
 
     `limit_bytes` bounds the uncompressed records; for many tiny records, the Python objects take up to some forty
@@ -93,17 +114,17 @@ def records_of(buffer: Buffer, position: int, header: BatchHeader, *, limit_byte
         # Compaction leaves bare headers. The compiled reader aborts on them.
         if size != HEADER_BYTES:
             raise CorruptMessage(f"A batch without records has {size - HEADER_BYTES} bytes after its header.")
-        return []
+        return _NO_RECORDS
     batch = _plain_batch(buffer, position, header, limit_bytes)
     room = len(batch) - HEADER_BYTES
     if not 0 < header.count <= room // RECORD_BYTES_MIN:
         raise CorruptMessage(f"A batch declares {header.count} records in {room} bytes.")
-    records = _read(batch, header)
-    offsets = list(map(_offset_of, records))
+    columns = _read(batch, header)
+    offsets = columns.offsets
     rising = all(map(operator.lt, offsets, offsets[1:]))
     if not rising or offsets[0] < header.base_offset or offsets[-1] > header.last_offset:
         raise CorruptMessage("The offsets of the records in a batch do not rise within its range.")
-    return records
+    return columns
 
 
 def _plain_batch(buffer: Buffer, position: int, header: BatchHeader, limit_bytes: int) -> memoryview:
@@ -125,12 +146,20 @@ def _plain_batch(buffer: Buffer, position: int, header: BatchHeader, limit_bytes
     return memoryview(made)[: HEADER_BYTES + size]
 
 
-def _read(batch: memoryview, header: BatchHeader) -> list[Record]:
+def _read(batch: memoryview, header: BatchHeader) -> Columns:
     try:
-        return list(map(_record_from, map(_fields_of, DefaultRecordBatch(batch))))
+        records = list(DefaultRecordBatch(batch))
+        return Columns(
+            list(map(_offset_of, records)),
+            map(_timestamp_of, records),
+            map(_key_of, records),
+            map(_value_of, records),
+            map(_headers_of, records),
+        )
     except UnicodeDecodeError:
         # Header names should be UTF-8, but other producers may write any bytes; see `lenient`.
-        return [Record._make(fields) for fields in read_leniently(batch[HEADER_BYTES:], header)]
+        offsets, *others = zip(*read_leniently(batch[HEADER_BYTES:], header), strict=True)
+        return Columns(list(offsets), *others)
     except RequestError:
         raise
     except Exception as error:
