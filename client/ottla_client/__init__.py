@@ -14,6 +14,28 @@ if TYPE_CHECKING:
     from ottla_client.admin import Admin, ConfigEntry, NewTopic, TopicDescription
     from ottla_client.consumer import Consumer
     from ottla_client.delivery import Delivery
+    from ottla_client.errors import (
+        BufferExhausted,
+        CannotConnect,
+        ClientClosed,
+        ClientError,
+        CommitFailed,
+        DeliveryTimedOut,
+        GroupTrouble,
+        LogTruncated,
+        NoOffset,
+        NotAssigned,
+        NotInTransaction,
+        NotServed,
+        OffsetOutOfRange,
+        ProducerFenced,
+        RequestError,
+        RequestTimedOut,
+        SerializationFailed,
+        TopicAlreadyExists,
+        TransactionFailed,
+        UnknownTopicOrPartition,
+    )
     from ottla_client.interceptors import ConsumerInterceptor, ProducerInterceptor
     from ottla_client.listener import RebalanceListener
     from ottla_client.producer import Producer
@@ -27,11 +49,34 @@ if TYPE_CHECKING:
         TopicPartition,
     )
     from ottla_client.security import Security
+    from ottla_client.settings import AdminSettings, ConsumerSettings, ProducerSettings
 
 _MODULES = {
     "admin": ("Admin", "ConfigEntry", "NewTopic", "TopicDescription"),
     "consumer": ("Consumer",),
     "delivery": ("Delivery",),
+    "errors": (
+        "BufferExhausted",
+        "CannotConnect",
+        "ClientClosed",
+        "ClientError",
+        "CommitFailed",
+        "DeliveryTimedOut",
+        "GroupTrouble",
+        "LogTruncated",
+        "NoOffset",
+        "NotAssigned",
+        "NotInTransaction",
+        "NotServed",
+        "OffsetOutOfRange",
+        "ProducerFenced",
+        "RequestError",
+        "RequestTimedOut",
+        "SerializationFailed",
+        "TopicAlreadyExists",
+        "TransactionFailed",
+        "UnknownTopicOrPartition",
+    ),
     "interceptors": ("ConsumerInterceptor", "ProducerInterceptor"),
     "listener": ("RebalanceListener",),
     "producer": ("Producer",),
@@ -45,28 +90,52 @@ _MODULES = {
         "TopicPartition",
     ),
     "security": ("Security",),
+    "settings": ("AdminSettings", "ConsumerSettings", "ProducerSettings"),
 }
 _WHERE = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "Admin",
+    "AdminSettings",
+    "BufferExhausted",
+    "CannotConnect",
+    "ClientClosed",
+    "ClientError",
+    "CommitFailed",
     "ConfigEntry",
     "Consumer",
     "ConsumerInterceptor",
     "ConsumerRecord",
+    "ConsumerSettings",
     "Delivery",
+    "DeliveryTimedOut",
     "GroupMetadata",
+    "GroupTrouble",
+    "LogTruncated",
     "NewTopic",
+    "NoOffset",
+    "NotAssigned",
+    "NotInTransaction",
+    "NotServed",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "OffsetOutOfRange",
     "Producer",
+    "ProducerFenced",
     "ProducerInterceptor",
     "ProducerRecord",
+    "ProducerSettings",
     "RebalanceListener",
     "RecordMetadata",
+    "RequestError",
+    "RequestTimedOut",
     "Security",
+    "SerializationFailed",
+    "TopicAlreadyExists",
     "TopicDescription",
     "TopicPartition",
+    "TransactionFailed",
+    "UnknownTopicOrPartition",
 ]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
 
 from ottla_client.cluster import Cluster
 from ottla_client.security import Security, security_of
@@ -13,6 +13,10 @@ from ottla_core.real.clock import RealClock
 
 class Connected:
     """`async with` starts and stops it; a failed start stops what it has started."""
+
+    def __new__(cls, *arguments: Any, **settings: Any) -> Self:
+        check_names(cls, settings)
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -67,6 +71,19 @@ class Connected:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+
+
+def check_names(kind: type, given: Iterable[str]) -> None:
+    """TypeError for a setting that `kind` does not have, with the one that was probably meant."""
+    init: Any = kind.__init__  # type: ignore[misc]
+    known = ["bootstrap_servers", *(init.__kwdefaults__ or ())]
+    for name in given:
+        if name not in known:
+            import difflib  # not needed by programs without mistakes
+
+            close = difflib.get_close_matches(name.replace(".", "_"), known, n=1)
+            hint = f"Did you mean {close[0]}?" if close else f"It has {', '.join(known)}."
+            raise TypeError(f"{kind.__name__.lstrip('_')} has no setting {name!r}. {hint}")
 
 
 def check_positive(**settings: float) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Generic
 
 from ottla_client.assignors import Assignor, assignors_for
 from ottla_client.committer import OnCommit
@@ -23,9 +24,9 @@ from ottla_client.group_reader import GroupReader
 from ottla_client.group_shell import GroupSettings
 from ottla_client.interceptors import ConsumerInterceptor
 from ottla_client.listener import RebalanceListener
-from ottla_client.record import ConsumerRecord, GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp
+from ottla_client.record import ConsumerRecord, GroupMetadata, K, OffsetAndMetadata, OffsetAndTimestamp, V
 from ottla_client.security import Security
-from ottla_client.serializers import Deserializer, deserializer_for
+from ottla_client.serializers import deserializer_for
 from ottla_core.ids import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ _GROUP_PROTOCOLS = ("classic", "consumer")
 _ISOLATION = {"read_uncommitted": False, "read_committed": True}
 
 
-class Consumer(Connected):
+class Consumer(Connected, Generic[K, V]):
     """Reads records from partitions.
 
     >>> async with Consumer("127.0.0.1:9192", group_id="greeters") as consumer:
@@ -88,8 +89,8 @@ class Consumer(Connected):
         self,
         bootstrap_servers: str | Sequence[str] = "127.0.0.1:9192",
         *,
-        key_deserializer: Deserializer | str | None = None,
-        value_deserializer: Deserializer | str | None = None,
+        key_deserializer: Callable[[bytes], K] | str | None = None,
+        value_deserializer: Callable[[bytes], V] | str | None = None,
         auto_offset_reset: str = "latest",
         max_poll_records: int = 500,
         fetch_min_bytes: int = 1,
@@ -344,7 +345,7 @@ class Consumer(Connected):
 
     # ------------------------------------------------------------------ reading
 
-    async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord]:
+    async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
         """Available records; waits up to `timeout_ms` for the first one. An empty list if none arrived.
 
         Within a partition records are in offset order. Raises errors that stop the consumer: a missing
@@ -358,7 +359,7 @@ class Consumer(Connected):
             if self._group is not None:
                 self._group.poll_ended()
 
-    async def _poll(self, deadline: float, limit: int) -> list[ConsumerRecord]:
+    async def _poll(self, deadline: float, limit: int) -> list[ConsumerRecord[K, V]]:
         while True:
             self._check_running()
             self._fetcher.changed.clear()
@@ -381,13 +382,13 @@ class Consumer(Connected):
             except TimeoutError:
                 return []
 
-    async def getone(self) -> ConsumerRecord:
+    async def getone(self) -> ConsumerRecord[K, V]:
         """The next record, however long it takes."""
         while True:
             for record in await self.poll(timeout_ms=_ITERATION_POLL_MS, max_records=1):
                 return record
 
-    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
         """All records, as they arrive, until the consumer is stopped. A seek takes effect with the next record.
 
         A record counts as consumed when it is yielded; records that an iteration leaves over do not.
@@ -441,7 +442,7 @@ class Consumer(Connected):
             raise ClientError(f"{what}() needs a group: Consumer(..., group_id='...').")
         return self._group
 
-    def _intercepted(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+    def _intercepted(self, records: list[ConsumerRecord[K, V]]) -> list[ConsumerRecord[K, V]]:
         for interceptor in self._interceptors:
             try:
                 records = interceptor.on_consume(records)

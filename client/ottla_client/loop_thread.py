@@ -83,13 +83,17 @@ class Blocking(Generic[Inner]):
     def __init_subclass__(cls, **extra: Any) -> None:
         """Copy signatures and docstrings from the async client, for `help()`."""
         super().__init_subclass__(**extra)
-        cls.__signature__ = inspect.signature(cls.kind)  # type: ignore[attr-defined]
+        # That of `__init__`, because `__new__` takes anything; without `self`.
+        init = inspect.signature(cls.kind.__init__)
+        cls.__signature__ = init.replace(parameters=list(init.parameters.values())[1:])  # type: ignore[attr-defined]
         for name, method in inspect.getmembers(cls, inspect.isfunction):
             if method.__doc__ is None and not name.startswith("_"):
                 method.__doc__ = getattr(cls.kind, name).__doc__
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         self._arguments = (arguments, settings)
+        #: Made here, so that a wrong setting fails here; used by the first start.
+        self._made: Inner | None = self._make()
         self._parts: tuple[LoopThread, Inner] | None = None
         #: True from the start until a stop begins.
         self._open = False
@@ -105,8 +109,9 @@ class Blocking(Generic[Inner]):
         self._open = True
 
     async def _started(self) -> Inner:
-        """Create and start the client in the loop thread, which runs all of it."""
-        made = self.kind(*self._arguments[0], **self._arguments[1])
+        """Start the client in the loop thread, which runs all of it."""
+        made: Any = self._make() if self._made is None else self._made
+        self._made = None
         self._prepared(made)
         try:
             await made.start()
@@ -114,6 +119,9 @@ class Blocking(Generic[Inner]):
             await made.stop()
             raise
         return made  # type: ignore[no-any-return]
+
+    def _make(self) -> Inner:
+        return self.kind(*self._arguments[0], **self._arguments[1])  # type: ignore[no-any-return]
 
     def _prepared(self, made: Inner) -> None:
         """Called in the loop thread before the client starts."""

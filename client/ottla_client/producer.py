@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, Generic
 
 from ottla_client.accumulator import Accumulator
 from ottla_client.connected import Connected, check_positive
@@ -25,7 +25,15 @@ from ottla_client.interceptors import ProducerInterceptor
 from ottla_client.partitioner import PartitionCallable, partitioner_for
 from ottla_client.prepared import PreparedTransaction
 from ottla_client.producer_machine import Policy, ProducerMachine
-from ottla_client.record import GroupMetadata, Headers, OffsetAndMetadata, ProducerRecord, RecordMetadata
+from ottla_client.record import (
+    GroupMetadata,
+    Headers,
+    K,
+    OffsetAndMetadata,
+    ProducerRecord,
+    RecordMetadata,
+    V,
+)
 from ottla_client.security import Security
 from ottla_client.sender import Sender
 from ottla_client.serializers import Serializer, bytes_serializer, serializer_for
@@ -47,7 +55,7 @@ _ACKS: dict[str | int, int] = {"all": -1, "-1": -1, "1": 1, "0": 0, -1: -1, 1: 1
 _IDEMPOTENT_IN_FLIGHT_MAX = 5
 
 
-class Producer(Connected):
+class Producer(Connected, Generic[K, V]):
     """Sends records to topics.
 
     >>> async with Producer("127.0.0.1:9192") as producer:
@@ -100,8 +108,8 @@ class Producer(Connected):
         batch_size: int = 262_144,
         buffer_memory: int = 32 * 1024 * 1024,
         compression: str = "none",
-        key_serializer: Serializer | str | None = None,
-        value_serializer: Serializer | str | None = None,
+        key_serializer: Callable[[K], bytes | None] | str | None = None,
+        value_serializer: Callable[[V], bytes | None] | str | None = None,
         partitioner: str | PartitionCallable = "default",
         interceptors: Sequence[ProducerInterceptor] = (),
         retries: int = 2**31 - 1,
@@ -184,8 +192,10 @@ class Producer(Connected):
             transactional_id=transactional_id or "",
         )
         self._transactions = self._new_transactions(transaction_timeout_ms)
+        self._cache_for_the_hot_path()
+
+    def _cache_for_the_hot_path(self) -> None:
         self._sends = 0
-        # Cached for the hot path.
         self._topics = self._sender.topics
         self._append = self._accumulator.append
         self._choose = self._partitioner.choose
@@ -231,8 +241,8 @@ class Producer(Connected):
     async def send(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: V | None = None,
+        key: K | None = None,
         *,
         headers: Headers = (),
         partition: int | None = None,
@@ -266,8 +276,8 @@ class Producer(Connected):
     async def send_and_wait(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: V | None = None,
+        key: K | None = None,
         *,
         headers: Headers = (),
         partition: int | None = None,
@@ -287,8 +297,8 @@ class Producer(Connected):
     def send_nowait(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: V | None = None,
+        key: K | None = None,
         *,
         headers: Headers = (),
         partition: int | None = None,
@@ -312,8 +322,8 @@ class Producer(Connected):
     async def send_many(
         self,
         topic: str,
-        values: Iterable[Any],
-        keys: Iterable[Any] | None = None,
+        values: Iterable[V | None],
+        keys: Iterable[K | None] | None = None,
         *,
         partition: int | None = None,
     ) -> list[Delivery]:

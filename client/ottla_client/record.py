@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias
 
 from ottla_core.ids import TopicPartition
+
+if TYPE_CHECKING:
+    # Only type checkers need defaults; Python has them from 3.13 on.
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=Any)
+    V = TypeVar("V", default=Any)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 __all__ = [
     "ActiveProducer",
@@ -34,15 +46,18 @@ class RecordMetadata(NamedTuple):
     timestamp_ms: int
 
 
-class ConsumerRecord(NamedTuple):
-    """One record as read from a partition, with key and value deserialized."""
+class ConsumerRecord(NamedTuple, Generic[K, V]):
+    """One record as read from a partition, with key and value deserialized.
+
+    Key and value may be None, also with a deserializer; `ConsumerRecord[str | None, Order | None]` says so.
+    """
 
     topic: str
     partition: int
     offset: int
     timestamp_ms: int
-    key: Any
-    value: Any
+    key: K
+    value: V
     headers: Headers
     #: 0: the producer set the time; 1: the broker did, when it appended.
     timestamp_type: int = 0
@@ -94,12 +109,12 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ProducerRecord:
+class ProducerRecord(Generic[K, V]):
     """A record before serialization, as producer interceptors see it; they may replace it."""
 
     topic: str
-    value: Any = None
-    key: Any = None
+    value: V | None = None
+    key: K | None = None
     headers: Headers = ()
     partition: int | None = None
     timestamp_ms: int | None = None

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, Unpack
 
 from ottla_client import admin, consumer, producer
 from ottla_client.acl_admin import Acl, AclFilter
@@ -37,11 +37,14 @@ from ottla_client.record import (
     ConsumerRecord,
     GroupMetadata,
     Headers,
+    K,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     RecordMetadata,
     TopicPartition,
+    V,
 )
+from ottla_client.settings import AdminSettings, ConsumerSettings, ProducerSettings
 from ottla_client.transaction_admin import HangingTransaction, TransactionDescription, TransactionListing
 from ottla_client.user_admin import UserDescription
 
@@ -49,6 +52,8 @@ _T = TypeVar("_T")
 
 log = logging.getLogger(__name__)
 
+#: That of the async clients.
+DEFAULT_BOOTSTRAP = "127.0.0.1:9192"
 #: Limits of the queue, in records and bytes, beside `buffer_memory`; when it is full, `send` waits.
 _QUEUED_MAX = 10_000
 _QUEUED_BYTES_MAX = 8 * 1024 * 1024
@@ -110,7 +115,7 @@ def _fail(queued: _Queued, error: Exception) -> None:
             log.exception("on_delivery failed")
 
 
-class _SharedProducer(producer.Producer):
+class _SharedProducer(producer.Producer[K, V]):
     """A producer to which any thread may append records, while its loop runs in another one.
 
     `lock` is held while a record is appended, and while the sender changes batches. Callbacks of users run without it.
@@ -153,7 +158,7 @@ def _told(on_delivery: producer.OnDelivery, metadata: RecordMetadata | None, err
         log.exception("A delivery callback failed")
 
 
-class Producer(Blocking[_SharedProducer]):
+class Producer(Blocking[_SharedProducer[K, V]], Generic[K, V]):
     """`ottla_client.Producer`, blocking; the same arguments.
 
     >>> with Producer("127.0.0.1:9192") as p:
@@ -166,8 +171,12 @@ class Producer(Blocking[_SharedProducer]):
 
     kind = _SharedProducer
 
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP,
+        **settings: Unpack[ProducerSettings[K, V]],
+    ) -> None:
+        super().__init__(bootstrap_servers, **settings)
         #: Records queued for the loop thread, and those that the mover has taken but not appended yet.
         self._queue: deque[_Queued] = deque()
         self._taken: deque[_Queued] = deque()
@@ -178,13 +187,13 @@ class Producer(Blocking[_SharedProducer]):
         self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)
 
-    async def _started(self) -> _SharedProducer:
+    async def _started(self) -> _SharedProducer[K, V]:
         made = await super()._started()
         if made._takes_records_at_once:
             self._put_now = partial(producer.Producer._put, made)
         return made
 
-    def _prepared(self, made: _SharedProducer) -> None:
+    def _prepared(self, made: _SharedProducer[K, V]) -> None:
         made._share(self._lock)
 
     async def _stopped(self) -> None:
@@ -207,8 +216,8 @@ class Producer(Blocking[_SharedProducer]):
     def send(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: V | None = None,
+        key: K | None = None,
         *,
         headers: Headers = (),
         partition: int | None = None,
@@ -248,8 +257,8 @@ class Producer(Blocking[_SharedProducer]):
     def send_many(
         self,
         topic: str,
-        values: Iterable[Any],
-        keys: Iterable[Any] | None = None,
+        values: Iterable[V | None],
+        keys: Iterable[K | None] | None = None,
         *,
         partition: int | None = None,
     ) -> list[Delivery]:
@@ -257,8 +266,18 @@ class Producer(Blocking[_SharedProducer]):
         pairs = ((value, None) for value in values) if keys is None else zip(values, keys, strict=True)
         return [self.send(topic, value, key, partition=partition) for value, key in pairs]
 
-    def send_and_wait(self, topic: str, value: Any = None, key: Any = None, **extra: Any) -> RecordMetadata:
+    def send_and_wait(
+        self,
+        topic: str,
+        value: V | None = None,
+        key: K | None = None,
+        *,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordMetadata:
         """Send a record and wait for its acknowledgement. Does not linger; the same keywords as `send`."""
+        extra = {"headers": headers, "partition": partition, "timestamp_ms": timestamp_ms}
         return self._thread.run(self._send_and_wait(topic, value, key, extra))
 
     async def _send_and_wait(self, topic: str, value: Any, key: Any, extra: dict[str, Any]) -> RecordMetadata:
@@ -372,7 +391,7 @@ class Producer(Blocking[_SharedProducer]):
                 await asyncio.wait((mover,))
 
 
-class Consumer(Blocking[consumer.Consumer]):
+class Consumer(Blocking[consumer.Consumer[K, V]], Generic[K, V]):
     """`ottla_client.Consumer`, blocking; the same arguments.
 
     >>> with Consumer("127.0.0.1:9192", group_id="greeters") as c:
@@ -384,6 +403,13 @@ class Consumer(Blocking[consumer.Consumer]):
     """
 
     kind = consumer.Consumer
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP,
+        **settings: Unpack[ConsumerSettings[K, V]],
+    ) -> None:
+        super().__init__(bootstrap_servers, **settings)
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         self._call(self._inner.assign, list(partitions))
@@ -460,13 +486,13 @@ class Consumer(Blocking[consumer.Consumer]):
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         return self._thread.run(self._inner.committed(list(partitions)))
 
-    def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord]:
+    def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
         return self._thread.run(self._inner.poll(timeout_ms, max_records))
 
-    def getone(self) -> ConsumerRecord:
+    def getone(self) -> ConsumerRecord[K, V]:
         return self._thread.run(self._inner.getone())
 
-    def __iter__(self) -> Iterator[ConsumerRecord]:
+    def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
         """All records, as they arrive, until the consumer is stopped. The next poll returns left-over records first."""
         while self._open:
             try:
@@ -493,6 +519,13 @@ class Admin(Blocking[admin.Admin]):
 
     kind = admin.Admin
 
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP,
+        **settings: Unpack[AdminSettings],
+    ) -> None:
+        super().__init__(bootstrap_servers, **settings)
+
     def create_topics(
         self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
     ) -> list[TopicDescription]:
@@ -507,16 +540,47 @@ class Admin(Blocking[admin.Admin]):
     def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
         return self._thread.run(self._inner.describe_topics(names))
 
-    def create_partitions(self, topic: str, total: int, **settings: Any) -> None:
-        self._thread.run(self._inner.create_partitions(topic, total, **settings))
+    def create_partitions(
+        self,
+        topic: str,
+        total: int,
+        *,
+        replica_assignments: Mapping[int, Sequence[int]] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        self._thread.run(
+            self._inner.create_partitions(
+                topic, total, replica_assignments=replica_assignments, validate_only=validate_only
+            )
+        )
 
     def describe_configs(
         self, *, topic: str | None = None, broker: int | None = None, group: str | None = None
     ) -> list[ConfigEntry]:
         return self._thread.run(self._inner.describe_configs(topic=topic, broker=broker, group=group))
 
-    def alter_configs(self, configs: Mapping[str, str | None], **which: Any) -> None:
-        self._thread.run(self._inner.alter_configs(configs, **which))
+    def alter_configs(
+        self,
+        configs: Mapping[str, str | None],
+        *,
+        topic: str | None = None,
+        broker: int | None = None,
+        group: str | None = None,
+        all_brokers: bool = False,
+        kind: str = "set",
+        validate_only: bool = False,
+    ) -> None:
+        self._thread.run(
+            self._inner.alter_configs(
+                configs,
+                topic=topic,
+                broker=broker,
+                group=group,
+                all_brokers=all_brokers,
+                kind=kind,
+                validate_only=validate_only,
+            )
+        )
 
     def list_offsets(
         self, wanted: Mapping[TopicPartition, str | int], *, isolation_level: str = "read_uncommitted"
@@ -532,8 +596,17 @@ class Admin(Blocking[admin.Admin]):
     def describe_users(self, users: Iterable[str] = ()) -> list[UserDescription]:
         return self._thread.run(self._inner.describe_users(users))
 
-    def set_password(self, user: str, password: str, **settings: Any) -> None:
-        self._thread.run(self._inner.set_password(user, password, **settings))
+    def set_password(
+        self,
+        user: str,
+        password: str,
+        *,
+        mechanisms: Iterable[str] = ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+        iterations: int = 4096,
+    ) -> None:
+        self._thread.run(
+            self._inner.set_password(user, password, mechanisms=mechanisms, iterations=iterations)
+        )
 
     def delete_user(self, user: str) -> None:
         self._thread.run(self._inner.delete_user(user))
