@@ -16,6 +16,8 @@ from typing import Any
 import typer
 from prometheus_client.metrics import MetricWrapperBase
 
+from client_guide import client_guide
+from etcd_keys import etcd_keys
 import not_served
 from ottla_broker import group_config, topic_config
 from ottla_broker.config import SETTINGS
@@ -293,6 +295,8 @@ PAGES = {
     "metrics.md": metrics,
     "commands.md": commands,
     "resources.md": resources,
+    "../client.md": client_guide,
+    "../etcd-keys.md": etcd_keys,
 }
 
 

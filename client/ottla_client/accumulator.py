@@ -51,6 +51,24 @@ class Outcome(NamedTuple):
     error: Exception | None = None
 
 
+class Totals:
+    """What was settled since the start: for the producer's metrics."""
+
+    __slots__ = ("batches_sent", "bytes_sent", "records_failed", "records_sent", "retries")
+
+    def __init__(self) -> None:
+        self.records_sent = self.bytes_sent = self.batches_sent = self.records_failed = self.retries = 0
+
+    def add(self, batch: Batch, error: Exception | None) -> None:
+        self.retries += max(0, batch.attempts - 1)
+        if error is not None:
+            self.records_failed += batch.count
+            return
+        self.records_sent += batch.count
+        self.bytes_sent += batch.size_bytes
+        self.batches_sent += 1
+
+
 class Batch:
     """Records of one partition that are sent, succeed and fail together."""
 
@@ -219,6 +237,7 @@ class Accumulator:
         self._expiring: deque[Batch] = deque()
         #: Unsettled batches by id.
         self.unsettled: dict[BatchId, Batch] = {}
+        self.totals = Totals()
 
     def lane(self, tp: TopicPartition) -> Lane:
         lane = self.lanes.get(tp)
@@ -405,6 +424,8 @@ class Accumulator:
         if batch.outcome is not None:
             return
         batch.outcome = outcome
+        if not batch.parts:  # the halves of a split batch were counted
+            self.totals.add(batch, outcome.error)
         if batch.id not in batch.lane.in_flight:
             batch.payload = b""  # deliveries refer to the batch, and users may keep them for long
         self.used_bytes -= batch.size_bytes

@@ -312,6 +312,21 @@ class Consumer(Connected, Generic[K, V]):
         """The high watermark of the partition at its last fetch."""
         return self._machine.state(partition).high_watermark
 
+    def metrics(self) -> dict[str, float]:
+        """What this consumer did since its start, and how far it is behind; reading it costs nothing per record.
+
+        Counters end in `_total`. Bytes are those on the wire. The lag is known after the first fetch of a partition.
+        """
+        lags = self._machine.lags().values()
+        return {
+            "records_read_total": self._machine.records_total,
+            "bytes_read_total": self._machine.bytes_total,
+            "fetches_total": self._machine.fetches_total,
+            "records_lag": sum(lags),
+            "records_lag_max": max(lags, default=0),
+            "assigned_partitions": len(self._machine.assignment()),
+        }
+
     # ------------------------------------------------------------------ metadata and offsets
 
     async def partitions_for_topic(self, topic: str) -> list[int]:

@@ -168,6 +168,8 @@ class ConsumerMachine:
         self.stale_topics: dict[str, None] = {}
         #: Records that an iteration has taken and not yielded yet.
         self.ahead = ReadAhead()
+        #: Since the start, for the consumer's metrics.
+        self.records_total = self.bytes_total = self.fetches_total = 0
 
     # ------------------------------------------------------------------ calls of the user
 
@@ -200,6 +202,14 @@ class ConsumerMachine:
     def positions(self) -> dict[TopicPartition, int]:
         """The next offset to return, of all partitions where it is known."""
         return {tp: state.position for tp, state in self._states.items() if state.position is not None}
+
+    def lags(self) -> dict[TopicPartition, int]:
+        """Records between position and high watermark, where both are known."""
+        return {
+            tp: max(0, state.high_watermark - state.position)
+            for tp, state in self._states.items()
+            if state.high_watermark is not None and state.position is not None
+        }
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         if offset < 0:
@@ -458,6 +468,8 @@ class ConsumerMachine:
             return
         state.backoffs = 0
         state.high_watermark = high_watermark
+        self.fetches_total += 1
+        self.bytes_total += len(data)
         if not data:
             return
         try:
@@ -537,6 +549,7 @@ class ConsumerMachine:
                 self._to_the_end(tp)
                 raise
             self._to_the_end(tp)
+        self.records_total += len(taken)
         return taken
 
     def _to_the_end(self, tp: TopicPartition) -> None:

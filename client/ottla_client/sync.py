@@ -292,6 +292,9 @@ class Producer(Blocking[_SharedProducer[K, V]], Generic[K, V]):
         await self._drained()
         await self._inner.flush()
 
+    def metrics(self) -> dict[str, float]:
+        return self._call(self._inner.metrics)
+
     def partitions_for(self, topic: str) -> list[int]:
         return self._thread.run(self._inner.partitions_for(topic))
 
@@ -440,6 +443,9 @@ class Consumer(Blocking[consumer.Consumer[K, V]], Generic[K, V]):
 
     def highwater(self, partition: TopicPartition) -> int | None:
         return self._call(self._inner.highwater, partition)
+
+    def metrics(self) -> dict[str, float]:
+        return self._call(self._inner.metrics)
 
     def partitions_for_topic(self, topic: str) -> list[int]:
         return self._thread.run(self._inner.partitions_for_topic(topic))
