@@ -150,7 +150,8 @@ def consume(
     With --group it shares the partitions with the other members, commits the
     offsets of the records that it has written, and continues there when it is
     run again; --from (earliest or latest) then applies to partitions without a
-    committed offset.
+    committed offset. The group's protocol is the broker-side one, or the
+    classic one where the brokers do not offer that.
 
     Tokens of a template: %t topic, %p partition, %o offset, %k key, %v or %s
     value, %K and %V their sizes, %T timestamp in ms, %d timestamp as ISO,

@@ -55,6 +55,7 @@ class Committer:
         identity: Callable[[], Identity],
         held: Callable[[], Iterable[TopicPartition]],
         on_refused: Callable[[Identity, RequestError], None],
+        on_committed: Callable[[Offsets], None],
     ) -> None:
         self._cluster = cluster
         self._clock = clock
@@ -64,6 +65,7 @@ class Committer:
         self._identity = identity
         self._held = held
         self._on_refused = on_refused
+        self._on_committed = on_committed
         self._one_at_a_time = asyncio.Lock()
         self._waiting: Offsets = {}
         self._callbacks: list[OnCommit] = []
@@ -102,6 +104,7 @@ class Committer:
         finally:
             self._one_at_a_time.release()
         self.known.update((tp, each.offset) for tp, each in offsets.items())
+        self._on_committed(dict(offsets))
 
     async def _attempt(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: float) -> bool:
         """False: try again."""

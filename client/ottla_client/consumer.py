@@ -12,8 +12,9 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Generic
 
-from ottla_client.assignors import Assignor, assignors_for
-from ottla_client.committer import OnCommit
+from ottla_client.assignors import Assignor
+from ottla_client.choose_protocol import AUTO, classic_settings, speaks_classic
+from ottla_client.committer import Offsets, OnCommit
 from ottla_client.connected import Connected, check_positive
 from ottla_client.consumer_machine import EARLIEST, LATEST, ConsumerMachine, ConsumerPolicy
 from ottla_client.errors import ClientClosed, ClientError
@@ -34,7 +35,6 @@ log = logging.getLogger(__name__)
 _ITERATION_POLL_MS = 1000
 #: For the last commit, the listener and leaving the group; as Java's `close`.
 _LEAVE_TIMEOUT_S = 30.0
-_GROUP_PROTOCOLS = ("classic", "consumer")
 _ISOLATION = {"read_uncommitted": False, "read_committed": True}
 
 
@@ -71,17 +71,18 @@ class Consumer(Connected, Generic[K, V]):
 
     * `group_id`: members of a group share the partitions of the subscribed topics, and commit their offsets.
     * `group_instance_id`: a static member; it may restart within `session_timeout_ms` without a rebalance.
-    * `group_protocol`: "classic", or "consumer" for broker-side groups (KIP-848): the broker assigns, members keep
-      reading while partitions move, and a pattern is matched by the broker. Members of
-      both can share a group, which changes its protocol while they are restarted one by one.
-      With "consumer" the broker has the timeouts, `group_remote_assignor` names its assignor ("uniform", "range", ...),
-      and `heartbeat_interval_ms` and `partition_assignment_strategy` are not used.
-    * `session_timeout_ms`, `heartbeat_interval_ms`: a member without a heartbeat for so long is
-      removed; the time between heartbeats.
+    * `group_protocol`: "auto" speaks the broker-side protocol (KIP-848), and the classic one if one of the settings
+      marked "classic" is given, or where the brokers do not offer the other: an older version, a classic group that
+      cannot be upgraded, a pattern that only Python understands. "consumer" and "classic" insist on one of them.
+      With the broker-side one the broker assigns, matches patterns and has the timeouts, and members keep reading while
+      partitions move. Members of both can share a group, which changes its protocol while they are restarted.
+    * `group_remote_assignor`: the broker's assignor ("uniform", "range", ...), by vote of the members; not classic.
+    * `session_timeout_ms`, `heartbeat_interval_ms` (classic): a member without a heartbeat for so long is
+      removed (45,000); the time between heartbeats (3000).
     * `max_poll_interval_ms`: a member that does not poll for so long leaves the group.
-    * `partition_assignment_strategy`: "cooperative-sticky", "range", "roundrobin", "sticky", or an assignor
-      object; in order of preference. If all of them are cooperative, members keep reading
-      while the group rebalances.
+    * `partition_assignment_strategy` (classic): "cooperative-sticky" (the default), "range", "roundrobin", "sticky",
+      or an assignor object; in order of preference. If all of them are cooperative, members keep reading while the
+      group rebalances.
     * `enable_auto_commit`, `auto_commit_interval_ms`: commit the records of earlier polls, at this interval.
     """
 
@@ -109,12 +110,12 @@ class Consumer(Connected, Generic[K, V]):
         client_id: str = "ottla-consumer",
         group_id: str | None = None,
         group_instance_id: str | None = None,
-        group_protocol: str = "classic",
+        group_protocol: str = "auto",
         group_remote_assignor: str = "",
-        session_timeout_ms: int = 45_000,
-        heartbeat_interval_ms: int = 3000,
+        session_timeout_ms: int | None = None,
+        heartbeat_interval_ms: int | None = None,
         max_poll_interval_ms: int = 300_000,
-        partition_assignment_strategy: str | Assignor | Sequence[str | Assignor] = ("cooperative-sticky",),
+        partition_assignment_strategy: str | Assignor | Sequence[str | Assignor] | None = None,
         enable_auto_commit: bool = True,
         auto_commit_interval_ms: int = 5000,
         security: Security | Mapping[str, str] | None = None,
@@ -163,22 +164,26 @@ class Consumer(Connected, Generic[K, V]):
         self._ahead = self._machine.ahead
         self._group: GroupReader | None = None
         if group_id is not None:
-            _check_group(group_protocol, heartbeat_interval_ms, session_timeout_ms)
+            classic = classic_settings(
+                session_timeout_ms, heartbeat_interval_ms, partition_assignment_strategy
+            )
+            is_classic = speaks_classic(group_protocol, classic.given, group_remote_assignor)
             settings = GroupSettings(
                 group_id,
                 group_instance_id or "",
                 client_id,
-                session_timeout_ms,
-                heartbeat_interval_ms,
+                classic.session_timeout_ms,
+                classic.heartbeat_interval_ms,
                 max_poll_interval_ms,
-                assignors_for(partition_assignment_strategy),
+                classic.assignors,
                 self._request_timeout_s,
                 self._backoff_s,
                 self._backoff_max_s,
                 self._metadata_max_age_s,
-                str(self._chance.uuid()) if group_protocol == "consumer" else "",
+                "" if is_classic else str(self._chance.uuid()),
                 client_rack,
                 group_remote_assignor,
+                may_fall_back=group_protocol == AUTO,
             )
             self._group = GroupReader(
                 self._cluster,
@@ -188,6 +193,7 @@ class Consumer(Connected, Generic[K, V]):
                 self._ahead,
                 settings,
                 auto_commit_interval_ms / 1000 if enable_auto_commit else None,
+                self._committed,
             )
 
     # ------------------------------------------------------------------ start and stop
@@ -448,9 +454,17 @@ class Consumer(Connected, Generic[K, V]):
         return await self._in_group("committed").committed(partitions)
 
     def group_metadata(self) -> GroupMetadata:
-        """This member, for `Producer.send_offsets`: a transaction of a member that lost its partitions is refused."""
+        """This member, for `Producer.send_offsets`: a transaction of a member that lost its partitions is refused.
+
+        CommitFailed while a subscribed consumer is not a member.
+        """
         self._check_running()
         return self._in_group("group_metadata").metadata()
+
+    @property
+    def commits_automatically(self) -> bool:
+        """True if it is in a group and has `enable_auto_commit`."""
+        return self._group is not None and self._group.commits_automatically
 
     def _in_group(self, what: str) -> GroupReader:
         if self._group is None:
@@ -465,15 +479,15 @@ class Consumer(Connected, Generic[K, V]):
                 log.exception("%s failed in on_consume; its result is ignored", type(interceptor).__name__)
         return records
 
+    def _committed(self, offsets: Offsets) -> None:
+        for interceptor in self._interceptors:
+            try:
+                interceptor.on_commit(offsets)
+            except Exception:
+                log.exception("%s failed in on_commit", type(interceptor).__name__)
+
     def _check_running(self) -> None:
         if not self._fetcher.running:
             raise ClientClosed(
                 "The consumer is not running; use `async with Consumer(...)`, or call start()."
             )
-
-
-def _check_group(protocol: str, heartbeat_interval_ms: int, session_timeout_ms: int) -> None:
-    if protocol not in _GROUP_PROTOCOLS:
-        raise ValueError(f"group_protocol={protocol!r}: choose {' or '.join(_GROUP_PROTOCOLS)}.")
-    if not heartbeat_interval_ms < session_timeout_ms:
-        raise ValueError("heartbeat_interval_ms must be below session_timeout_ms, ideally a third of it.")

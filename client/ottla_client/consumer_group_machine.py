@@ -32,16 +32,18 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from ottla_client.errors import GroupTrouble
+from ottla_client.errors import BrokerSideNotOffered, GroupTrouble, NotServed
 from ottla_client.group_effects import Identity, Partitions, TakeTurn, Turn, Warn
 from ottla_client.group_protocol import NO_GENERATION
 from ottla_core.errors import (
     FencedInstanceId,
     FencedMemberEpoch,
     GroupIdNotFound,
+    InvalidRegularExpression,
     RequestError,
     UnknownMemberId,
     UnreleasedInstanceId,
+    UnsupportedVersion,
 )
 from ottla_core.ids import TopicPartition
 
@@ -54,6 +56,8 @@ LEAVE_STATIC_EPOCH = -2
 Assigned: TypeAlias = Mapping[TopicPartition, str]
 
 _EXPELLED = (UnknownMemberId, FencedMemberEpoch)
+#: An older broker, a classic group that cannot be upgraded, an expression that only Python understands.
+_NOT_OFFERED = (NotServed, UnsupportedVersion, GroupIdNotFound, InvalidRegularExpression)
 #: Heartbeats without an interval from the coordinator yet.
 _INTERVAL_S = 5.0
 
@@ -74,6 +78,8 @@ class ConsumerGroupPolicy:
     backoff_max_s: float = 1.0
     #: How long to wait for an instance id that a crashed process has left behind: longer than its session.
     unreleased_max_s: float = 60.0
+    #: Where the coordinator does not offer the protocol, the consumer goes on as a classic member.
+    may_fall_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +225,11 @@ class ConsumerGroupMachine:
             self._expelled(error, now)
         elif isinstance(error, UnreleasedInstanceId):
             self._wait_for_release(error, now)
+        elif isinstance(error, _NOT_OFFERED) and self._policy.may_fall_back:
+            self._goodbye()
+            self._end(BrokerSideNotOffered(str(error)))
+        elif isinstance(error, NotServed):
+            self._fail(GroupTrouble(f"{error} Use group_protocol='classic', or the default."))
         elif isinstance(error, RequestError) and not error.retriable:
             self._fail(error)
         else:
@@ -352,7 +363,11 @@ class ConsumerGroupMachine:
         elif isinstance(error, GroupIdNotFound):
             error = GroupTrouble(f"The group cannot be joined with group_protocol='consumer': {error}")
         self._forget()
-        self.failure = error
+        self._end(error)
+
+    def _end(self, failure: Exception) -> None:
+        """No longer a member: the next poll raises `failure`, after the turn that takes what is held."""
+        self.failure = failure
         self._lose()
         self.phase = Phase.OUT
         if self._turn is None:

@@ -52,6 +52,7 @@ class ConsumerGroupSession(GroupShell):
                 settings.backoff_s,
                 settings.backoff_max_s,
                 settings.session_timeout_ms / 1000 + _RELEASE_SLACK_S,
+                settings.may_fall_back,
             )
         )
         super().__init__(cluster, clock, coordinator, settings, holder, self._member)
@@ -71,12 +72,7 @@ class ConsumerGroupSession(GroupShell):
         names: tuple[str, ...] = ()
         regex = ""
         if isinstance(topics, re.Pattern):
-            if topics.flags & ~re.UNICODE:
-                raise ValueError(
-                    "The broker matches the pattern, without Python's flags; write (?i) at its beginning "
-                    "to ignore case."
-                )
-            regex = topics.pattern
+            regex = broker_regex(topics)
         else:
             names = tuple(topics)
         self._listener = listener or RebalanceListener()
@@ -145,6 +141,17 @@ class ConsumerGroupSession(GroupShell):
         except (ClientError, RequestError) as error:
             # The session will expire.
             log.info("Group %s was not left: %s", self._settings.group_id, error)
+
+
+def broker_regex(pattern: re.Pattern[str]) -> str:
+    """The expression as brokers take it. ValueError if it has flags that they do not know."""
+    if pattern.flags & ~(re.UNICODE | re.IGNORECASE):
+        raise ValueError(
+            "The broker matches the pattern, and of Python's flags it knows only IGNORECASE; with "
+            "group_protocol='classic' the pattern is matched here."
+        )
+    ignores_case = pattern.flags & re.IGNORECASE and not pattern.pattern.startswith("(?i)")
+    return f"(?i){pattern.pattern}" if ignores_case else pattern.pattern
 
 
 def _topics(owned: Assigned) -> list[pb.AssignedTopic]:

@@ -16,6 +16,7 @@ from ottla_core.errors import (
 )
 
 __all__ = [
+    "BrokerSideNotOffered",
     "BufferExhausted",
     "ClientClosed",
     "ClientError",
@@ -81,6 +82,10 @@ class LogTruncated(NoOffset):
 
 class GroupTrouble(ClientError):
     """This consumer cannot be a member of its group; the sentence says why."""
+
+
+class BrokerSideNotOffered(GroupTrouble):
+    """The coordinator does not take this member with the broker-side protocol; the classic one may work."""
 
 
 class CommitFailed(ClientError):

@@ -44,6 +44,8 @@ class GroupSettings:
     member_id: str = ""
     rack: str = ""
     remote_assignor: str = ""
+    #: Join as a classic member where the broker-side protocol is not offered.
+    may_fall_back: bool = False
 
 
 class Holder(Protocol):

@@ -53,12 +53,12 @@ def test_ctrl_c_commits_what_was_written(ottla: Ottla, group: str) -> None:
     with ottla.start("consume", topic, "--group", group) as running:
         assert len(lines_from(running.stdout, 20)) == 20
         (described,) = ottla("groups", "describe", group, "--json").json
-        assert (described["state"], described["assignor"]) == ("Stable", "cooperative-sticky")
+        assert (described["state"], described["assignor"]) == ("Stable", "uniform")
         (member,) = described["members"]
-        assert member["client_id"] == "ottla-cli" and member["leads"]
+        assert member["client_id"] == "ottla-cli" and member["member_epoch"] > 0
         assert member["partitions"] == [{"topic": topic, "partition": n} for n in (0, 1)]
         shown = ottla("groups", "describe", group)
-        assert shown.out.startswith(f"{group}: Stable, 1 member, assignor cooperative-sticky")
+        assert shown.out.startswith(f"{group}: Stable, type consumer, epoch 1, 1 member, assignor uniform")
         assert [line.split()[:2] for line in shown.out.splitlines()[2:]] == [[topic, "0"], [topic, "1"]]
         assert f"{topic}:0,1" in ottla("groups", "describe", group, "--members").out
         refused = ottla("groups", "reset-offsets", group, "--topic", topic, "--to", "0", "--execute", code=1)
@@ -146,8 +146,7 @@ def test_two_of_them_share_a_topic(ottla: Ottla, group: str) -> None:
     topic = filled(ottla)
 
     async def beside() -> list[TopicPartition]:
-        settings = {"heartbeat_interval_ms": 200}
-        async with Consumer(ottla.bootstrap, group_id=group, **settings) as consumer, asyncio.timeout(30):  # type: ignore[arg-type]
+        async with Consumer(ottla.bootstrap, group_id=group) as consumer, asyncio.timeout(30):
             consumer.subscribe([topic])
             while not consumer.assignment():
                 await consumer.poll(100)

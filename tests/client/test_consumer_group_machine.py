@@ -17,16 +17,18 @@ from ottla_client.consumer_group_machine import (
     SendConsumerHeartbeat,
     SendConsumerLeave,
 )
-from ottla_client.errors import CannotConnect, GroupTrouble
+from ottla_client.errors import BrokerSideNotOffered, CannotConnect, GroupTrouble, NotServed
 from ottla_client.group_effects import Identity, TakeTurn, Turn, Warn
 from ottla_core.errors import (
     FencedInstanceId,
     FencedMemberEpoch,
     GroupIdNotFound,
+    InvalidRegularExpression,
     NotCoordinator,
     UnknownMemberId,
     UnreleasedInstanceId,
     UnsupportedAssignor,
+    UnsupportedVersion,
 )
 from ottla_core.ids import TopicPartition
 
@@ -229,6 +231,26 @@ def test_fatal_errors_are_raised_by_the_poll(error: Exception, words: str) -> No
     assert words in str(bench.machine.failure) and bench.machine.phase is Phase.OUT
     assert bench.take_turn()[0] == Turn((), lost=(A,))
     assert bench.machine.poll_began(bench.now + 1) == []
+
+
+@pytest.mark.parametrize(
+    "error", [NotServed("old"), UnsupportedVersion(), GroupIdNotFound(), InvalidRegularExpression()]
+)
+def test_a_member_may_fall_back_where_the_protocol_is_not_offered(error: Exception) -> None:
+    """It leaves, loses what it holds in a turn, and only then a poll finds the reason."""
+    bench = Bench(may_fall_back=True)
+    bench.stable(A)
+    effects = bench.refuse(bench.next_beat(), error)
+    assert SendConsumerLeave(Identity("m1", LEAVE_EPOCH)) in effects and TakeTurn() in effects
+    assert isinstance(bench.machine.failure, BrokerSideNotOffered)
+    assert bench.take_turn() == (Turn((), lost=(A,)), [])
+    assert bench.machine.poll_began(bench.now) == [] and bench.machine.held == ()
+
+
+def test_a_broker_that_does_not_know_the_call_is_fatal_without_a_fallback() -> None:
+    bench = Bench()
+    bench.refuse(bench.beat_in(bench.machine.poll_began(bench.now)), NotServed("An older broker."))
+    assert "An older broker. Use group_protocol='classic'" in str(bench.machine.failure)
 
 
 def test_an_unreleased_instance_id_is_awaited_for_a_session() -> None:

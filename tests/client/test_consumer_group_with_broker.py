@@ -15,7 +15,10 @@ import pytest
 from client.test_group_with_broker import PARTITIONS, Member, Place, eventually
 from ottla_cli.local_cluster import LocalCluster
 from ottla_client import Admin, Consumer, NewTopic, TopicPartition
-from ottla_client.errors import CommitFailed
+from ottla_client.coordinator import Coordinator
+from ottla_client.errors import CommitFailed, GroupTrouble, NotServed
+from ottla_client.group_session import GroupSession
+from ottla_client.group_shell import GroupShell
 from ottla_client.sync import Consumer as BlockingConsumer
 
 pytestmark = pytest.mark.integration
@@ -119,9 +122,9 @@ async def test_a_pattern_is_matched_by_the_broker(place: Place) -> None:
         Consumer(place.address, group_id=place.group, group_protocol="consumer") as consumer,
         asyncio.timeout(30),
     ):
-        with pytest.raises(ValueError, match="without Python's flags"):
-            consumer.subscribe(re.compile(prefix, re.IGNORECASE))
-        consumer.subscribe(re.compile(f"{prefix}-.*"))
+        with pytest.raises(ValueError, match="only IGNORECASE"):
+            consumer.subscribe(re.compile(prefix, re.VERBOSE))
+        consumer.subscribe(re.compile(f"{prefix.upper()}-.*", re.IGNORECASE))
 
         async def until(*expected: tuple[str, int]) -> None:
             while sorted(consumer.assignment()) != sorted(expected):
@@ -163,6 +166,52 @@ async def test_members_of_both_protocols_share_a_group(place: Place) -> None:
         (described,) = await admin.describe_groups([place.group])
         assert not described.is_broker_side and described.state == "Stable"
         assert classic.failed is None and ours.failed is None
+
+
+async def test_auto_is_broker_side_or_classic_where_that_is_not_offered(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All four share one group, whose protocol changes with its members."""
+
+    async def kind() -> str:
+        async with Admin(place.address) as admin:
+            return str((await admin.describe_groups([place.group]))[0].group_type)
+
+    await place.fill(0, 60)
+    async with member(place, group_protocol="auto") as modern:
+        await eventually(lambda: modern.has == EVERYTHING)
+        assert await kind() == "consumer"
+        async with member(place, group_protocol="auto") as fussy:
+            # Only Python understands this expression, so the broker refuses it, also from a member.
+            await eventually(lambda: len(fussy.has) == 3)
+            fussy.consumer.subscribe(re.compile(f"{place.topic}(?=$)"))
+            await eventually(lambda: isinstance(session_of(fussy), GroupSession) and len(fussy.has) == 3)
+            assert len(modern.has) == 3 and fussy.failed is None
+            await eventually(lambda: len(modern.values) + len(fussy.values) == 60)
+    await eventually(lambda: not modern.has or modern.task.done())
+    older = Coordinator.call
+
+    async def call(self: Coordinator, method: str, *rest: Any) -> Any:
+        if method == "ConsumerHeartbeat":
+            raise NotServed("An older broker.")
+        return await older(self, method, *rest)
+
+    monkeypatch.setattr(Coordinator, "call", call)
+    async with member(place, group_protocol="auto") as carried:
+        await eventually(lambda: carried.has == EVERYTHING)
+        assert await kind() == "classic"
+        async with member(place, group_protocol="consumer") as stubborn:
+            await eventually(lambda: isinstance(stubborn.failed, GroupTrouble))
+            assert "An older broker. Use group_protocol='classic'" in str(stubborn.failed)
+    assert not modern.failed and not fussy.failed and not carried.failed
+    async with Consumer(place.address, group_id=place.group) as plain:
+        plain.subscribe(re.compile(f"{place.topic} # with a comment", re.VERBOSE))
+        assert plain._group is not None and isinstance(plain._group.session, GroupSession)
+
+
+def session_of(member: Member) -> GroupShell:
+    assert member.consumer._group is not None
+    return member.consumer._group.session
 
 
 async def test_one_group_with_librdkafka(place: Place) -> None:

@@ -31,7 +31,11 @@ pytestmark = pytest.mark.integration
 
 PARTITIONS = 6
 #: Rebalances in tests should not wait for heartbeats.
-QUICK: dict[str, Any] = {"heartbeat_interval_ms": 100, "session_timeout_ms": 6000}
+QUICK: dict[str, Any] = {
+    "group_protocol": "classic",
+    "heartbeat_interval_ms": 100,
+    "session_timeout_ms": 6000,
+}
 
 
 class Place:
@@ -50,7 +54,8 @@ class Place:
                 await producer.send(self.topic, b"%d" % number, partition=number % PARTITIONS)
 
     def member(self, **settings: Any) -> Member:
-        return Member(self, {**QUICK, **settings})
+        """Of a classic group, unless `group_protocol` is given."""
+        return Member(self, settings if "group_protocol" in settings else {**QUICK, **settings})
 
 
 class Member:
