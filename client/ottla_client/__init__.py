@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     )
     from ottla_client.security import Security
     from ottla_client.settings import AdminSettings, ConsumerSettings, ProducerSettings
+    from ottla_client.transform import ExactlyOnce
+    from ottla_client.worker_pool import WorkerPool
 
 _MODULES = {
     "admin": ("Admin", "ConfigEntry", "NewTopic", "TopicDescription"),
@@ -91,6 +93,8 @@ _MODULES = {
     ),
     "security": ("Security",),
     "settings": ("AdminSettings", "ConsumerSettings", "ProducerSettings"),
+    "transform": ("ExactlyOnce",),
+    "worker_pool": ("WorkerPool",),
 }
 _WHERE = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -109,6 +113,7 @@ __all__ = [
     "ConsumerSettings",
     "Delivery",
     "DeliveryTimedOut",
+    "ExactlyOnce",
     "GroupMetadata",
     "GroupTrouble",
     "LogTruncated",
@@ -136,6 +141,7 @@ __all__ = [
     "TopicPartition",
     "TransactionFailed",
     "UnknownTopicOrPartition",
+    "WorkerPool",
 ]
 
 

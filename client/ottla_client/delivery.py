@@ -33,11 +33,6 @@ class Delivery:
         self._index = index
         self._timestamp_ms = timestamp_ms
 
-    @property
-    def lane(self) -> Lane:
-        """The lane (partition) of the record."""
-        return self._batch.lane
-
     def done(self) -> bool:
         return self._batch.outcome is not None
 
@@ -93,6 +88,47 @@ class Delivery:
             yield from settled
         return self.result()
 
+    def hasten(self, sender_hasten: Callable[[Lane], None]) -> None:
+        """Do not let its batch linger."""
+        sender_hasten(self._batch.lane)
+
     def __repr__(self) -> str:
         state = "pending" if not self.done() else "failed" if self.exception() else "acknowledged"
         return f"<Delivery to {self._batch.lane.tp} {state}>"
+
+
+class Dropped(Delivery):
+    """The delivery of a record that an interceptor dropped: done from the start, partition and offset -1."""
+
+    __slots__ = ("_metadata",)
+
+    def __init__(self, topic: str, timestamp_ms: int) -> None:
+        self._metadata = RecordMetadata(topic, -1, -1, timestamp_ms)
+
+    def done(self) -> bool:
+        return True
+
+    def exception(self) -> Exception | None:
+        return None
+
+    def result(self) -> RecordMetadata:
+        return self._metadata
+
+    def add_done_callback(self, callback: Callable[[Delivery], Any]) -> None:
+        def call() -> None:
+            try:
+                callback(self)
+            except Exception:
+                log.exception("A delivery callback failed")
+
+        asyncio.get_running_loop().call_soon(call)
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        return self._metadata
+        yield  # which makes it a generator
+
+    def hasten(self, sender_hasten: Callable[[Lane], None]) -> None:
+        """Nothing is sent."""
+
+    def __repr__(self) -> str:
+        return f"<Delivery to {self._metadata.topic} dropped>"

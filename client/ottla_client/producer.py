@@ -13,7 +13,7 @@ from typing import Any, Generic
 
 from ottla_client.accumulator import Accumulator
 from ottla_client.connected import Connected, check_positive
-from ottla_client.delivery import Delivery
+from ottla_client.delivery import Delivery, Dropped
 from ottla_client.errors import (
     BufferExhausted,
     ClientClosed,
@@ -255,9 +255,10 @@ class Producer(Connected, Generic[K, V]):
         which is called from the event loop with one of the two. Unhandled failures are logged.
         """
         if self._interceptors:
-            topic, value, key, headers, partition, timestamp_ms = self._intercepted(
-                topic, value, key, headers, partition, timestamp_ms
-            )
+            kept = self._intercepted(topic, value, key, headers, partition, timestamp_ms)
+            if kept is None:
+                return self._dropped(topic, timestamp_ms, on_delivery)
+            topic, value, key, headers, partition, timestamp_ms = kept
         try:
             delivery = self._put(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         except UnknownTopicOrPartition:
@@ -291,7 +292,7 @@ class Producer(Connected, Generic[K, V]):
         delivery = await self.send(
             topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
         )
-        self._sender.hasten(delivery.lane)
+        delivery.hasten(self._sender.hasten)
         return await delivery
 
     def send_nowait(
@@ -307,9 +308,10 @@ class Producer(Connected, Generic[K, V]):
     ) -> Delivery:
         """`send` for callers that cannot wait: BufferExhausted if there is no room, or the topic is not known yet."""
         if self._interceptors:
-            topic, value, key, headers, partition, timestamp_ms = self._intercepted(
-                topic, value, key, headers, partition, timestamp_ms
-            )
+            kept = self._intercepted(topic, value, key, headers, partition, timestamp_ms)
+            if kept is None:
+                return self._dropped(topic, timestamp_ms, on_delivery)
+            topic, value, key, headers, partition, timestamp_ms = kept
         delivery = self._put(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if delivery is None:
             if topic in self._topics:
@@ -520,14 +522,25 @@ class Producer(Connected, Generic[K, V]):
         headers: Headers,
         partition: int | None,
         timestamp_ms: int | None,
-    ) -> tuple[str, Any, Any, Headers, int | None, int | None]:
+    ) -> tuple[str, Any, Any, Headers, int | None, int | None] | None:
+        """What is to be sent; None if an interceptor drops the record."""
         record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
         for interceptor in self._interceptors:
             try:
-                record = interceptor.on_send(record)
+                made = interceptor.on_send(record)
             except Exception:
                 log.exception("%s failed in on_send; its result is ignored", type(interceptor).__name__)
+                continue
+            if made is None:
+                return None
+            record = made
         return record.topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms
+
+    def _dropped(self, topic: str, timestamp_ms: int | None, on_delivery: OnDelivery | None) -> Delivery:
+        dropped = Dropped(topic, self._wall_ms() if timestamp_ms is None else timestamp_ms)
+        if on_delivery is not None:
+            dropped.add_done_callback(lambda settled: on_delivery(settled.result(), None))
+        return dropped
 
     def _promise(self, delivery: Delivery, on_delivery: OnDelivery | None) -> None:
         """Call the callback and the interceptors when the record is settled."""

@@ -134,6 +134,37 @@ async def test_callbacks_and_interceptors_see_every_record(cluster: FakeCluster)
     assert [r.value for r in await read(cluster, T0, count=2, interceptors=[Upper()])] == [b"<A>", b"TRIP"]
 
 
+async def test_an_interceptor_may_drop_a_record(cluster: FakeCluster) -> None:
+    class Choosy(ProducerInterceptor):
+        def __init__(self) -> None:
+            self.seen: list[bytes] = []
+            self.acknowledged = 0
+
+        def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
+            self.seen.append(record.value)
+            return None if record.value == b"drop" else record
+
+        def on_acknowledgement(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
+            self.acknowledged += 1
+
+    first, later, called = Choosy(), Choosy(), list[tuple[RecordMetadata | None, Exception | None]]()
+    dropped = RecordMetadata("t", -1, -1, 7)
+    async with Producer(cluster.address, interceptors=[first, later]) as producer:
+        await producer.send("t", b"a", partition=0)
+        sent = await producer.send(
+            "t", b"drop", timestamp_ms=7, on_delivery=lambda *outcome: called.append(outcome)
+        )
+        assert sent.done() and sent.exception() is None and await sent == dropped == sent.result()
+        assert await producer.send_and_wait("t", b"drop", timestamp_ms=7) == dropped
+        assert producer.send_nowait("t", b"drop", timestamp_ms=7).result() == dropped
+        many = await producer.send_many("t", [b"b", b"drop", b"c"], partition=0)
+        assert [(await each).offset for each in many] == [1, -1, 2]
+    assert called == [(dropped, None)]
+    assert (len(first.seen), later.seen) == (7, [b"a", b"b", b"c"])
+    assert first.acknowledged == later.acknowledged == 3
+    assert [r.value for r in await read(cluster, T0, count=3)] == [b"a", b"b", b"c"]
+
+
 async def test_deliveries_can_be_gathered_and_flush_waits_for_all(cluster: FakeCluster) -> None:
     async with Producer(cluster.address, linger_ms=10_000) as producer:
         deliveries = [await producer.send("t", b"%d" % n, partition=n % 2) for n in range(10)]
