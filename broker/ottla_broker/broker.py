@@ -36,7 +36,7 @@ from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.edge.seats import Seats
 from ottla_broker.event_loop import LagProbe, next_turn
 from ottla_broker.exporter import Exporter
-from ottla_broker.listeners import SSL, ServedListener, listeners_of
+from ottla_broker.listeners import PLAINTEXT, SSL, ServedListener, listeners_of
 from ottla_broker.log.dirs import LogDirs
 from ottla_broker.membership.broker_rpc import BrokerRpc
 from ottla_broker.membership.failure_detector import FailureDetector
@@ -90,6 +90,7 @@ from ottla_core.ports.peers import Peers
 from ottla_core.ports.store import MetadataStore, StoreError
 
 if TYPE_CHECKING:
+    from ottla_broker.replication.peer_tls import PeerTls
     from ottla_broker.tls_files import TlsFiles
 
 #: How long a starting broker waits to be admitted; a controller that has to move ten thousand leaderships
@@ -122,15 +123,18 @@ class Broker:
         log: Any,
         secret: ClusterSecret,
         tls: TlsFiles | None = None,
+        peer_tls: PeerTls | None = None,
         users: Mapping[str, str] | None = None,
         login_offload: Offload | None = None,
-        make_peers: Callable[[Locate, PeerAuth], Peers] = GrpcPeers,
+        make_peers: Callable[[Locate, PeerAuth, PeerTls | None], Peers] = GrpcPeers,
     ) -> None:
-        """`secret` is the shared secret of the cluster; `tls` is needed if a listener has TLS. `users` have passwords
-        in a file (`sasl.users.file`); passwords are checked by `login_offload`, or else by `offload`."""
+        """`secret` is the shared secret of the cluster; `tls` is needed if a listener for clients has TLS,
+        `peer_tls` for TLS between brokers. `users` have passwords in a file (`sasl.users.file`); passwords are checked
+        by `login_offload`, or else by `offload`."""
         self._config = config
         self._secret = secret
         self._tls = tls
+        self._peer_tls = peer_tls
         self._users = users or {}
         self._login_offload = login_offload or offload
         self._audit: Audit | None = None
@@ -276,7 +280,7 @@ class Broker:
         """The way to other brokers, whose addresses the image has."""
         own = self._config.process.broker_id
         self._auth = SecretAuth(self._secret.values, cluster_id, own, incarnation)
-        self._peers = self._make_peers(self._address_of, self._auth)
+        self._peers = self._make_peers(self._address_of, self._auth, self._peer_tls)
         self._rpc = BrokerRpc(self._peers)
 
     def _wire_services(self, dirs: LogDirs) -> None:
@@ -351,8 +355,11 @@ class Broker:
         )
         self._metadata.subscribe(partitions.on_image)
         metrics.source(partitions.families)
-        if self._tls is not None:
-            metrics.source(self._tls.families)
+        files = [files for files in (self._tls, self._peer_tls and self._peer_tls.files) if files]
+        if files:
+            from ottla_broker.tls_files import certificate_families
+
+            metrics.source(lambda: certificate_families(files))
         disks = DiskMetrics(
             services.log_dirs, topics_max=limits.topics_max, partitions_max=limits.partitions_max
         )
@@ -412,6 +419,7 @@ class Broker:
                     self._clock,
                     metrics.internal,
                     metrics.grpc,
+                    credentials=self._peer_tls and self._peer_tls.server_credentials(),
                     on_violation=self.on_violation,
                 )
                 edges.append(internal)
@@ -439,7 +447,7 @@ class Broker:
         found = None if broker is None else broker.endpoint("internal")
         if broker is None or found is None:
             return None
-        return PeerAddress(found.host, found.port, broker.incarnation)
+        return PeerAddress(found.host, found.port, broker.incarnation, found.security == SSL)
 
     def _on_refusal(self, reason: str) -> None:
         """Rule 18: controller, leaders and detector look at the refusal before they write; `not_ready` shows it."""
@@ -488,7 +496,16 @@ class Broker:
             bound, advertised = Address(listener.bind.host, port), listener.endpoint(port)
             if self.addresses.setdefault(listener.protocol, bound) is not bound:
                 self.addresses[f"listener.{listener.name}"] = bound
-            endpoints.append(Endpoint(listener.name, listener.protocol, advertised.host, advertised.port))
+            endpoints.append(
+                Endpoint(
+                    listener.name,
+                    listener.protocol,
+                    advertised.host,
+                    advertised.port,
+                    # Clients know the security of their listeners; only brokers ask the image for it.
+                    listener.security if listener.protocol == "internal" else PLAINTEXT,
+                )
+            )
         self._registration.broker = replace(self._registration.broker, endpoints=tuple(endpoints))
 
     async def _join(self) -> None:

@@ -23,6 +23,7 @@ from ottla_broker.authorizer_config import AuthorizerConfig
 from ottla_broker.config_sources import read_environ, read_file
 from ottla_broker.groups_config import GroupsConfig
 from ottla_broker.http_config import HttpConfig
+from ottla_broker.internal_tls_config import InternalTlsConfig, check_internal_tls
 from ottla_broker.listeners import REPLACED_BY_LISTS, SECURITY_PROTOCOLS, listeners_of
 from ottla_broker.sasl_config import SaslConfig, check_sasl, is_listener_setting, mechanisms_by_listener
 from ottla_broker.setting import (
@@ -523,6 +524,7 @@ class BrokerConfig:
     sasl: SaslConfig = field(default_factory=SaslConfig)
     authorizer: AuthorizerConfig = field(default_factory=AuthorizerConfig)
     internal: InternalEdgeConfig = field(default_factory=InternalEdgeConfig)
+    internal_tls: InternalTlsConfig = field(default_factory=InternalTlsConfig)
     etcd: EtcdConfig = field(default_factory=EtcdConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
     #: Only those that were set, by their server-side name, as text.
@@ -566,6 +568,7 @@ _COMPONENTS: dict[str, type] = {
     "sasl": SaslConfig,
     "authorizer": AuthorizerConfig,
     "internal": InternalEdgeConfig,
+    "internal_tls": InternalTlsConfig,
     "etcd": EtcdConfig,
     "http": HttpConfig,
 }
@@ -666,7 +669,8 @@ def _check_together(config: BrokerConfig) -> None:
         )
     _check_etcd(config.etcd)
     served = listeners_of(config)
-    check_tls(config.tls, [each.name for each in served if each.has_tls])
+    check_tls(config.tls, [each.name for each in served if each.has_tls and each.protocol != "internal"])
+    check_internal_tls(config.internal_tls)
     check_sasl(config.sasl, [each.name for each in served if each.has_sasl and each.protocol == "kafka"])
     if config.etcd.heartbeat_interval_ms * 2 > config.etcd.session_timeout_ms:
         raise ConfigError(

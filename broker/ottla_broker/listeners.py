@@ -84,7 +84,7 @@ def listeners_of(config: BrokerConfig) -> tuple[ServedListener, ...]:
             "internal",
             Address(internal.host, internal.port),
             config.internal.advertised,
-            PLAINTEXT,
+            config.internal_tls.security,
             "internal.listener",
         ),
     )
@@ -140,8 +140,8 @@ def _check(made: tuple[ServedListener, ...], security: Mapping[str, str]) -> Non
             )
     if security.get(made[-1].name, PLAINTEXT) != PLAINTEXT:
         raise ConfigError(
-            "internal.listener has its own authentication and no TLS yet: remove it from "
-            "listener.security.protocol.map."
+            "internal.listener is not for clients: remove it from listener.security.protocol.map, and use "
+            "internal.security.protocol."
         )
     if unknown := sorted(set(security) - set(names)):
         raise ConfigError(

@@ -45,6 +45,7 @@ from ottla_core.real.disk import RealDisk
 from ottla_core.real.offload import ThreadOffload
 
 if TYPE_CHECKING:
+    from ottla_broker.replication.peer_tls import PeerTls
     from ottla_broker.tls_files import TlsFiles
 
 _log = structlog.get_logger("ottla.process")
@@ -113,11 +114,20 @@ def check_ports(config: BrokerConfig) -> None:
 
 def _tls_files(config: BrokerConfig, clock: Clock) -> TlsFiles | None:
     """ConfigError if a listener speaks TLS and its files cannot be used."""
-    if not any(listener.has_tls for listener in listeners_of(config)):
+    if not any(listener.has_tls and listener.protocol != "internal" for listener in listeners_of(config)):
         return None
     from ottla_broker.tls_files import TlsFiles  # only where it is used: a start is measured in milliseconds
 
     return TlsFiles(config.tls, clock)
+
+
+def _peer_tls(config: BrokerConfig, clock: Clock) -> PeerTls | None:
+    """ConfigError if the files for TLS between brokers cannot be used."""
+    if config.internal_tls.certificate_file is None:
+        return None
+    from ottla_broker.replication.peer_tls import PeerTls
+
+    return PeerTls(config.internal_tls, clock)
 
 
 async def _live(
@@ -131,6 +141,7 @@ async def _live(
         secret = cluster_secret(config.internal.secret_file)
         store = etcd_store(config)
         tls = _tls_files(config, clock)
+        peer_tls = _peer_tls(config, clock)
         users = read_users(config.sasl.users_file)
     except ConfigError as refused:
         raise _Refused(ExitCode.BAD_CONFIG, str(refused)) from None
@@ -153,6 +164,7 @@ async def _live(
         log=structlog.get_logger("ottla.broker"),
         secret=secret,
         tls=tls,
+        peer_tls=peer_tls,
         users=users,
         login_offload=login_offload,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -36,7 +36,8 @@ class TlsFiles:
         self._lock = threading.Lock()
         self._checked_at = clock.monotonic()
         self._seen = self._signature()
-        self._expiries: dict[str, float] = {}
+        self.expiries: dict[str, float] = {}
+        self._version = 0
         try:
             self._contexts, self._grpc = self._load()
         except (OSError, ssl.SSLError, ValueError) as failed:
@@ -44,19 +45,19 @@ class TlsFiles:
 
     def context(self) -> ssl.SSLContext:
         """For the next handshake of a Kafka listener with security protocol SSL."""
-        self._refresh()
+        self.refresh()
         return self._contexts[0]
 
     def context_for_logins(self) -> ssl.SSLContext:
         """The same with security protocol SASL_SSL: as in Kafka, clients log in and show no certificate."""
-        self._refresh()
+        self.refresh()
         return self._contexts[1]
 
     def grpc_credentials(self, *, logins: bool = False) -> Any:
         """Of a gRPC listener; it asks for the current files at each handshake. `logins`: as in `context_for_logins`."""
 
         def current() -> Any:
-            self._refresh()
+            self.refresh()
             return self._grpc
 
         needs_certificate = not logins and self._config.client_auth == "required"
@@ -64,16 +65,21 @@ class TlsFiles:
             self._grpc, current, require_client_authentication=needs_certificate
         )
 
-    def families(self) -> Iterator[Family]:
-        """When certificates expire, for the metrics."""
-        self._refresh()
-        yield Family(
-            "ottla_certificate_expiry_timestamp_seconds", "gauge",
-            "When the first certificate of a file of the TLS listeners expires, in seconds since 1970.",
-            [Sample("", (("file", path),), at_s) for path, at_s in sorted(self._expiries.items())],
-        )  # fmt: skip
+    def pem(self) -> tuple[int, tuple[bytes, bytes], bytes | None]:
+        """A number that changes with the files, key and certificate, and the trusted CAs."""
+        self.refresh()
+        with self._lock:
+            return self._version, self._pair, self._roots
 
-    def _refresh(self) -> None:
+    def client_context(self) -> ssl.SSLContext:
+        """For a connection to a server that is in the same circle: it shows this certificate and trusts these CAs."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(self._config.ca_file)
+        context.set_alpn_protocols(["h2"])
+        context.load_cert_chain(self._config.certificate_file or "", self._config.key_file, password="")
+        return context
+
+    def refresh(self) -> None:
         now = self._clock.monotonic()
         with self._lock:
             if now - self._checked_at < _CHECK_S:
@@ -116,9 +122,24 @@ class TlsFiles:
         roots = _read(config.ca_file) if config.ca_file is not None else None
         files = {certificate: pairs[0][1]} | ({config.ca_file: roots} if config.ca_file and roots else {})
         expiries = {path: earliest_expiry_s(content) for path, content in files.items()}
-        self._expiries = {path: at_s for path, at_s in expiries.items() if at_s is not None}
+        self.expiries = {path: at_s for path, at_s in expiries.items() if at_s is not None}
+        self._pair, self._roots = pairs[0], roots
+        self._version += 1
         contexts = context, _server_context(certificate, config.key_file)
         return contexts, grpc.ssl_server_certificate_configuration(pairs, roots)
+
+
+def certificate_families(files: Sequence[TlsFiles]) -> Iterator[Family]:
+    """When certificates expire, for the metrics."""
+    expiries: dict[str, float] = {}
+    for each in files:
+        each.refresh()
+        expiries |= each.expiries
+    yield Family(
+        "ottla_certificate_expiry_timestamp_seconds", "gauge",
+        "When the first certificate of a file of the TLS listeners expires, in seconds since 1970.",
+        [Sample("", (("file", path),), at_s) for path, at_s in sorted(expiries.items())],
+    )  # fmt: skip
 
 
 def _server_context(certificate: str, key_file: str | None) -> ssl.SSLContext:

@@ -54,7 +54,9 @@ def test_a_subject_is_written_as_java_writes_it() -> None:
     [
         ({"listener.security.protocol.map": "kafka:SSL"}, "needs a certificate"),
         ({"ssl.client.auth": "required"}, "needs ssl.truststore.location"),
-        ({"listener.security.protocol.map": "internal:SSL"}, "no TLS yet"),
+        ({"listener.security.protocol.map": "internal:SSL"}, "internal.security.protocol"),
+        ({"internal.security.protocol": "SSL"}, "internal.ssl.keystore.location"),
+        ({"internal.ssl.keystore.location": "b.pem"}, "internal.ssl.truststore.location"),
     ],
 )
 def test_incomplete_tls_settings_are_refused(settings: dict[str, str], sentence: str) -> None:

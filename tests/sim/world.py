@@ -128,7 +128,7 @@ class Process:
             store=self.store,
             log=structlog.get_logger("ottla.broker"),
             secret=ClusterSecret((b"of all simulated brokers",)),
-            make_peers=lambda locate, auth: WorldPeers(world.net, machine.id),
+            make_peers=lambda locate, auth, tls: WorldPeers(world.net, machine.id),
         )
         self.broker._exporter = _NoEdge()  # type: ignore[assignment]
         self.broker.on_bound, self.broker.on_serving = self._bind, self._serve

@@ -13,8 +13,8 @@ Follow frames are passed through as bytes: no serializer, no copy.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 import grpc
@@ -31,6 +31,9 @@ from ottla_broker.replication.peer_auth import (
 from ottla_core.pb import replication_pb2 as pb
 from ottla_core.ports.peers import FollowLink, PeerUnavailable, Presence, Probe
 
+if TYPE_CHECKING:
+    from ottla_broker.replication.peer_tls import PeerTls
+
 SERVICE = "ottla.v1.Replication"
 _FOLLOW = f"/{SERVICE}/Follow"
 _PROBE = f"/{SERVICE}/Probe"
@@ -43,6 +46,7 @@ class PeerAddress(NamedTuple):
     host: str
     port: int
     incarnation: UUID
+    has_tls: bool = False
 
 
 #: Address of a broker's internal listener, from the image; None if it is offline.
@@ -136,16 +140,19 @@ class ServerLink:
 
 
 class GrpcPeers:
-    def __init__(self, locate: Locate, auth: PeerAuth) -> None:
+    def __init__(self, locate: Locate, auth: PeerAuth, tls: PeerTls | None = None) -> None:
         self._locate = locate
         self._auth = auth
-        #: For requests: the target and its channel, by broker.
-        self._channels: dict[int, tuple[PeerAddress, Any]] = {}
+        self._tls = tls
+        #: For requests: the target with the version of the certificates, and its channel, by broker.
+        self._channels: dict[int, tuple[PeerAddress, int, Any]] = {}
+        #: At most one per call, each within two seconds, and nearly all end at once.
+        self._explaining: set[asyncio.Task[None]] = set()
 
     async def follow(self, broker_id: int) -> FollowLink:
         where = self._find(broker_id)
         signed = self._auth.sign(_FOLLOW, broker_id, where.incarnation)
-        channel = aio.insecure_channel(_target(where), options=_FOLLOW_OPTIONS)
+        channel = self._connect(broker_id, where, _FOLLOW_OPTIONS)
         call = channel.stream_stream(_FOLLOW)(metadata=_metadata(signed))
         try:
             # Without it a refused connection shows only at the first read.
@@ -156,6 +163,7 @@ class GrpcPeers:
                 raise PeerUnavailable(await _why_no_proof(call, broker_id))
         except (aio.AioRpcError, NotAuthenticated) as error:
             await channel.close()
+            self._explain(broker_id, where, error)
             raise _unavailable(error) from None
         except TimeoutError:
             await channel.close()
@@ -205,14 +213,17 @@ class GrpcPeers:
             reply: bytes = await call
             found = _check(signed, await call.initial_metadata())
         except (aio.AioRpcError, NotAuthenticated) as error:
+            self._explain(broker_id, where, error)
             raise _unavailable(error) from None
         if found is None:
             raise PeerUnavailable(f"broker {broker_id} sent a response without a proof")
         return reply, found
 
     async def close(self) -> None:
+        for task in list(self._explaining):
+            task.cancel()
         channels, self._channels = self._channels, {}
-        for _, channel in channels.values():
+        for _, _, channel in channels.values():
             await channel.close()
 
     # ------------------------------------------------------------------ where
@@ -226,11 +237,34 @@ class GrpcPeers:
     def _channel(self, broker_id: int, where: PeerAddress) -> Any:
         """One for each incarnation: a new one may have another IP behind the same name."""
         known = self._channels.get(broker_id)
-        if known is None or known[0] != where:
-            # A channel to an earlier incarnation ends with its last request.
-            known = (where, aio.insecure_channel(_target(where), options=_ASK_OPTIONS))
+        version = self._tls.channel_credentials().version if self._tls is not None else 0
+        if known is None or known[:2] != (where, version):
+            # A channel to an earlier incarnation, or with a replaced certificate, ends with its last request.
+            known = (where, version, self._connect(broker_id, where, _ASK_OPTIONS))
             self._channels[broker_id] = known
-        return known[1]
+        return known[2]
+
+    def _connect(self, broker_id: int, where: PeerAddress, options: Sequence[tuple[str, int]]) -> Any:
+        """A new channel, with TLS if the other broker has registered that it serves it."""
+        if not where.has_tls:
+            return aio.insecure_channel(_target(where), options=options)
+        if self._tls is None:
+            raise PeerUnavailable(
+                f"broker {broker_id} requires TLS from other brokers, and this one has no certificate: set "
+                "internal.ssl.keystore.location and internal.ssl.truststore.location"
+            )
+        tls = self._tls.channel_credentials()
+        return aio.secure_channel(_target(where), tls.credentials, options=[*options, *tls.options])
+
+    def _explain(self, broker_id: int, where: PeerAddress, error: Exception) -> None:
+        """In the background: a failed call is news for the failure detector, which must not wait."""
+        is_broken = isinstance(error, aio.AioRpcError) and error.code() is grpc.StatusCode.UNAVAILABLE
+        if not is_broken or not where.has_tls or self._tls is None:
+            return
+        work = self._tls.explain(broker_id, where.host, where.port)
+        task = asyncio.get_running_loop().create_task(work)
+        self._explaining.add(task)
+        task.add_done_callback(self._explaining.discard)
 
 
 def _target(where: PeerAddress) -> str:

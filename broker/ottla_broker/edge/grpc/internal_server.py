@@ -48,9 +48,11 @@ class InternalEdge:
         probe: InternalProbe,
         calls: GrpcProbe,
         *,
+        credentials: Any = None,
         on_violation: Callable[[InvariantViolation], None] | None = None,
     ) -> None:
         self._config = config
+        self._credentials = credentials
         self._service = ReplicationService(neighbour, calls, Refusals(on_violation), config.message_max_bytes)
         self._auth = Authentication(auth, clock, probe, any_incarnation=f"/{REPLICATION_SERVICE}/Probe")
         self._server: Any = None
@@ -62,7 +64,7 @@ class InternalEdge:
         server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(REPLICATION_SERVICE, self._service.handlers()),)
         )
-        bound = bind_port(server, host, port, "other brokers")
+        bound = bind_port(server, host, port, "other brokers", self._credentials)
         self._server = server
         return bound
 

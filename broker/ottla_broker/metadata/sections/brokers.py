@@ -34,6 +34,8 @@ class Endpoint:
     protocol: str  # "kafka", "grpc" or "internal"
     host: str
     port: int
+    #: Of the internal listener, so that other brokers know how to connect.
+    security: str = "PLAINTEXT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ def _encode(image: BrokerImage) -> bytes:
         "incarnation": uuid_text(image.incarnation),
         "endpoints": [
             {"listener": e.listener, "protocol": e.protocol, "host": e.host, "port": e.port}
+            | ({"security": e.security} if e.security != "PLAINTEXT" else {})
             for e in image.endpoints
         ],
         "rack": image.rack,
@@ -102,7 +105,13 @@ def _decode(entry: Entry) -> BrokerImage:
         BROKERS.id_of(entry.key),
         take_uuid(fields, "incarnation"),
         tuple(
-            Endpoint(str(e["listener"]), str(e["protocol"]), str(e["host"]), int(e["port"]))
+            Endpoint(
+                str(e["listener"]),
+                str(e["protocol"]),
+                str(e["host"]),
+                int(e["port"]),
+                str(e.get("security", "PLAINTEXT")),
+            )
             for e in fields.pop("endpoints", ())
         ),
         fields.pop("rack", None),
