@@ -42,6 +42,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("transactions", "transactions:app", "Transactions: list, describe, find hanging ones, abort."),
     Command("configs", "configs:app", "Show and change settings of topics, groups, brokers."),
     Command("acls", "acls:app", "Who may do what: list, allow, deny, remove."),
+    Command("quotas", "quotas:app", "Limits of users, client ids and addresses: list, set, delete."),
     Command("users", "users:app", "Users that log in with a password: list, create, delete."),
     Command("cluster", "cluster:app", "Show brokers and health; drain brokers; recover metadata."),
     Command("top", "top:top", "Live: brokers, topics by rate, groups by lag, busiest clients."),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         ReplicaSize,
     )
     from ottla_client.group_admin import GroupAdmin, GroupDescription, GroupListing, PartitionLag
+    from ottla_client.quota_admin import Quota, QuotaAdmin, QuotaEntity
     from ottla_client.transaction_admin import (
         HangingTransaction,
         TransactionAdmin,
@@ -170,6 +171,12 @@ class Admin(Connected):
         from ottla_client.acl_admin import AclAdmin
 
         return AclAdmin(self._ask, self._change)
+
+    @cached_property
+    def _quotas(self) -> QuotaAdmin:
+        from ottla_client.quota_admin import QuotaAdmin
+
+        return QuotaAdmin(self._ask, self._change)
 
     # ------------------------------------------------------------------ topics
 
@@ -491,6 +498,20 @@ class Admin(Connected):
     async def delete_acls(self, filters: Iterable[AclFilter]) -> list[Acl]:
         """Delete the ACLs that any of the filters matches. Returns them."""
         return await self._acls.delete(filters)
+
+    # ------------------------------------------------------------------ quotas
+
+    async def describe_quotas(self, entity: QuotaEntity | None = None) -> list[Quota]:
+        """Quotas of the entities that have these names, whatever others they have; all of them without any."""
+        from ottla_client.quota_admin import QuotaEntity
+
+        return await self._quotas.describe(entity or QuotaEntity())
+
+    async def alter_quotas(
+        self, entity: QuotaEntity, values: Mapping[str, float], *, remove: Iterable[str] = ()
+    ) -> None:
+        """Set quotas of one entity and remove others."""
+        await self._quotas.alter(entity, values, remove)
 
     # ------------------------------------------------------------------ calls
 

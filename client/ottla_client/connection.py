@@ -16,7 +16,13 @@ from grpc import aio
 from ottla_client.errors import CannotConnect, ClientError, NotServed
 from ottla_client.security import PLAINTEXT, Security
 from ottla_core.errors import RequestError, RequestTimedOut, SaslAuthenticationFailed, error_from_code
-from ottla_core.pb import acls_pb2_grpc, broker_pb2_grpc, groups_pb2_grpc, transactions_pb2_grpc
+from ottla_core.pb import (
+    acls_pb2_grpc,
+    broker_pb2_grpc,
+    groups_pb2_grpc,
+    quotas_pb2_grpc,
+    transactions_pb2_grpc,
+)
 from ottla_core.pb import broker_pb2 as pb
 
 #: A fetch returns the requested size, or one larger batch; no batch is larger than this.
@@ -87,11 +93,12 @@ class Broker:
         self.admin: Any = broker_pb2_grpc.AdminStub(channel)  # type: ignore[no-untyped-call]
         self.groups: Any = groups_pb2_grpc.GroupsStub(channel)  # type: ignore[no-untyped-call]
         self.acls: Any = acls_pb2_grpc.AclsStub(channel)  # type: ignore[no-untyped-call]
+        self.quotas: Any = quotas_pb2_grpc.QuotasStub(channel)  # type: ignore[no-untyped-call]
         self.transactions: Any = transactions_pb2_grpc.TransactionsStub(channel)  # type: ignore[no-untyped-call]
 
     def method(self, name: str) -> Any:
         """The unary method of this name, from any of the services."""
-        stubs = (self.admin, self.log, self.groups, self.transactions, self.acls)
+        stubs = (self.admin, self.log, self.groups, self.transactions, self.acls, self.quotas)
         return next(getattr(stub, name) for stub in stubs if hasattr(stub, name))
 
 

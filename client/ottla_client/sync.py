@@ -32,6 +32,7 @@ from ottla_client.leaders import Producers
 from ottla_client.listener import OnPartitions, RebalanceListener
 from ottla_client.loop_thread import Blocking
 from ottla_client.prepared import PreparedTransaction
+from ottla_client.quota_admin import Quota, QuotaEntity
 from ottla_client.record import (
     CommittedOffset,
     ConsumerRecord,
@@ -648,6 +649,14 @@ class Admin(Blocking[admin.Admin]):
 
     def delete_acls(self, filters: Iterable[AclFilter]) -> list[Acl]:
         return self._thread.run(self._inner.delete_acls(filters))
+
+    def describe_quotas(self, entity: QuotaEntity | None = None) -> list[Quota]:
+        return self._thread.run(self._inner.describe_quotas(entity))
+
+    def alter_quotas(
+        self, entity: QuotaEntity, values: Mapping[str, float], *, remove: Iterable[str] = ()
+    ) -> None:
+        self._thread.run(self._inner.alter_quotas(entity, values, remove=remove))
 
     def cordon_broker(self, broker: int) -> None:
         self._thread.run(self._inner.cordon_broker(broker))

@@ -19,6 +19,7 @@ from ottla_broker.edge.grpc import server
 from ottla_broker.edge.grpc.acls_service import ACLS_CALLS, ACLS_SERVICE
 from ottla_broker.edge.grpc.cluster_service import CLUSTER_CALLS
 from ottla_broker.edge.grpc.groups_service import GROUPS_CALLS, GROUPS_SERVICE
+from ottla_broker.edge.grpc.quotas_service import QUOTAS_CALLS, QUOTAS_SERVICE
 from ottla_broker.edge.grpc.transactions_service import TRANSACTIONS_CALLS, TRANSACTIONS_SERVICE
 from ottla_broker.edge.grpc.users_service import USERS_CALLS
 from ottla_broker.edge.kafka import schema
@@ -159,6 +160,7 @@ METHODS: dict[str, Any] = {
         (GROUPS_SERVICE, GROUPS_CALLS),
         (TRANSACTIONS_SERVICE, TRANSACTIONS_CALLS),
         (ACLS_SERVICE, ACLS_CALLS),
+        (QUOTAS_SERVICE, QUOTAS_CALLS),
     )
     for name, (_, request) in calls.items()
 }

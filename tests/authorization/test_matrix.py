@@ -141,6 +141,8 @@ GRPC = {
     "ottla.v1.Acls/CreateAcls": "cluster cluster cluster - -",
     "ottla.v1.Acls/DescribeAcls": "cluster - cluster - -",
     "ottla.v1.Acls/DeleteAcls": "cluster cluster cluster - -",
+    "ottla.v1.Quotas/DescribeQuotas": "cluster cluster cluster cluster -",
+    "ottla.v1.Quotas/AlterQuotas": "cluster cluster cluster cluster -",
 }
 
 #: They come before there is a principal.

@@ -20,8 +20,11 @@ from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metrics import QuotaProbe
 from ottla_broker.quota import (
     BURST_S,
+    CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
     WAIT_S_MAX,
     Entity,
     Rate,
@@ -30,7 +33,7 @@ from ottla_broker.quota import (
     matching,
 )
 from ottla_broker.service.throttling import Throttling
-from ottla_core.errors import InvalidRequest
+from ottla_core.errors import InvalidRequest, ThrottlingQuotaExceeded
 
 
 @given(
@@ -118,11 +121,91 @@ def test_a_changed_quota_counts_at_once_and_without_quotas_nothing_is_charged() 
 
 
 def test_values_that_make_no_sense_are_refused() -> None:
+    alice, address = Entity("alice"), Entity(ip="10.0.0.7")
     for name, value in ((PRODUCER_BYTE_RATE, 0.0), (PRODUCER_BYTE_RATE, float("nan")), ("speed", 1.0)):
         with pytest.raises(InvalidRequest):
-            check_value(name, value)
-    with pytest.raises(InvalidRequest, match="not supported yet"):
-        check_value("request_percentage", 50.0)
+            check_value(alice, name, value)
+    with pytest.raises(InvalidRequest, match="entity type ip"):
+        check_value(alice, CONNECTION_CREATION_RATE, 1.0)
+    with pytest.raises(InvalidRequest, match="not a quota of addresses"):
+        check_value(address, PRODUCER_BYTE_RATE, 1.0)
+    with pytest.raises(InvalidRequest, match="whole number"):
+        check_value(address, CONNECTION_CREATION_RATE, 0.5)
+    check_value(address, CONNECTION_CREATION_RATE, 1.0)
+    check_value(alice, REQUEST_PERCENTAGE, 0.5)
+    for entity in (Entity(), Entity("alice", None, "10.0.0.7"), Entity(ip="host"), Entity(ip="010.0.0.7")):
+        with pytest.raises(InvalidRequest):
+            entity.check()
+    for entity in (Entity(ip=""), Entity(ip="::1"), Entity("", "app")):
+        entity.check()
+
+
+def caller(user: str = "alice") -> Caller:
+    return Caller(f"User:{user}", "app", "", "")
+
+
+def test_time_is_a_percentage_and_waits_are_short() -> None:
+    world = World({Entity("alice"): {REQUEST_PERCENTAGE: 10.0}})
+    assert world.throttling.is_timed
+    charge = world.throttling.charge
+    assert charge(caller(), REQUEST_PERCENTAGE, 0.1) == 0.0
+    assert charge(caller(), REQUEST_PERCENTAGE, 0.05) == pytest.approx(0.5)
+    assert charge(caller(), REQUEST_PERCENTAGE, 1.0) == 1.0, "as in Kafka, at most a second for one request"
+    assert charge(caller("bob"), REQUEST_PERCENTAGE, 1.0) == 0.0
+
+
+def test_strict_mutations_are_refused_when_the_quota_is_used_up() -> None:
+    """KIP-599: what overdraws the quota is done, and what comes after it is refused until the debt is paid."""
+    world = World({Entity("alice"): {CONTROLLER_MUTATION_RATE: 2.0}})
+    strict = world.throttling.mutations(caller(), strict=True)
+    strict.charge(20)
+    strict.charge(10)
+    assert strict.wait_s == 0.0, "a burst of 11 s, as Kafka's window"
+    with pytest.raises(ThrottlingQuotaExceeded, match=r"try again in 4\.0 s"):
+        strict.charge(1)
+    assert strict.wait_s == pytest.approx(4.0)
+    world.now += 4.0
+    again = world.throttling.mutations(caller(), strict=True)
+    again.charge(1)
+    assert again.wait_s == 0.0
+    others = world.throttling.mutations(caller("bob"), strict=True)
+    others.charge(10**6)
+
+
+def test_permissive_mutations_are_done_and_waited_for() -> None:
+    world = World({Entity("alice"): {CONTROLLER_MUTATION_RATE: 2.0}})
+    older = world.throttling.mutations(caller(), strict=False)
+    older.charge(26)
+    older.charge(2)
+    assert older.wait_s == pytest.approx(3.0)
+
+
+def test_addresses_have_a_rate_of_their_own_and_refused_connections_do_not_count() -> None:
+    quotas = {
+        Entity(ip=""): {CONNECTION_CREATION_RATE: 2.0},
+        Entity(ip="::1"): {CONNECTION_CREATION_RATE: 1.0},
+    }
+    world = World(quotas)
+    assert world.throttling.limits_connections and not world.throttling.is_on
+    connected = world.throttling.connected
+    assert connected("10.0.0.7") == connected("10.0.0.7") == 0.0
+    assert connected("10.0.0.7") == connected("10.0.0.7") == pytest.approx(0.5)
+    assert connected("10.0.0.8") == 0.0
+    assert connected("::1") == 0.0 and connected("::1") == pytest.approx(1.0)
+    world.now += 0.5
+    assert connected("10.0.0.7") == 0.0 and connected("10.0.0.7") > 0.0
+    world.change({})
+    assert not world.throttling.limits_connections
+
+
+def test_a_fetch_waits_until_its_records_are_within_the_quota() -> None:
+    rate = Rate(100.0, 0.0)
+    assert rate.until_room(100.0, 0.0) == rate.until_room(500.0, 0.0) == 0.0
+    rate.charge(60.0, 0.0)
+    assert rate.until_room(70.0, 0.0) == pytest.approx(0.3)
+    assert rate.until_room(500.0, 0.0) == pytest.approx(0.6), "a batch beyond the burst waits for all of it"
+    assert rate.until_room(40.0, 0.0) == 0.0
+    assert rate.until_room(70.0, 0.3) == 0.0
 
 
 def test_commands_set_and_remove() -> None:
@@ -147,3 +230,8 @@ def test_responses_say_the_wait(key: int, version: int) -> None:
     assert isinstance(told, Encoded)
     made = codec.compile_reader(schema.load(api, version, "response"))(memoryview(b"".join(told.body)))
     assert made["throttle_time"] == 1500
+
+
+def test_fields_that_are_not_encoded_yet_say_the_wait_too() -> None:
+    request = Request(APIS[12], 4, 1, None, memoryview(b""))
+    assert throttle.told(request, {"error_code": 0}, 0.0001) == {"error_code": 0, "throttle_time": 1}

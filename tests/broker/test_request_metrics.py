@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ottla_broker.edge.grpc.timed import Timed
+from ottla_broker.edge.timed import Timed
 from ottla_broker.exposed import OTHER, Family
 from ottla_broker.metrics import Metrics
 from ottla_broker.request_metrics import PHASES, ApiTimes, RequestMetrics, api_name, families

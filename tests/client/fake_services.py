@@ -11,10 +11,11 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType, SimpleNamespace
+from types import MappingProxyType
 from typing import Any, Self
 from uuid import UUID, uuid4
 
+from broker.unthrottled import unthrottled
 from ottla_broker.caller import BROKER, Caller
 from ottla_broker.config import GrpcEdgeConfig
 from ottla_broker.edge.grpc.probe import SilentProbe
@@ -158,7 +159,7 @@ class FakeBroker:
         self.configs = FakeConfigs(cluster)
         self.caller = BROKER
         self.access = FULL
-        self.throttling = SimpleNamespace(is_on=False)
+        self.throttling = unthrottled()
         self._edge: GrpcEdge | None = None
         #: What it tells of the cluster, if it is cut off.
         self.old_image: ClusterImage | None = None
@@ -365,7 +366,7 @@ class FakeTopics:
                 self._cluster.add_topic(name)
 
     async def create(
-        self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_s: float
+        self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_s: float, mutations: Any = None
     ) -> list[TopicResult]:
         results = []
         for topic in topics:
@@ -378,7 +379,9 @@ class FakeTopics:
             results.append(TopicResult(topic.name, None, made, count, 1))
         return results
 
-    async def delete(self, names: Sequence[str], *, timeout_s: float) -> list[TopicResult]:
+    async def delete(
+        self, names: Sequence[str], *, timeout_s: float, mutations: Any = None
+    ) -> list[TopicResult]:
         results = []
         for name in names:
             known = name in self._cluster.image.topics
@@ -387,7 +390,14 @@ class FakeTopics:
         return results
 
     async def grow(
-        self, name: str, total: int, assignments: Any, *, validate_only: bool, timeout_s: float
+        self,
+        name: str,
+        total: int,
+        assignments: Any,
+        *,
+        validate_only: bool,
+        timeout_s: float,
+        mutations: Any = None,
     ) -> TopicResult:
         topic = self._cluster.image.topics.get(name)
         if topic is None:

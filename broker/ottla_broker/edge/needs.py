@@ -130,6 +130,8 @@ GRPC: dict[str, tuple[Need, ...]] = {
     "ottla.v1.Acls/CreateAcls": KAFKA["create_acls"],
     "ottla.v1.Acls/DescribeAcls": KAFKA["describe_acls"],
     "ottla.v1.Acls/DeleteAcls": KAFKA["delete_acls"],
+    "ottla.v1.Quotas/DescribeQuotas": KAFKA["describe_client_quotas"],
+    "ottla.v1.Quotas/AlterQuotas": KAFKA["alter_client_quotas"],
     "ottla.v1.Admin/DescribeUserScramCredentials": KAFKA["describe_user_scram_credentials"],
     "ottla.v1.Admin/AlterUserScramCredentials": KAFKA["alter_user_scram_credentials"],
     "ottla.v1.Groups/FindCoordinator": KAFKA["find_coordinator"],

@@ -1,4 +1,4 @@
-"""Service for both edges: describes and changes the quotas of users and client ids. [S]"""
+"""Service for both edges: describes and changes the quotas of users, client ids and addresses. [S]"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TIMEOUT_S = 30.0
 
 
 class NameFilter(NamedTuple):
-    """Of users or of client ids: one of them, the default (`DEFAULT`), or with None any that is named."""
+    """Of users, client ids or addresses: one of them, the default (`DEFAULT`), or with None any that is named."""
 
     name: str | None
 
@@ -30,14 +30,19 @@ class QuotaService:
         self._controller = controller
 
     def describe(
-        self, user: NameFilter | None, client_id: NameFilter | None, *, strict: bool
+        self,
+        user: NameFilter | None,
+        client_id: NameFilter | None,
+        ip: NameFilter | None = None,
+        *,
+        strict: bool,
     ) -> list[tuple[Entity, dict[str, float]]]:
         """Quotas of what the filters match. `strict`: only of entities without further names."""
         found = []
         for entity, quotas in self._metadata.image.quotas.items():
             if all(
                 (name is None or not strict) if wanted is None else wanted.matches(name)
-                for wanted, name in zip((user, client_id), entity, strict=True)
+                for wanted, name in zip((user, client_id, ip), entity, strict=True)
             ):
                 found.append((entity, dict(quotas)))
         return sorted(found, key=lambda each: [part or DEFAULT for part in each[0]])
@@ -49,13 +54,13 @@ class QuotaService:
         errors: list[RequestError | None] = []
         seen: set[Entity] = set()
         for each in changes:
-            entity = Entity(each.user, each.client_id)
+            entity = each.entity
             try:
                 entity.check()
                 if entity in seen:
                     raise InvalidRequest("Somebody is named twice in one request.")
                 for name, value in each.set.items():
-                    check_value(name, value)
+                    check_value(entity, name, value)
                 errors.append(None)
             except RequestError as error:
                 errors.append(error)

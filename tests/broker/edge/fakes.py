@@ -9,6 +9,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 from uuid import UUID, uuid4
 
+from broker.unthrottled import unthrottled
 from ottla_broker.caller import BROKER, Caller
 from ottla_broker.config import KafkaEdgeConfig
 from ottla_broker.edge.kafka.server import KafkaEdge
@@ -232,10 +233,12 @@ class FakeTopics:
             for name in names:
                 self._services.add_topic(name)
 
-    async def create(self, topics: Sequence[Any], *, validate_only: bool, timeout_s: float) -> list[Any]:
+    async def create(
+        self, topics: Sequence[Any], *, validate_only: bool, timeout_s: float, mutations: Any = None
+    ) -> list[Any]:
         return []
 
-    async def delete(self, names: Sequence[str], *, timeout_s: float) -> list[Any]:
+    async def delete(self, names: Sequence[str], *, timeout_s: float, mutations: Any = None) -> list[Any]:
         return []
 
 
@@ -303,7 +306,7 @@ class FakeServices:
         self.transactions = FakeTransactions()
         self.acls = self.users = self.quotas = FakeAccounts()
         self.access = FULL
-        self.throttling = SimpleNamespace(is_on=False)
+        self.throttling = unthrottled()
 
     def of(self, caller: Caller) -> FakeServices:
         self.caller = caller

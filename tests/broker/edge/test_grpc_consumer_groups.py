@@ -11,6 +11,7 @@ import pytest
 from grpc import aio
 
 from broker.group.shard_groups import ShardGroups
+from broker.unthrottled import unthrottled
 from ottla_broker.config import GrpcEdgeConfig
 from ottla_broker.edge.grpc.server import GrpcEdge
 from ottla_broker.metadata.image import BrokerImage, ClusterImage, Endpoint, PartitionImage, TopicImage
@@ -34,7 +35,9 @@ async def stub() -> AsyncIterator[Any]:
     )
     groups = ShardGroups(image)
     groups._shard.consumers.image = image
-    services = SimpleNamespace(groups=groups, image=image, records=None, producing=None, broker_id=0)
+    services = SimpleNamespace(
+        groups=groups, image=image, records=None, producing=None, broker_id=0, throttling=unthrottled()
+    )
     services.of = lambda caller: SimpleNamespace(**vars(services) | {"caller": caller})
     edge = GrpcEdge(cast(Any, services), GrpcEdgeConfig(), GrpcEdgeProbe())
     port = await edge.start("127.0.0.1", 0)

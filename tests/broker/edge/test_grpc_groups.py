@@ -13,6 +13,7 @@ from grpc import aio
 
 from broker.group.group_driver import subscription
 from broker.group.shard_groups import ShardGroups
+from broker.unthrottled import unthrottled
 from ottla_broker.config import GrpcEdgeConfig
 from ottla_broker.edge.grpc.server import GrpcEdge
 from ottla_broker.metadata.image import BrokerImage, ClusterImage, Endpoint, PartitionImage, TopicImage
@@ -30,7 +31,12 @@ async def stub() -> AsyncIterator[Any]:
         "cluster", brokers=MappingProxyType({0: broker}), topics=MappingProxyType({"t": topic})
     )
     services = SimpleNamespace(
-        groups=ShardGroups(image), image=image, records=None, producing=None, broker_id=0
+        groups=ShardGroups(image),
+        image=image,
+        records=None,
+        producing=None,
+        broker_id=0,
+        throttling=unthrottled(),
     )
     services.of = lambda caller: SimpleNamespace(**vars(services) | {"caller": caller})
     edge = GrpcEdge(cast(Any, services), GrpcEdgeConfig(), GrpcEdgeProbe())

@@ -12,6 +12,8 @@ from uuid import UUID
 
 import pytest
 
+from broker.unthrottled import unthrottled
+from ottla_broker.caller import BROKER
 from ottla_broker.edge.kafka import codec, registry, schema
 from ottla_broker.edge.kafka.decode import compile_reader
 from ottla_broker.edge.kafka.encode import compile_writer
@@ -21,6 +23,7 @@ from ottla_broker.metadata.image import BrokerImage, ClusterImage, Endpoint, Par
 from ottla_broker.requests import ConfigChange, ConfigValue, NewTopic, TopicResult
 from ottla_broker.service.access import FULL
 from ottla_broker.service.log_dirs import DescribedDir, ReplicaInDir
+from ottla_broker.service.throttling import Mutations
 from ottla_core.errors import (
     InvalidConfig,
     KafkaStorageError,
@@ -70,24 +73,35 @@ class Notes:
     image = IMAGE
     broker_id = 0
     access = FULL
+    caller = BROKER
+    throttling = unthrottled()
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
         self.topics = self.configs = self.records = self.log_dirs = self
 
     async def create(
-        self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_s: float
+        self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_s: float, mutations: Mutations
     ) -> list[TopicResult]:
         self.asked.append((list(topics), validate_only, timeout_s))
         made = TopicResult("fresh", topic_id=UUID(int=5), partitions=3, replication_factor=1)
         return [TopicResult(t.name, TopicAlreadyExists()) if t.name in IMAGE.topics else made for t in topics]
 
-    async def delete(self, names: Sequence[str], *, timeout_s: float) -> list[TopicResult]:
+    async def delete(
+        self, names: Sequence[str], *, timeout_s: float, mutations: Mutations
+    ) -> list[TopicResult]:
         self.asked.append(list(names))
         return [TopicResult(n, None if n in IMAGE.topics else UnknownTopicOrPartition()) for n in names]
 
     async def grow(
-        self, name: str, total: int, assignments: Any, *, validate_only: bool, timeout_s: float
+        self,
+        name: str,
+        total: int,
+        assignments: Any,
+        *,
+        validate_only: bool,
+        timeout_s: float,
+        mutations: Mutations,
     ) -> TopicResult:
         self.asked.append((name, total, assignments, validate_only))
         return TopicResult(name)

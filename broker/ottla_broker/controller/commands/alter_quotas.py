@@ -1,4 +1,4 @@
-"""Sets and removes quotas of users and client ids. [P]"""
+"""Sets and removes quotas of users, client ids and addresses. [P]"""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ class QuotaChange(NamedTuple):
     client_id: str | None
     set: Mapping[str, float]
     remove: tuple[str, ...]
+    ip: str | None = None
+
+    @property
+    def entity(self) -> Entity:
+        return Entity(self.user, self.client_id, self.ip)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +49,14 @@ class _Alteration:
     change: QuotaChange
 
     def plan(self, image: ClusterImage) -> Plan:
-        entity = Entity(self.change.user, self.change.client_id)
+        entity = self.change.entity
         now = image.quotas.get(entity, {})
         made = {name: value for name, value in now.items() if name not in self.change.remove}
         made |= self.change.set
         if made and not now and len(image.quotas) >= ENTITIES_MAX:
-            raise PolicyViolation(f"{ENTITIES_MAX} users and client ids have quotas already; use defaults.")
+            raise PolicyViolation(
+                f"{ENTITIES_MAX} users, client ids and addresses have quotas already; use defaults."
+            )
         if made == now:
             return Plan()
         return set_key(QUOTAS.key(entity), QUOTAS.encode(made) if made else None)

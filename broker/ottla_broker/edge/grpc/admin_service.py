@@ -28,6 +28,7 @@ from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.requests import ConfigChange, ConfigValue, NewTopic, TopicResult
 from ottla_broker.service.access import Access
+from ottla_broker.service.throttling import Mutations, Throttling
 from ottla_core.errors import InvalidRequest, RequestError
 from ottla_core.pb import broker_pb2 as pb
 
@@ -37,10 +38,17 @@ _TOPICS_PER_SLICE = 16
 
 class Topics(Protocol):
     def create(
-        self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_s: float
+        self,
+        topics: Sequence[NewTopic],
+        *,
+        validate_only: bool,
+        timeout_s: float,
+        mutations: Mutations | None,
     ) -> Awaitable[list[TopicResult]]: ...
 
-    def delete(self, names: Sequence[str], *, timeout_s: float) -> Awaitable[list[TopicResult]]: ...
+    def delete(
+        self, names: Sequence[str], *, timeout_s: float, mutations: Mutations | None
+    ) -> Awaitable[list[TopicResult]]: ...
 
     def grow(
         self,
@@ -50,6 +58,7 @@ class Topics(Protocol):
         *,
         validate_only: bool,
         timeout_s: float,
+        mutations: Mutations | None,
     ) -> Awaitable[TopicResult]: ...
 
     def ensure(self, names: Sequence[str]) -> Awaitable[None]: ...
@@ -89,6 +98,9 @@ class Cluster(Protocol):
 
     @property
     def topics(self) -> Topics: ...
+
+    @property
+    def throttling(self) -> Throttling: ...
 
     @property
     def configs(self) -> Configs: ...
@@ -159,7 +171,10 @@ class AdminService:
                 outcomes[each.name].error.CopyFrom(error_message(error))
         if wanted:
             results = await cluster.topics.create(
-                wanted, validate_only=request.validate_only, timeout_s=timeout_s(request.timeout_ms)
+                wanted,
+                validate_only=request.validate_only,
+                timeout_s=timeout_s(request.timeout_ms),
+                mutations=_mutations(cluster),
             )
             outcomes.update((result.name, topic_outcome(result)) for result in results)
         return pb.CreateTopicsResponse(topics=list(outcomes.values()))
@@ -168,7 +183,9 @@ class AdminService:
     async def delete_topics(self, request: pb.DeleteTopicsRequest, context: Any) -> pb.DeleteTopicsResponse:
         cluster = self._enter(context)
         results = await cluster.topics.delete(
-            list(dict.fromkeys(request.names)), timeout_s=timeout_s(request.timeout_ms)
+            list(dict.fromkeys(request.names)),
+            timeout_s=timeout_s(request.timeout_ms),
+            mutations=_mutations(cluster),
         )
         return pb.DeleteTopicsResponse(topics=[topic_outcome(result) for result in results])
 
@@ -184,6 +201,7 @@ class AdminService:
                 assignments_of(request.assignments),
                 validate_only=request.validate_only,
                 timeout_s=timeout_s(request.timeout_ms),
+                mutations=_mutations(cluster),
             )
         except RequestError as error:
             result = TopicResult(request.topic, error)
@@ -232,3 +250,8 @@ class AdminService:
         except RequestError as error:
             return pb.AlterConfigsResponse(error=error_message(error))
         return pb.AlterConfigsResponse()
+
+
+def _mutations(cluster: Cluster) -> Mutations:
+    """The caller's quota of partitions created and deleted: what exceeds it is refused."""
+    return cluster.throttling.mutations(cluster.caller, strict=True)

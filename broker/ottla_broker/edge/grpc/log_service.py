@@ -142,7 +142,7 @@ class LogService:
         producing, meter = services.producing, Meter(services, PRODUCER_BYTE_RATE)
         stream = AnsweredStream[pb.ProduceRequest, pb.ProduceResponse](
             context,
-            lambda request: meter.charged(request.ByteSize(), self._produce(producing, request)),
+            lambda request: meter.charged(request.ByteSize(), lambda: self._produce(producing, request)),
             times=self.probe.api("produce"),
             traffic=self.probe.connected(client_id_of(context)),
             unanswered_max=self._config.stream_requests_max,
@@ -176,7 +176,9 @@ class LogService:
 
         def fetch(request: pb.FetchRequest) -> Maybe[pb.FetchResponse | None]:
             waiting[:] = [poll for poll in waiting if not poll.done]
-            return meter.measured(self._fetch(records, request, waiting, held), pb.FetchResponse.ByteSize)
+            return meter.measured(
+                lambda: self._fetch(records, request, waiting, held), pb.FetchResponse.ByteSize
+            )
 
         stream = AnsweredStream[pb.FetchRequest, pb.FetchResponse](
             context,

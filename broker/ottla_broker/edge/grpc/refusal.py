@@ -17,9 +17,10 @@ import grpc
 import structlog
 
 from ottla_broker.edge.grpc.callers import client_id_of
-from ottla_broker.edge.grpc.timed import Timed
+from ottla_broker.edge.grpc.meter import CallMeter
 from ottla_broker.edge.grpc.translation import error_message
 from ottla_broker.edge.grpc.visits import entered
+from ottla_broker.edge.timed import Timed
 from ottla_core.errors import InvariantViolation, RequestError
 from ottla_core.pb import broker_pb2 as pb
 
@@ -39,6 +40,7 @@ _STATUS_BY_NAME = {
     "GROUP_AUTHORIZATION_FAILED": grpc.StatusCode.PERMISSION_DENIED,
     "CLUSTER_AUTHORIZATION_FAILED": grpc.StatusCode.PERMISSION_DENIED,
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": grpc.StatusCode.PERMISSION_DENIED,
+    "THROTTLING_QUOTA_EXCEEDED": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "RESOURCE_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
     "COORDINATOR_NOT_AVAILABLE": grpc.StatusCode.UNAVAILABLE,
 }
@@ -47,8 +49,14 @@ _STATUS_BY_NAME = {
 class Refusals:
     """One per listener: the error responses of handlers that raised."""
 
-    def __init__(self, on_violation: Callable[[InvariantViolation], None] | None = None) -> None:
+    def __init__(
+        self,
+        on_violation: Callable[[InvariantViolation], None] | None = None,
+        meter: CallMeter | None = None,
+    ) -> None:
+        """`meter` delays the responses of clients that exceed their quota of time."""
         self._on_violation = on_violation
+        self.meter = meter
 
     def of(self, error: Exception, doing: str) -> RequestError:
         """The error for the client; unexpected exceptions are logged."""
@@ -107,6 +115,8 @@ def guarded(method: Method[Answer]) -> Method[Answer]:
             queued_s = monotonic() - began
             work = Timed(method(self, request, context))
             answer = await work
+            if self.refusals.meter is not None:
+                await self.refusals.meter.pause(context, work.worked_s)
         except Exception as error:
             refusal = self.refusals.of(error, name)
             self.probe.answered(name, (refusal.name,))

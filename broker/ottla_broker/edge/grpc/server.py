@@ -30,7 +30,9 @@ from ottla_broker.edge.grpc.groups_service import GROUPS_CALLS, GROUPS_SERVICE, 
 from ottla_broker.edge.grpc.listening import bind_port, options
 from ottla_broker.edge.grpc.log_service import LogService, LogServices
 from ottla_broker.edge.grpc.login_first import LoginFirst
+from ottla_broker.edge.grpc.meter import CallMeter
 from ottla_broker.edge.grpc.probe import GrpcProbe
+from ottla_broker.edge.grpc.quotas_service import QUOTAS_CALLS, QUOTAS_SERVICE, QuotasService, QuotasServices
 from ottla_broker.edge.grpc.reads import Reads
 from ottla_broker.edge.grpc.refusal import Refusals
 from ottla_broker.edge.grpc.transactions_service import (
@@ -50,7 +52,7 @@ from ottla_core.pb import broker_pb2 as pb
 
 LOG_SERVICE = "ottla.v1.Log"
 ADMIN_SERVICE = "ottla.v1.Admin"
-_SERVICES = (LOG_SERVICE, ADMIN_SERVICE, GROUPS_SERVICE, TRANSACTIONS_SERVICE, ACLS_SERVICE)
+_SERVICES = (LOG_SERVICE, ADMIN_SERVICE, GROUPS_SERVICE, TRANSACTIONS_SERVICE, ACLS_SERVICE, QUOTAS_SERVICE)
 
 #: Every request but Produce is names and numbers; ten thousand partitions with long names fit.
 _SMALL_REQUEST_BYTES_MAX = 2 * 1024 * 1024
@@ -89,6 +91,7 @@ class Services(
     ClusterServices,
     GroupServices,
     LogServices,
+    QuotasServices,
     TransactionServices,
     UsersServices,
     Protocol,
@@ -120,10 +123,17 @@ class GrpcEdge:
         self._config = config
         self._credentials = credentials
         self._logins = logins
-        refusals = Refusals(on_violation)
+
+        def caller(context: Any) -> Caller:
+            return caller_of(context, config.listener.name, rules, logins=logins is not None)
+
+        meter = CallMeter(services.throttling, caller)
+        refusals = Refusals(on_violation, meter)
 
         def enter(context: Any) -> Services:
-            return services.of(caller_of(context, config.listener.name, rules, logins=logins is not None))
+            found = caller(context)
+            meter.check_connection(context.peer(), found.address)
+            return services.of(found)
 
         memory = memory or Memory(_MEMORY_BYTES)
         scheduler = scheduler or Scheduler(loop_time, next_turn, Histogram().observe)
@@ -142,6 +152,7 @@ class GrpcEdge:
         self._groups = GroupsService(enter, probe, refusals, scheduler)
         self._transactions = TransactionsService(enter, probe, refusals, scheduler)
         self._acls = AclsService(enter, probe, refusals, scheduler)
+        self._quotas = QuotasService(enter, probe, refusals, scheduler)
         invariant(served() <= needs.GRPC.keys(), "each gRPC method has a row in edge/needs.py")
         self._health = health.HealthServicer()
         self._server: Any = None
@@ -168,6 +179,7 @@ class GrpcEdge:
                     TRANSACTIONS_SERVICE, _unary(self._transactions, TRANSACTIONS_CALLS)
                 ),
                 grpc.method_handlers_generic_handler(ACLS_SERVICE, _unary(self._acls, ACLS_CALLS)),
+                grpc.method_handlers_generic_handler(QUOTAS_SERVICE, _unary(self._quotas, QUOTAS_CALLS)),
             )
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
@@ -218,6 +230,7 @@ def served() -> frozenset[str]:
         (GROUPS_SERVICE, GROUPS_CALLS),
         (TRANSACTIONS_SERVICE, TRANSACTIONS_CALLS),
         (ACLS_SERVICE, ACLS_CALLS),
+        (QUOTAS_SERVICE, QUOTAS_CALLS),
     )
     return frozenset(f"{service}/{name}" for service, calls in tables for name in calls)
 

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from ottla_broker.acl import CLUSTER_NAME, Operation, ResourceType
-from ottla_broker.edge.kafka.request import Context, Reply, error_fields
+from ottla_broker.edge.kafka.request import Context, Reply, Request, error_fields
 from ottla_broker.requests import WAIT_S_MAX, ConfigValue
+from ottla_broker.service.throttling import Mutations
 from ottla_core.errors import InvalidRequest, RequestError
 
 #: Kafka's ConfigResource.Type.
@@ -54,6 +55,16 @@ def cluster_operations(context: Context) -> int:
     access = context.services.access
     allowed = access.operations(ResourceType.CLUSTER, CLUSTER_NAME)
     return allowed if allowed >> Operation.DESCRIBE & 1 else 0
+
+
+def mutations(context: Context, request: Request, strict_from: int) -> Mutations:
+    """The caller's quota of partitions created and deleted, strict from this version on (KIP-599)."""
+    return context.services.throttling.mutations(context.caller, strict=request.version >= strict_from)
+
+
+def throttle_fields(quota: Mutations) -> dict[str, int]:
+    """The wait; the connection takes no further requests until it is over."""
+    return {"throttle_time": max(1, round(quota.wait_s * 1000))} if quota.wait_s else {}
 
 
 def timeout_s(timeout_ms: int) -> float:

@@ -28,11 +28,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import structlog
 
 from ottla_broker.caller import ANONYMOUS, Caller
-from ottla_broker.edge.kafka import codec, throttle
+from ottla_broker.edge.kafka import codec
 from ottla_broker.edge.kafka.decode import Cursor, Malformed
 from ottla_broker.edge.kafka.frame import Framer
 from ottla_broker.edge.kafka.request import Context, Disconnect, Encoded, Reply, Request, Steps
 from ottla_broker.edge.kafka.sasl import SaslGate
+from ottla_broker.edge.kafka.throttle import Muting
 from ottla_broker.edge.kafka.versions import API_VERSIONS_KEY, APIS
 from ottla_broker.edge.memory import Hold
 from ottla_broker.requests import Maybe
@@ -104,6 +105,9 @@ class _Slot:
 
 
 class Connection(asyncio.BufferedProtocol):
+    #: Whether connection_creation_rate was checked before the connection was made.
+    _passed_quota = False
+
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._principal = ANONYMOUS
@@ -146,8 +150,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_pumping = False
         self._write_paused = False
         self._read_paused = False
-        #: It takes no requests because its client exceeds a quota, until then.
-        self._muted_until = 0.0
+        self._muting = Muting(shared.throttling, shared.now, lambda: None if self._closing else self._wake())
         self._closing = False
         #: Bytes of `Memory` that are ours: of the request that arrives, of those that wait, of unsent
         #: answers.
@@ -177,8 +180,17 @@ class Connection(asyncio.BufferedProtocol):
             self._closing = True
             self._transport.abort()
             return
+        if self._shared.throttling.limits_connections and not self._passed_quota:
+            self._wait_for_quota(self._shared.throttling.connected(self._address))
         # From here on unsent bytes are counted; `_write_paused` begins at `write_buffer_bytes`.
         self._transport.set_write_buffer_limits(high=_COUNTED_BYTES)
+
+    def _wait_for_quota(self, wait_s: float) -> None:
+        """More connections than its address may open: nothing is read, and it is closed after the wait, as in Kafka."""
+        if wait_s:
+            self._muting.hold()
+            self._shared.probe.connections_dropped.add("quota")
+            asyncio.get_running_loop().call_later(wait_s, self.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
@@ -286,7 +298,7 @@ class Connection(asyncio.BufferedProtocol):
             self._exclusive is not None
             or self._steps is not None
             or self._write_paused
-            or self._muted_until > 0.0
+            or self._muting.is_on
             or self._closing
             or len(self._slots) >= self._shared.config.requests_max
         )
@@ -295,6 +307,9 @@ class Connection(asyncio.BufferedProtocol):
         """Handle what can be handled until the clock shows `until`, then keep what is left (I3)."""
         self._is_pumping = True
         now = self._shared.now
+        is_timed = self._shared.throttling.is_timed
+        if is_timed:
+            self._muting.turn_began()
         try:
             while self._step():
                 if now() >= until:
@@ -313,6 +328,8 @@ class Connection(asyncio.BufferedProtocol):
             self._is_pumping = False
         if self._outbox:
             self._flush()
+        if is_timed:
+            self._muting.turn_ended()
         if self._closing:
             self._close_when_done()
         self._keep_rest()
@@ -505,7 +522,10 @@ class Connection(asyncio.BufferedProtocol):
             if not slot.route.overlaps:
                 self._exclusive = slot
             slot.waits_from = self._shared.now()
-            slot.future = self._shared.spawn(cast(Awaitable[Reply | Steps], reply))
+            later = cast(Awaitable[Reply | Steps], reply)
+            slot.future = self._shared.spawn(
+                self._muting.timed(later) if self._shared.throttling.is_timed else later
+            )
             slot.future.add_done_callback(lambda _: self._answered(slot))
 
     def _advance(self, slot: _Slot, steps: Steps) -> None:
@@ -627,7 +647,8 @@ class Connection(asyncio.BufferedProtocol):
     def _encode(self, request: Request, reply: Reply) -> list[Buffer] | Encoding:
         """The answer in buffers; of a long one the rest of the slices that encode it."""
         if self._shared.throttling.is_on:
-            reply = self._throttled(request, reply)
+            times = self._shared.route(request.api.key).times
+            reply = self._muting.charged(self._context.caller, request, reply, times)
         if reply is None:
             return []
         if isinstance(reply, Encoded):
@@ -666,26 +687,6 @@ class Connection(asyncio.BufferedProtocol):
         if size <= _JOIN_BYTES_MAX:
             return [b"".join((head, *body))]
         return [head, *body]
-
-    def _throttled(self, request: Request, reply: Reply) -> Reply:
-        """Charge the request; if its client exceeds a quota, mute the connection and say so."""
-        wait_s = throttle.wait_s(self._shared.throttling, self._context.caller, request, reply)
-        if not wait_s:
-            return reply
-        self._shared.route(request.api.key).times.throttle_s += wait_s
-        muted, self._muted_until = self._muted_until, max(self._muted_until, self._shared.now() + wait_s)
-        if not muted:
-            asyncio.get_running_loop().call_later(wait_s, self._unmute)
-        return throttle.told(request, reply, wait_s)
-
-    def _unmute(self) -> None:
-        left_s = self._muted_until - self._shared.now()
-        if left_s > 0.0 and not self._closing:
-            asyncio.get_running_loop().call_later(left_s, self._unmute)
-            return
-        self._muted_until = 0.0
-        if not self._closing:
-            self._wake()
 
     def _finish(self, route: Route, buffers: list[Buffer], hold: Hold | None) -> None:
         transport = self._transport

@@ -112,6 +112,8 @@ class Encoded(NamedTuple):
     body: Sequence[Buffer]
     #: The memory that it is counted in until it is passed to the socket.
     hold: Hold | None = None
+    #: The wait for a quota that it announces.
+    wait_s: float = 0.0
 
 
 Reply: TypeAlias = dict[str, Any] | Encoded | None

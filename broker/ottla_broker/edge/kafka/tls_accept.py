@@ -83,7 +83,19 @@ class TlsServer:
                 shared.probe.connections_refused += 1
                 accepted.close()
                 continue
-            self._begin(self._handshake(accepted, peer))
+            wait_s = (
+                shared.throttling.connected(str(peer[0])) if shared.throttling.limits_connections else 0.0
+            )
+            self._begin(self._refuse(accepted, wait_s) if wait_s else self._handshake(accepted, peer))
+
+    async def _refuse(self, accepted: socket.socket, wait_s: float) -> None:
+        """More connections than connection_creation_rate: closed after the wait, as in Kafka."""
+        self._shared.probe.connections_dropped.add("quota")
+        try:
+            await self._shared.clock.sleep(wait_s)
+        finally:
+            accepted.close()
+            self._shared.seats.leave()
 
     async def _handshake(self, accepted: socket.socket, peer: Any) -> None:
         connection = _Secured(self._shared, self._security.rules)
@@ -107,6 +119,8 @@ class TlsServer:
 
 class _Secured(Connection):
     """A connection whose handshake is done when it is made."""
+
+    _passed_quota = True
 
     def __init__(self, shared: Shared, rules: PrincipalRules | None) -> None:
         super().__init__(shared)

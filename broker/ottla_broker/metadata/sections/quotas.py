@@ -1,7 +1,8 @@
-"""`quotas/…`: quotas of users and client ids. [P]
+"""`quotas/…`: quotas of users, client ids and addresses. [P]
 
 quotas/user=alice                   {"v":1,"quotas":{"producer_byte_rate":1048576.0}}
 quotas/user=alice&client-id=app     quotas/client-id=    (the default of client ids)
+quotas/ip=10.0.0.7                  {"v":1,"quotas":{"connection_creation_rate":20.0}}
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ottla_broker.metadata.values import BadValue, decode_fields, decoder, encod
 from ottla_broker.quota import Entity
 from ottla_core.ports.store import Entry
 
-_NAMES = ("user", "client-id")
+_NAMES = ("user", "client-id", "ip")
 
 
 def _text(entity: Entity) -> str:

@@ -20,10 +20,15 @@ class GuardedQuotas:
         self._access = access
 
     def describe(
-        self, user: NameFilter | None, client_id: NameFilter | None, *, strict: bool
+        self,
+        user: NameFilter | None,
+        client_id: NameFilter | None,
+        ip: NameFilter | None = None,
+        *,
+        strict: bool,
     ) -> list[tuple[Entity, dict[str, float]]]:
         self._access.check_cluster(Operation.DESCRIBE_CONFIGS)
-        return self._service.describe(user, client_id, strict=strict)
+        return self._service.describe(user, client_id, ip, strict=strict)
 
     async def alter(
         self, changes: Sequence[QuotaChange], *, validate_only: bool

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Sequence
 from ottla_broker.acl import CLUSTER_NAME, Operation
 from ottla_broker.requests import NewTopic, TopicResult
 from ottla_broker.service.access import CLUSTER, TOPIC, Access
-from ottla_broker.service.topics import TopicService
+from ottla_broker.service.topics import Mutations, TopicService
 
 
 class GuardedTopics:
@@ -25,7 +25,12 @@ class GuardedTopics:
         return self._service.settling(opened_at)
 
     async def create(
-        self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_s: float
+        self,
+        topics: Sequence[NewTopic],
+        *,
+        validate_only: bool,
+        timeout_s: float,
+        mutations: Mutations | None = None,
     ) -> list[TopicResult]:
         refused = {
             each.name: self._access.refusal(Operation.CREATE, TOPIC, each.name)
@@ -35,7 +40,9 @@ class GuardedTopics:
         allowed = [each for each in topics if each.name not in refused]
         results = [TopicResult(name, error) for name, error in refused.items()]
         if allowed:
-            results += await self._service.create(allowed, validate_only=validate_only, timeout_s=timeout_s)
+            results += await self._service.create(
+                allowed, validate_only=validate_only, timeout_s=timeout_s, mutations=mutations
+            )
         return results
 
     def _may_create(self, name: str) -> bool:
@@ -43,7 +50,9 @@ class GuardedTopics:
             Operation.CREATE, TOPIC, name
         )
 
-    async def delete(self, names: Sequence[str], *, timeout_s: float) -> list[TopicResult]:
+    async def delete(
+        self, names: Sequence[str], *, timeout_s: float, mutations: Mutations | None = None
+    ) -> list[TopicResult]:
         allowed, results = [], []
         for name in names:
             if self._access.may(Operation.DELETE, TOPIC, name):
@@ -51,7 +60,7 @@ class GuardedTopics:
             else:
                 results.append(TopicResult(name, self._access.refusal(Operation.DELETE, TOPIC, name)))
         if allowed:
-            results += await self._service.delete(allowed, timeout_s=timeout_s)
+            results += await self._service.delete(allowed, timeout_s=timeout_s, mutations=mutations)
         return results
 
     async def grow(
@@ -62,11 +71,17 @@ class GuardedTopics:
         *,
         validate_only: bool,
         timeout_s: float,
+        mutations: Mutations | None = None,
     ) -> TopicResult:
         if not self._access.may(Operation.ALTER, TOPIC, name):
             return TopicResult(name, self._access.refusal(Operation.ALTER, TOPIC, name))
         return await self._service.grow(
-            name, total, assignments, validate_only=validate_only, timeout_s=timeout_s
+            name,
+            total,
+            assignments,
+            validate_only=validate_only,
+            timeout_s=timeout_s,
+            mutations=mutations,
         )
 
     async def ensure(self, names: Sequence[str]) -> None:

@@ -5,6 +5,8 @@ clients skip and drop accordingly. `max_bytes` bounds the answer, each partition
 the first batch found is sent whole even if it is over both (KIP-74). A fetch that has to wait can be given
 up when its client goes.
 
+A fetch over consumer_byte_rate is answered without records, and its connection waits.
+
 Fetch sessions (KIP-227) belong to their connection; see `fetch_session`. Where there is no room for one,
 the answer carries session id 0 and the client goes on with full fetches.
 
@@ -34,6 +36,7 @@ from ottla_broker.edge.kafka.fetch_wire import (
 )
 from ottla_broker.edge.kafka.request import Context, Encoded, Reply, Request, Steps
 from ottla_broker.edge.memory import Hold
+from ottla_broker.quota import CONSUMER_BYTE_RATE
 from ottla_broker.requests import WAIT_S_MAX, Fetched, FetchWant, Maybe
 from ottla_broker.service.delayed_fetch import Ask, FetchSteps, Polled
 from ottla_broker.steps import PARTITIONS_PER_STEP, exhaust
@@ -44,6 +47,9 @@ READ_ONLY = True
 
 #: When memory is short an answer is cut down to this; the first batch is given whole all the same.
 _BYTES_LEAST = 1 << 16
+
+#: More than any response holds.
+_BYTES_MOST = 1 << 31
 
 #: Slow readers may hold this many budgets before others get small batches only; while the budget is used up, clients
 #: that take nothing are disconnected.
@@ -74,6 +80,9 @@ def handle(context: Context, request: Request) -> Maybe[Reply | Steps] | Steps:
         return Encoded(encode(version, (), read_committed=False, error_code=context.failed(error)))
     topics = session.topics() if session is not None and is_incremental else wanted.topics
     plan = _Plan(context, version, wanted, session, is_incremental, [], Hold(context.memory, _FULL_TIMES))
+    throttling = context.services.throttling
+    if throttling.is_on and (wait_s := throttling.until_room(context.caller, CONSUMER_BYTE_RATE, 0)):
+        return _without_records(plan, wait_s)
     wants = _locate(plan, topics)
     refused = len(wants) < sum(len(within) for _, within in plan.places)
     limits = _limits(context, wanted, plan.hold, at_once=refused)
@@ -135,6 +144,9 @@ class _Limits(TypedDict):
 
 def _limits(context: Context, wanted: FetchRequest, hold: Hold, *, at_once: bool) -> _Limits:
     room = max(context.memory.room, _BYTES_LEAST)
+    throttling = context.services.throttling
+    if throttling.is_on:
+        room = min(room, int(min(throttling.burst(context.caller, CONSUMER_BYTE_RATE), _BYTES_MOST)))
     return {
         "max_wait_s": 0.0 if at_once else min(max(wanted.max_wait_ms, 0) / 1000, WAIT_S_MAX),
         "min_bytes": wanted.min_bytes,
@@ -166,6 +178,9 @@ def _answer(plan: _Plan, fetched: list[Fetched]) -> Generator[None, None, Reply]
     for each in fetched:
         if each.error is not None:
             plan.context.failed(each.error)
+    wait_s = _until_allowed(plan.context, fetched)
+    if wait_s:
+        return _without_records(plan, wait_s)
     answers: Answers = [
         (key, [(index, fetched[place] if isinstance(place, int) else place) for index, place in within])
         for key, within in plan.places
@@ -184,3 +199,21 @@ def _answer(plan: _Plan, fetched: list[Fetched]) -> Generator[None, None, Reply]
         ),
         plan.hold,
     )
+
+
+def _until_allowed(context: Context, fetched: list[Fetched]) -> float:
+    """The seconds until consumer_byte_rate allows these records; 0 for now."""
+    throttling = context.services.throttling
+    size = sum(len(each.records) for each in fetched) if throttling.is_on else 0
+    return throttling.until_room(context.caller, CONSUMER_BYTE_RATE, size) if size else 0.0
+
+
+def _without_records(plan: _Plan, wait_s: float) -> Reply:
+    """As Kafka answers a fetch that exceeds the quota: no partitions. A session stays as it was; none is begun."""
+    session = plan.session
+    if session is not None and not plan.is_incremental:
+        plan.context.fetch_sessions.close(session)
+        plan.context.fetch_session = session = None
+    plan.hold.release()
+    session_id = 0 if session is None else session.id
+    return Encoded(encode(plan.version, (), read_committed=False, session_id=session_id), wait_s=wait_s)

@@ -4,7 +4,7 @@ A topic that is named twice in one request is refused, both times, as Kafka does
 the two was meant. With an explicit assignment, count and replication factor must be -1.
 
 Versions: 4 allows -1 for count and factor (ours allows it always); 5 answers with count, factor and settings
-(KIP-525); 7 with the topic id.
+(KIP-525); 6 refuses what exceeds controller_mutation_rate (KIP-599); 7 answers with the topic id.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ottla_broker.acl import Operation, ResourceType
 from ottla_broker.edge.kafka import admin
 from ottla_broker.edge.kafka.request import Context, Reply, Request
 from ottla_broker.requests import NewTopic, TopicResult
+from ottla_broker.service.throttling import Mutations
 from ottla_core.errors import (
     InvalidReplicaAssignment,
     InvalidRequest,
@@ -23,14 +24,15 @@ from ottla_core.errors import (
     TopicAuthorizationFailed,
 )
 
+_STRICT_FROM = 6
 _NOTHING_MADE = {"num_partitions": -1, "replication_factor": -1, "configs": None}
 
 
 def handle(context: Context, request: Request) -> Awaitable[Reply]:
-    return _create(context, request.fields())
+    return _create(context, request.fields(), admin.mutations(context, request, _STRICT_FROM))
 
 
-async def _create(context: Context, fields: dict[str, Any]) -> Reply:
+async def _create(context: Context, fields: dict[str, Any], quota: Mutations) -> Reply:
     refused: dict[str, RequestError] = {}
     wanted: list[NewTopic] = []
     twice = admin.repeated(topic["name"] for topic in fields["topics"])
@@ -43,17 +45,21 @@ async def _create(context: Context, fields: dict[str, Any]) -> Reply:
             refused[topic["name"]] = error
     results = [TopicResult(name, error) for name, error in refused.items()]
     if wanted:
-        results += await _created(context, wanted, fields)
+        results += await _created(context, wanted, fields, quota)
     settings = {topic.name: topic.config or {} for topic in wanted}
-    return {"topics": [_topic_fields(context, result, settings) for result in results]}
+    answers = [_topic_fields(context, result, settings) for result in results]
+    return {"topics": answers} | admin.throttle_fields(quota)
 
 
-async def _created(context: Context, wanted: Sequence[NewTopic], fields: dict[str, Any]) -> list[TopicResult]:
+async def _created(
+    context: Context, wanted: Sequence[NewTopic], fields: dict[str, Any], quota: Mutations
+) -> list[TopicResult]:
     try:
         return await context.services.topics.create(
             wanted,
             validate_only=fields["validate_only"],
             timeout_s=admin.timeout_s(fields["timeout"]),
+            mutations=quota,
         )
     except RequestError as error:
         return [TopicResult(topic.name, error) for topic in wanted]

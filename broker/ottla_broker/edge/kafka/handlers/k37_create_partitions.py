@@ -1,6 +1,6 @@
 """CreatePartitions (37), versions 0-3: give topics more partitions; they never get fewer. [S]
 
-Versions: 2 is the flexible form, 3 only announces quotas.
+Versions: 2 is the flexible form, 3 refuses what exceeds controller_mutation_rate (KIP-599).
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ from typing import Any
 
 from ottla_broker.edge.kafka import admin
 from ottla_broker.edge.kafka.request import Context, Reply, Request
+from ottla_broker.service.throttling import Mutations
 from ottla_core.errors import InvalidRequest, RequestError
+
+_STRICT_FROM = 3
 
 
 def handle(context: Context, request: Request) -> Awaitable[Reply]:
-    return _grow(context, request.fields())
+    return _grow(context, request.fields(), admin.mutations(context, request, _STRICT_FROM))
 
 
-async def _grow(context: Context, fields: dict[str, Any]) -> Reply:
+async def _grow(context: Context, fields: dict[str, Any], quota: Mutations) -> Reply:
     results = []
     twice = admin.repeated(topic["name"] for topic in fields["topics"])
     for topic in fields["topics"]:
@@ -31,12 +34,13 @@ async def _grow(context: Context, fields: dict[str, Any]) -> Reply:
                 _assignments(topic["assignments"]),
                 validate_only=fields["validate_only"],
                 timeout_s=admin.timeout_s(fields["timeout"]),
+                mutations=quota,
             )
             error = grown.error
         except RequestError as refused:
             error = refused
         results.append({"name": topic["name"]} | admin.outcome(context, error))
-    return {"results": results}
+    return {"results": results} | admin.throttle_fields(quota)
 
 
 def _assignments(given: list[dict[str, Any]] | None) -> tuple[tuple[int, ...], ...] | None:

@@ -43,13 +43,12 @@ async def _alter(context: Context, fields: dict[str, Any]) -> Reply:
 
 def _change(entry: dict[str, Any]) -> QuotaChange:
     names = {each["entity_type"]: each["entity_name"] or DEFAULT for each in entry["entity"]}
-    if "ip" in names:
-        raise InvalidRequest("Quotas of IP addresses are not supported yet.")
-    if not names or not names.keys() <= {"user", "client-id"} or len(names) < len(entry["entity"]):
-        raise InvalidRequest("A quota is that of a user, a client-id, or both.")
+    if not names or not names.keys() <= {"user", "client-id", "ip"} or len(names) < len(entry["entity"]):
+        raise InvalidRequest("A quota is that of a user, a client-id, both, or an ip.")
     return QuotaChange(
         names.get("user"),
         names.get("client-id"),
         {op["key"]: op["value"] for op in entry["ops"] if not op["remove"]},
         tuple(op["key"] for op in entry["ops"] if op["remove"]),
+        names.get("ip"),
     )
