@@ -55,19 +55,24 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--processes", type=int, default=1, help="run so many worlds side by side")
     parser.add_argument("--digest", action="store_true", help="print the trace's digest of each seed")
     parser.add_argument("--transactions", action="store_true", help="worlds with transactional clients")
+    parser.add_argument("--groups", action="store_true", help="worlds with members of consumer groups")
     options = parser.parse_args(arguments)
     one = options.seed is not None
     seeds = [options.seed] if one else range(options.first, options.first + options.seeds)
     began, virtual_s, faults = time.monotonic(), 0.0, Counter[str]()
-    written = epochs = committed = 0
+    written = epochs = committed = polled = commits = 0
     run = partial(
-        run_seed, faults_s=options.faults_s, nemesis=options.nemesis, is_transactional=options.transactions
+        run_seed,
+        faults_s=options.faults_s,
+        nemesis=options.nemesis,
+        is_transactional=options.transactions,
+        has_groups=options.groups,
     )
     for verdict in verdicts(run, seeds, options.processes):
         if verdict.failure is not None:
             nemesis = f" --nemesis '{options.nemesis}'" if options.nemesis else ""
-            transactions = " --transactions" if options.transactions else ""
-            print(told(verdict, f"--faults-s {options.faults_s:g}{nemesis}{transactions}"))
+            kinds = " --transactions" * options.transactions + " --groups" * options.groups
+            print(told(verdict, f"--faults-s {options.faults_s:g}{nemesis}{kinds}"))
             return 1
         if options.digest:
             print(verdict.seed, verdict.digest)
@@ -76,6 +81,7 @@ def main(arguments: Sequence[str]) -> int:
         virtual_s += verdict.virtual_s
         written, epochs = written + verdict.acknowledged, epochs + verdict.epochs
         committed += verdict.transactions
+        polled, commits = polled + verdict.polled, commits + verdict.commits
         faults.update(verdict.faults)
     if not options.digest:
         kinds = ", ".join(f"{count} {name}" for name, count in sorted(faults.items()))
@@ -85,7 +91,7 @@ def main(arguments: Sequence[str]) -> int:
         )
         print(
             f"{written} records acknowledged with acks=all, {committed} transactions committed, "
-            f"{epochs} leaderships; faults: {kinds}"
+            f"{polled} records polled by groups that committed {commits} offsets, {epochs} leaderships; faults: {kinds}"
         )
     return 0
 

@@ -34,6 +34,9 @@ class Verdict:
     committed: int
     epochs: int
     transactions: int
+    #: Records that members of groups have polled, and commits of theirs that were confirmed.
+    polled: int
+    commits: int
     faults: dict[str, int]
 
 
@@ -72,6 +75,8 @@ class Campaign:
             sum(checkers.committed_end.values()),
             len(checkers._led),
             len(checkers.transactions),
+            checkers.groups.polled_records,
+            checkers.groups.confirmed_commits,
             dict(self.faults.counts),
         )
 
@@ -91,6 +96,7 @@ class Campaign:
         world.note("healed")
         self.workload.is_settling = True
         await self.until(self._is_converged, CONVERGE_S, "all replicas are in sync, and moves complete")
+        await self.until(self._is_shared_out, CONVERGE_S, "each partition has one owner in each group")
         self.workload.is_over = True
         await load
         await self._last_words()
@@ -119,11 +125,12 @@ class Campaign:
         await self.until(self._is_quiet, CONVERGE_S, "no transaction is open (I17)")
         world.checkers.poll()
         try:
-            world.checkers.check_end(await self.workload.everything(CONVERGE_S))
-            if world.shape.is_transactional:
-                world.checkers.transactions.check_end(
-                    await self.workload.everything(CONVERGE_S, read_committed=True)
-                )
+            everything = await self.workload.everything(CONVERGE_S)
+            world.checkers.check_end(everything)
+            if world.shape.is_transactional or world.shape.has_groups:
+                committed = await self.workload.everything(CONVERGE_S, read_committed=True)
+                world.checkers.transactions.check_end(committed)
+                world.checkers.groups.check_end(everything, committed, world.checkers.trimmed)
         except (RequestError, Unreachable) as error:
             raise Violation(f"I9 cannot be read after the faults: {error!r}") from error
 
@@ -141,6 +148,9 @@ class Campaign:
             set(s.isr) == set(s.replicas) and s.leader in s.isr and not s.elr and s.wanted == s.replicas
             for s in states
         )
+
+    def _is_shared_out(self) -> bool:
+        return all(group.is_shared_out() for group in self.workload.groups)
 
     def _is_same(self) -> bool:
         for spot in self.world.states():
@@ -170,7 +180,7 @@ class Campaign:
                 shown.append(
                     f"{process.place} {p.tp} {role} {p.leader_epoch} end={p.log.end_offset} hw={p.high_watermark}"
                 )
-        return "; ".join(shown)
+        return "; ".join((*shown, *(group.picture() for group in self.workload.groups)))
 
 
 def run_seed(
@@ -180,8 +190,14 @@ def run_seed(
     shape: Shape | None = None,
     *,
     is_transactional: bool = False,
+    has_groups: bool = False,
 ) -> Verdict:
+    """`is_transactional`, `has_groups`: whatever the seed draws."""
     shape = shape or drawn(seed)
-    if is_transactional:
-        shape = replace(shape, is_transactional=True)
+    if is_transactional or has_groups:
+        shape = replace(
+            shape,
+            is_transactional=is_transactional or shape.is_transactional,
+            has_groups=has_groups or shape.has_groups,
+        )
     return Campaign(seed, faults_s, nemesis=nemesis, shape=shape).run()

@@ -22,6 +22,7 @@ from ottla_core.ports.store import Entry
 from ottla_core.records.batch import BatchHeader, complete_batches
 from sim.batches import Rec, is_abort_key, read_batches
 from sim.copies import MOVES_MAX, Copies
+from sim.group_ledger import GroupLedger
 from sim.loop import Place
 from sim.spots import Spot
 from sim.txn_ledger import TxnLedger
@@ -83,6 +84,7 @@ class Checkers:
         #: Of each group: the last offset that was acknowledged, and the last that was tried.
         self.offsets: dict[str, tuple[int, int]] = {}
         self.transactions = TxnLedger(world)
+        self.groups = GroupLedger(world.clock.monotonic, self.fail)
         self._decided: dict[Spot, Decided] = {}
 
     def fail(self, text: str) -> None:

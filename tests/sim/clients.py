@@ -33,14 +33,17 @@ _GROUPS = 2
 
 
 def clients_of(workload: Workload) -> Iterator[Coroutine[Any, Any, None]]:
-    is_transactional = workload.world.shape.is_transactional
-    for number in range(1 if is_transactional else _PRODUCERS):
+    shape = workload.world.shape
+    is_plain = not (shape.is_transactional or shape.has_groups)
+    for number in range(_PRODUCERS if is_plain else 1):
         yield Producer(workload, number).run()
-    for number in range(1 if is_transactional else _GROUPS):
+    for number in range(_GROUPS if is_plain else 1):
         yield Group(workload, f"group-{number}").run()
-    if is_transactional:
+    for group in workload.groups:
+        yield group.run()
+    if shape.is_transactional:
         yield from transactional_clients(workload)
-    if workload.world.shape.is_trimmed:
+    if shape.is_trimmed:
         yield Trimmer(workload).run()
 
 

@@ -29,10 +29,12 @@ from ottla_core.real.chance import RealChance
 T = TypeVar("T")
 
 _CANCELLED_MAX = 500
+#: Turns at one moment: a few dozen are usual.
+_TURNS_MAX = 100_000
 
 
 class Deadlock(RuntimeError):
-    """Everybody waits and no timer is armed: nothing can happen any more."""
+    """Everybody waits and no timer is armed, or somebody runs and time does not go on."""
 
 
 class Place:
@@ -62,8 +64,8 @@ class SimLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._now = 0.0
         self._cancelled = 0
-        #: Turns so far: a bound on runs that never end in no time at all.
-        self.turns = 0
+        #: Turns so far, and when time last went on: a bound on runs that never end in no time at all.
+        self.turns = self._turned = 0
         self._tasks_of: dict[asyncio.Task[Any], Place | None] = {}
         self.set_task_factory(self._make_task)
 
@@ -84,7 +86,10 @@ class SimLoop(asyncio.BaseEventLoop):
         if not ready and not self._stopping:  # type: ignore[attr-defined]
             if not scheduled:
                 raise Deadlock(f"nothing can happen any more at {self._now:.3f} s")
-            self._now = max(self._now, scheduled[0].when())
+            if scheduled[0].when() > self._now:
+                self._now, self._turned = scheduled[0].when(), self.turns
+        if self.turns - self._turned > _TURNS_MAX:
+            raise Deadlock(f"time stands still at {self._now:.3f} s: somebody runs again and again")
         while scheduled and scheduled[0].when() <= self._now:
             ready.append(heapq.heappop(scheduled))
         self.turns += 1

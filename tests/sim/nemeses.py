@@ -251,6 +251,7 @@ class Nemeses:
     def _deaf(self, machine: Machine) -> Iterator[None]:
         """The store hears it, and it does not hear the store."""
         process = machine.process
+        misled_until = machine.misled_until
         machine.mislead(60.0)
         self._world.store_losses[machine.id] = 0.0, 1.0
         if process is not None:
@@ -259,6 +260,8 @@ class Nemeses:
             yield
         finally:
             self._world.store_losses.pop(machine.id, None)
+            machine.misled_until = misled_until
+            machine.mislead(0.0)
             if process is not None:
                 process.store.silent = machine.is_store_cut
             self._world.etcd.wake()

@@ -5,7 +5,7 @@ Drawn apart from everything else, so that a plain world stays the same whatever 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sim.loop import chance_for
 
@@ -25,12 +25,23 @@ class Shape:
     skew_ms: int = 0
     #: Transactional producers, and readers of what they commit.
     is_transactional: bool = False
+    #: Consumer groups with members; with transactions, workers that consume, transform and produce, too.
+    has_groups: bool = False
 
 
 PLAIN = Shape()
 
 
+#: Of ten worlds: one with transactions, one with groups, one with both.
+_KINDS = {0: (True, False), 1: (False, True), 2: (True, True)}
+
+
 def drawn(seed: int) -> Shape:
+    is_transactional, has_groups = _KINDS.get(chance_for(seed, "kinds").below(10), (False, False))
+    return replace(_built(seed), is_transactional=is_transactional, has_groups=has_groups)
+
+
+def _built(seed: int) -> Shape:
     chance = chance_for(seed, "shape")
     if chance.below(5) < 3:
         return PLAIN

@@ -60,9 +60,13 @@ class Spoiled(Exception):
 def transactional_clients(workload: Workload) -> Iterator[Coroutine[Any, Any, None]]:
     from sim.workload import PARTITIONS
 
-    for number, kind in enumerate(KINDS):
+    kinds, partitions = list(enumerate(KINDS)), PARTITIONS
+    if workload.world.shape.has_groups:
+        # Groups read as well: less will do.
+        kinds, partitions = [kinds[workload.world.seed % len(kinds)]], PARTITIONS[1:2]
+    for number, kind in kinds:
         yield TransactionalId(workload, number, kind).run()
-    for tp in PARTITIONS:
+    for tp in partitions:
         yield CommittedReader(workload, tp).run()
 
 
@@ -146,9 +150,9 @@ class TransactionalId:
         timeout_s = timeout_s or 0.3 + self.chance.fraction() ** 2 * 4
         asked = serving[self.chance.below(len(serving))] if serving else None
         try:
-            found = await world.call(asked, lambda: _settled(asked, find), timeout_s)
+            found = await world.call(asked, lambda: settled(asked, find), timeout_s)
             process = world.machines[found.id].process
-            return await world.call(process, lambda: _settled(process, question), timeout_s)
+            return await world.call(process, lambda: settled(process, question), timeout_s)
         except Unreachable as error:
             raise Unreached(str(error)) from None
         except RequestError as error:
@@ -252,11 +256,11 @@ class Life:
             if owner.kind == "v1":
                 await self._step(self._add(tps))
             for number in range(len(tps) + chance.below(2)):
-                await self._write(txn, tps[number % len(tps)], inputs + number)
+                await self._write(txn, tps[number % len(tps)], self._values(txn, inputs + number))
                 await self._world.clock.sleep(chance.fraction() ** 3 * 0.3)
             if owner.consumes:
                 inputs += number + 1
-                await self._commit_offset(inputs)
+                await self._commit_offsets([OffsetToCommit(owner.input, inputs)])
         except Spoiled:
             return await self._end(txn, commits=False)
         if chance.below(12) == 0:
@@ -298,11 +302,14 @@ class Life:
 
         return add
 
-    async def _write(self, txn: Txn, tp: TopicPartition, first_input: int) -> None:
-        """One batch, sent again as it is until it is acknowledged."""
+    def _values(self, txn: Txn, first_input: int) -> list[bytes]:
         values = [f"{txn.name}:{first_input}".encode()]
         if not self._owner.consumes:
             values += [f"{txn.name}:{first_input}+{n}".encode() for n in range(self._chance.below(3))]
+        return values
+
+    async def _write(self, txn: Txn, tp: TopicPartition, values: list[bytes]) -> None:
+        """One batch, sent again as it is until it is acknowledged."""
         sequence = self._sequences.get(tp, 0)
         batch = make_batch(
             [Rec(None, value, self._world.clock.wall_ms()) for value in values],
@@ -363,9 +370,14 @@ class Life:
         world.note(f"write {values[0]!r} to {tp}: at {sent[1].base_offset} by {process and process.place}")
         return sent
 
-    async def _commit_offset(self, offset: int) -> None:
+    async def _commit_offsets(
+        self,
+        wanted: list[OffsetToCommit],
+        generation: int = -1,
+        member_id: str = "",
+        instance_id: str | None = None,
+    ) -> None:
         owner, identity = self._owner, self._identity
-        wanted = [OffsetToCommit(owner.input, offset)]
         if owner.kind == "v1":
             await self._step(lambda: owner.ask(lambda t: t.add_offsets(owner.name, identity, owner.group)))
 
@@ -373,13 +385,20 @@ class Life:
             reply = await owner.ask_group(
                 lambda services: _commit_in_turns(
                     services.transactions.commit_offsets(
-                        owner.name, identity, owner.group, -1, "", None, wanted, adds=owner.kind != "v1"
+                        owner.name,
+                        identity,
+                        owner.group,
+                        generation,
+                        member_id,
+                        instance_id,
+                        wanted,
+                        adds=owner.kind != "v1",
                     )
                 )
             )
-            (error,) = reply.errors
-            if error is not None:
-                raise error
+            for error in reply.errors:
+                if error is not None:
+                    raise error
 
         if self._is_impatient():
             self._world.loop.spawn(None, _whatever_becomes_of(commit))
@@ -500,7 +519,7 @@ async def _whatever_becomes_of(work: Callable[[], Awaitable[Any]]) -> None:
         await work()
 
 
-async def _settled(process: Process | None, question: Callable[[Any], Any]) -> Any:
+async def settled(process: Process | None, question: Callable[[Any], Any]) -> Any:
     """In the broker's place."""
     assert process is not None
     reply = question(process.broker.services)

@@ -88,11 +88,18 @@ class TxnLedger:
                     f"{header.producer_epoch}, fenced by {self._epochs[header.producer_id]}"
                 )
 
-    def on_committed_read(self, spot: Spot, offset: int, value: bytes) -> None:
+    def on_transaction_read(self, txn: Txn, value: bytes) -> None:
+        """What one transaction has read may be what another one has written."""
+        writer = self._of.get(value)
+        if writer is not None:
+            self._world.checkers.groups.on_transaction_read(txn.name, writer.name)
+
+    def on_committed_read(self, spot: Spot, offset: int, value: bytes, *, remembers: bool = True) -> None:
         txn = self._of.get(value)
         if txn is not None and (not txn.wants_commit or txn.is_committed is False):
             self._fail(f"I16 {spot}: read_committed returned {value!r} at {offset}, which is not committed")
-        self._read.setdefault(spot, {})[offset] = value
+        if remembers:
+            self._read.setdefault(spot, {})[offset] = value
 
     def on_position(self, spot: Spot, position: int) -> None:
         self._positions[spot] = max(position, self._positions.get(spot, 0))

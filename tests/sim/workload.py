@@ -37,9 +37,11 @@ from sim.batches import Rec, make_batch
 from sim.checkers import FICKLE, spot_of
 from sim.clients import clients_of
 from sim.loop import chance_for
+from sim.members import MemberGroup
 from sim.moves import move
 from sim.spots import Spot
 from sim.transactional import all_in, committed_in
+from sim.workers import WorkerGroup
 from sim.world import Unreachable
 
 if TYPE_CHECKING:
@@ -92,6 +94,11 @@ class Workload:
         self._epochs: dict[Spot, int] = {}
         #: No more moves, so that those under way can complete when the faults are over.
         self.is_settling = False
+        self.groups: list[MemberGroup] = []
+        if world.shape.has_groups:
+            self.groups.append(MemberGroup(self, "readers", (*TOPICS, FICKLE)))
+            if world.shape.is_transactional:
+                self.groups.append(WorkerGroup(self))
         self.is_over = False
 
     # ------------------------------------------------------------------ topics
@@ -156,7 +163,7 @@ class Workload:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for _ in range(_WRITERS // 2 if self._world.shape.is_transactional else _WRITERS):
+            for _ in range(_WRITERS // 2 if self._world.shape.is_transactional or self.groups else _WRITERS):
                 group.create_task(self._write())
             for tp in (*PARTITIONS, FICKLE_PARTITIONS[0]):
                 group.create_task(self._read(tp))

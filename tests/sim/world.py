@@ -10,6 +10,7 @@ The world decides nothing about faults (`faults.py`), load (`workload.py`) or wh
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import hashlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
@@ -49,6 +50,8 @@ TRACE_LINES_MAX = 400
 _RESTART_S = 0.7
 #: The lease of a broker's registration.
 SESSION_S = 3
+#: How long a coordinator waits for a member of a group.
+GROUP_SESSION_MS = 2000
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -198,7 +201,14 @@ class Machine:
             replication=replace(config.replication, lag_max_ms=world.lag_max_ms, moves_max=MOVES_MAX),
             etcd=replace(config.etcd, session_timeout_ms=SESSION_S * 1000, heartbeat_interval_ms=800),
             topics=replace(config.topics, rebalance_interval_s=7),
-            groups=replace(config.groups, partitions=2),
+            groups=replace(
+                config.groups,
+                partitions=2,
+                session_timeout_min_ms=1000,
+                initial_rebalance_delay_ms=300,
+                consumer_session_timeout_ms=GROUP_SESSION_MS,
+                consumer_heartbeat_interval_ms=500,
+            ),
         )
         self.boot()
 
@@ -449,7 +459,10 @@ class World:
         if process.place.is_dead:
             raise Unreachable("the connection was refused")
         task = self.loop.spawn(process.place, work())
-        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        # In no place: who has asked may be dead by then.
+        task.add_done_callback(
+            lambda ended: ended.cancelled() or ended.exception(), context=contextvars.Context()
+        )
         await asyncio.wait([task, process.died], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         await self.clock.sleep(self._net_delay_s(process.id, 0))
         if not task.done():

@@ -334,7 +334,8 @@ class Runtime:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_ms = at_ms
-        delay_s = max(0.0, at_ms / 1000 - self._clock.monotonic())
+        # Half a millisecond more: `_now` cuts off fractions, and would not have come to `at_ms` yet.
+        delay_s = max(0.0, (at_ms + 0.5) / 1000 - self._clock.monotonic())
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._time_is_up)
 
     def _time_is_up(self) -> None:
