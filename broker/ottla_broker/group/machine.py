@@ -206,7 +206,11 @@ class Machine:
         before = member.metadata_for(group.protocol)
         group.rename(old_id, request.new_member_id)
         group.take_over(member, request)
-        if group.state is State.STABLE and self._changes_nothing(group, member, before):
+        if (
+            group.state is State.STABLE
+            and not group.is_unassigned
+            and self._changes_nothing(group, member, before)
+        ):
             assignments = {m.id: m.assignment for m in group.members.values()}
             out.records.append(group_record(group.id, group.to_value(assignments)))
             self._start_session(group, member, now)

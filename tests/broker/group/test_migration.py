@@ -113,6 +113,22 @@ def test_a_downgrade_continues_under_the_next_coordinator() -> None:
     assert sorted(len(member.owned) for member in classic) == [3, 3]
 
 
+def test_a_static_member_that_restarts_right_after_a_downgrade_is_given_partitions() -> None:
+    """Its JoinGroup comes before the rebalance that the downgrade starts, and must not cancel it."""
+    driver = ConsumerDriver({"t": 6})
+    new = ModelMember("new")
+    driver.settle([new], 2)
+    static = ClassicMember(driver, 1, cooperative=False, topics=("t",), instance_id="s")
+    static.join()
+    driver.leave(new)
+    static.restart()
+    step([static], 1)
+    for _ in range(4):
+        driver.pass_time(1_000)
+        step([static], 1)
+    assert len(static.owned) == 6
+
+
 def test_an_upgraded_group_is_loaded_with_its_classic_members() -> None:
     driver = ConsumerDriver({"t": 6})
     classic, new = classic_group(driver), ModelMember("new")
