@@ -47,9 +47,9 @@ def _value(value: Transaction) -> bytes:
     _write_partitions(out, None if value.state is State.EMPTY else value.partitions)
     out.int64(value.updated_ms)
     out.int64(value.started_ms)
-    tags = {}
-    if value.previous_producer_id != NO_PRODUCER_ID:
-        tags[_PREVIOUS_ID_TAG] = _LONG.pack(value.previous_producer_id)
+    # Without an earlier producer id, Kafka names the present one.
+    previous_id = value.previous_producer_id
+    tags = {_PREVIOUS_ID_TAG: _LONG.pack(value.producer_id if previous_id == NO_PRODUCER_ID else previous_id)}
     if value.next_producer_id != NO_PRODUCER_ID:
         tags[_NEXT_ID_TAG] = _LONG.pack(value.next_producer_id)
     if value.client_version:
@@ -99,6 +99,7 @@ def read_value(value: bytes) -> Transaction:
     updated_ms, started_ms = reader.int64(), reader.int64()
     tags = reader.tagged() if reader.flexible else {}
     try:
+        previous_id = _LONG.unpack(tags[_PREVIOUS_ID_TAG])[0] if _PREVIOUS_ID_TAG in tags else producer_id
         return Transaction(
             producer_id,
             epoch,
@@ -107,7 +108,7 @@ def read_value(value: bytes) -> Transaction:
             partitions,
             updated_ms,
             started_ms,
-            _LONG.unpack(tags[_PREVIOUS_ID_TAG])[0] if _PREVIOUS_ID_TAG in tags else NO_PRODUCER_ID,
+            NO_PRODUCER_ID if previous_id == producer_id else previous_id,
             _LONG.unpack(tags[_NEXT_ID_TAG])[0] if _NEXT_ID_TAG in tags else NO_PRODUCER_ID,
             _SHORT.unpack(tags[_CLIENT_VERSION_TAG])[0] if _CLIENT_VERSION_TAG in tags else 0,
         )

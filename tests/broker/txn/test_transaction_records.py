@@ -27,7 +27,7 @@ transactions = st.builds(
     longs,
     longs,
     st.integers(0, 2),
-)
+).filter(lambda txn: txn.previous_producer_id != txn.producer_id)
 
 
 def test_the_bytes_of_a_record() -> None:
@@ -61,9 +61,10 @@ def test_the_bytes_of_a_record() -> None:
     )
 
 
-def test_the_partitions_of_an_empty_transaction_are_null() -> None:
+def test_an_empty_transaction_has_null_for_partitions_and_its_own_id_as_the_previous_one() -> None:
     value = transaction_record("me", Transaction(7, 0, 1, State.EMPTY, frozenset(), 5)).value
-    assert value == b"\0\1" + struct.pack(">qhib", 7, 0, 1, 0) + b"\0" + struct.pack(">qq", 5, -1) + b"\0"
+    tags = b"\1" + b"\0\x08" + struct.pack(">q", 7)
+    assert value == b"\0\1" + struct.pack(">qhib", 7, 0, 1, 0) + b"\0" + struct.pack(">qq", 5, -1) + tags
 
 
 def test_version_0_is_read() -> None:

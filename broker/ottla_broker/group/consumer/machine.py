@@ -237,7 +237,7 @@ class ConsumerMachine:
                 self.put(group, "", GroupEpoch(group.epoch + 1, found), out)
             group.seen = (image.topics, image.brokers, settings, group.epoch)
         if group.epoch > group.target_epoch:
-            self._assign(group, image, settings, out)
+            self._assign(group, image, settings, now, out)
 
     def _resolve_regexes(self, group: ConsumerGroup, image: ClusterImage, now: Now, out: Decision) -> None:
         wanted = {m.metadata.regex for m in group.members.values() if m.metadata.regex}
@@ -257,7 +257,7 @@ class ConsumerMachine:
                 self.put(group, regex, ResolvedRegex(topics, image.revision, now.wall_ms), out)
 
     def _assign(
-        self, group: ConsumerGroup, image: ClusterImage, settings: GroupSettings, out: Decision
+        self, group: ConsumerGroup, image: ClusterImage, settings: GroupSettings, now: Now, out: Decision
     ) -> None:
         assignor = selected_assignor(group, settings, self._assignors)
         target, worked = compute_target(group, image, settings, assignor)
@@ -266,7 +266,7 @@ class ConsumerMachine:
         for member_id, partitions in target.items():
             if partitions != group.members[member_id].target:
                 self.put(group, member_id, TargetAssignment(partitions), out)
-        self.put(group, "", TargetEpoch(group.epoch), out)
+        self.put(group, "", TargetEpoch(group.epoch, now.wall_ms), out)
 
     def reconcile(
         self, group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None, now: Now, out: Decision

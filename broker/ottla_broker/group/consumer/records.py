@@ -2,7 +2,8 @@
 
 Kinds: 3 the group's epoch, 5 a member's metadata, 6 the epoch of the target assignment, 7 the target of a member, 8 its
 current assignment, 16 the topics of a regular expression. Kind 4 (partition metadata) is obsolete since Kafka 4.1: the
-hash in kind 3 replaces it. Each class is one record; `value` None is its tombstone.
+hash in kind 3 replaces it. Each class is one record; `value` None is its tombstone. Kafka's optional epochs of assigned
+partitions (KIP-1251) in kind 8 are passed over and not written.
 """
 
 from __future__ import annotations
@@ -20,16 +21,18 @@ from ottla_broker.group.messages import Protocol
 
 _VERSION = 0
 _CLASSIC_TAG = 0
+#: Of a structure in a tagged field.
+_NULL = b"\0"
 
 
 class MemberState(IntEnum):
     """With Kafka's numbers."""
 
-    STABLE = 1
+    STABLE = 0
     #: It has to revoke partitions before it gets its next assignment.
-    UNREVOKED = 2
+    UNREVOKED = 1
     #: Some of its target partitions are still owned by other members.
-    UNRELEASED = 3
+    UNRELEASED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class ClassicMetadata:
         if data is None:
             return None
         reader = FieldReader(data, flexible=True)
-        if reader.int8() < 0:
+        if reader.int8() <= 0:
             return None
         session_ms, protocols = reader.int32(), []
         for _ in range(reader.count()):
@@ -117,17 +120,17 @@ class MemberMetadata:
         writer.count(len(self.topics))
         for topic in self.topics:
             writer.text(topic)
-        writer.text(self.regex)
+        writer.text(self.regex or "")
         writer.int32(self.rebalance_timeout_ms)
         writer.text(self.assignor)
-        writer.tagged({} if self.classic is None else {_CLASSIC_TAG: self.classic.encoded()})
+        writer.tagged({_CLASSIC_TAG: _NULL if self.classic is None else self.classic.encoded()})
 
     @classmethod
     def read(cls, reader: FieldReader) -> MemberMetadata:
         instance_id, rack_id = reader.text_or_none(), reader.text_or_none()
         client_id, client_host = reader.text(), reader.text()
         topics = tuple(reader.text() for _ in range(reader.count()))
-        regex, timeout_ms, assignor = reader.text_or_none(), reader.int32(), reader.text_or_none()
+        regex, timeout_ms, assignor = reader.text_or_none() or None, reader.int32(), reader.text_or_none()
         classic = ClassicMetadata.decoded(reader.tagged().get(_CLASSIC_TAG))
         return cls(instance_id, rack_id, client_id, client_host, topics, regex, timeout_ms, assignor, classic)
 
@@ -136,16 +139,18 @@ class MemberMetadata:
 class TargetEpoch:
     kind: ClassVar[int] = 6
     epoch: int
+    #: When the target was computed.
+    timestamp_ms: int = 0
 
     def write(self, writer: FieldWriter) -> None:
         writer.int32(self.epoch)
-        writer.tagged({})
+        writer.tagged({0: self.timestamp_ms.to_bytes(8, signed=True)} if self.timestamp_ms else {})
 
     @classmethod
     def read(cls, reader: FieldReader) -> TargetEpoch:
         epoch = reader.int32()
-        reader.tagged()
-        return cls(epoch)
+        raw = reader.tagged().get(0, b"")
+        return cls(epoch, int.from_bytes(raw, signed=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +167,15 @@ class TargetAssignment:
         partitions = _read_partitions(reader)
         reader.tagged()
         return cls(partitions)
+
+
+def _state(number: int, revoking: Partitions) -> MemberState:
+    """Earlier brokers counted from 1. Members revoke partitions in one state only, which tells the rest apart."""
+    if not 0 <= number <= 3:
+        raise Undecodable(f"there is no member state {number}")
+    if revoking:
+        return MemberState.UNREVOKED
+    return MemberState.STABLE if number <= 1 else MemberState.UNRELEASED
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +197,10 @@ class CurrentAssignment:
 
     @classmethod
     def read(cls, reader: FieldReader) -> CurrentAssignment:
-        epoch, previous_epoch, state = reader.int32(), reader.int32(), reader.int8()
-        if state not in set(MemberState):
-            raise Undecodable(f"there is no member state {state}")
+        epoch, previous_epoch, number = reader.int32(), reader.int32(), reader.int8()
         assigned, revoking = _read_partitions(reader), _read_partitions(reader)
         reader.tagged()
-        return cls(epoch, previous_epoch, MemberState(state), assigned, revoking)
+        return cls(epoch, previous_epoch, _state(number, revoking), assigned, revoking)
 
 
 @dataclass(frozen=True, slots=True)
