@@ -16,9 +16,9 @@ from typing import Any
 import typer
 from prometheus_client.metrics import MetricWrapperBase
 
+import not_served
 from client_guide import client_guide
 from etcd_keys import etcd_keys
-import not_served
 from ottla_broker import group_config, topic_config
 from ottla_broker.config import SETTINGS
 from ottla_broker.edge.kafka.versions import APIS

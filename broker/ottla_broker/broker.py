@@ -50,6 +50,7 @@ from ottla_broker.metrics import Metrics
 from ottla_broker.observe.disks import DiskMetrics
 from ottla_broker.observe.lag import LagMetrics
 from ottla_broker.observe.partitions import PartitionMetrics
+from ottla_broker.partition.dir_mover import DirMover
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.housekeeping import Housekeeping
 from ottla_broker.peer_wiring import PeerWiring
@@ -59,6 +60,7 @@ from ottla_broker.replication.peer_auth import PeerAuth, SecretAuth
 from ottla_broker.service.access import Authority
 from ottla_broker.service.acls import AclService
 from ottla_broker.service.audit import Audit
+from ottla_broker.service.broker_dirs import BrokerDirs
 from ottla_broker.service.cluster import ClusterService
 from ottla_broker.service.configs import ConfigService, broker_defaults, care_config
 from ottla_broker.service.controller_calls import ControllerCalls
@@ -78,6 +80,7 @@ from ottla_broker.service.transactions import TRANSACTIONS_TOPIC, TransactionSer
 from ottla_broker.service.txn_verifying import TransactionVerifying
 from ottla_broker.service.users import UserService
 from ottla_broker.setting import Address, Listener
+from ottla_broker.throttle_config import dir_rate
 from ottla_broker.topic_config import TopicConfig
 from ottla_core.assignors.plugins import load_assignors
 from ottla_core.errors import InvariantViolation
@@ -297,7 +300,16 @@ class Broker:
         )
         topics = TopicService(config.topics, self._metadata, self._calls, self._detector.settling)
         self._groups = self._make_groups(topics)
-        log_dirs = LogDirService(dirs, self._host, self._disk, self._offload)
+        mover = self._dir_mover = DirMover(
+            dirs,
+            self._disk,
+            self._clock,
+            self._offload,
+            rate=lambda: dir_rate(broker_defaults(config, self._metadata.image)),
+            checkpoint=lambda: dirs.checkpoint_work(self._host.high_watermarks()),
+        )
+        log_dirs = LogDirService(dirs, self._host, self._disk, self._offload, moves_begun=mover.wake)
+        broker_dirs = BrokerDirs(config.process.broker_id, log_dirs, self._rpc)
         sizes = ReplicaSizes(config.process.broker_id, log_dirs, self._rpc)
         self._transactions = self._make_transactions(topics, producer_ids)
         services = Services(
@@ -309,7 +321,7 @@ class Broker:
             ConfigService(config, self._metadata, self._calls),
             self._groups,
             log_dirs,
-            ClusterService(self._metadata, self._calls, sizes),
+            ClusterService(self._metadata, self._calls, sizes, broker_dirs),
             self._transactions,
             UserService(self._metadata, self._calls),
             AclService(self._metadata, self._calls, enabled=config.authorizer.class_name is not None),
@@ -540,6 +552,7 @@ class Broker:
         self._log.info("admitted", broker=own, partitions=len(self._host))
         self._begin("log directories", self._watch_dirs())
         self._begin("housekeeping", self._housekeeping.run())
+        self._begin("dir mover", self._dir_mover.run())
         self._begin("in-sync sets", self._host.run())
         self._begin("followers", self._neighbours.run())
 

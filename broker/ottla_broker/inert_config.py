@@ -37,14 +37,7 @@ def _by_name(*settings: InertSetting) -> dict[str, InertSetting]:
     return {setting.name: setting for setting in settings}
 
 
-_ANY_RATE = str((1 << 63) - 1)
 BROKER = _by_name(
-    InertSetting(
-        "replica.alter.log.dirs.io.max.bytes.per.second",
-        "long",
-        _ANY_RATE,
-        "replicas do not move between log directories",
-    ),
     InertSetting("num.io.threads", "int", "8", _NO_THREADS),
     InertSetting("num.network.threads", "int", "3", _NO_THREADS),
     InertSetting("num.recovery.threads.per.data.dir", "int", "2", _NO_THREADS),

@@ -13,6 +13,7 @@ from ottla_broker.topic_config import LONG_MAX, Definition
 
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
+DIR_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 
 def _rate(name: str, documentation: str) -> Definition:
@@ -30,6 +31,9 @@ RATES: Mapping[str, Definition] = {
         "Bytes per second that this broker copies into its replicas in follower.replication.throttled.replicas "
         "that are not in sync.",
     ),
+    DIR_RATE: _rate(
+        DIR_RATE, "Bytes per second that this broker copies from one of its log directories to another."
+    ),
 }
 
 
@@ -43,6 +47,13 @@ def check_rates(values: Mapping[str, str]) -> None:
 def rates(values: Mapping[str, str]) -> tuple[int | None, int | None]:
     """(leader's rate, follower's rate) of a broker with these effective settings; None: not throttled."""
     leader, follower = (
-        int(setting.parse(values[name])) if name in values else LONG_MAX for name, setting in RATES.items()
+        int(RATES[name].parse(values[name])) if name in values else LONG_MAX
+        for name in (LEADER_RATE, FOLLOWER_RATE)
     )
     return (None if leader == LONG_MAX else leader, None if follower == LONG_MAX else follower)
+
+
+def dir_rate(values: Mapping[str, str]) -> float | None:
+    """Bytes per second between log directories; None: not throttled. At least one, so that a copy goes on."""
+    found = int(RATES[DIR_RATE].parse(values[DIR_RATE])) if DIR_RATE in values else LONG_MAX
+    return None if found == LONG_MAX else float(max(1, found))

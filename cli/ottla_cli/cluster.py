@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ottla_cli.assignments import Throttle, rate_of
+from ottla_cli.cluster_dirs import dirs, move_dir
 from ottla_cli.cluster_moves import cordon, drain, elect, moves, uncordon, unregister
 from ottla_cli.cluster_rebalance import rebalance as rebalance_cluster
 from ottla_cli.cluster_recover import recover as recover_metadata
@@ -19,7 +20,7 @@ from ottla_client.cluster_admin import BrokerLoad, ClusterLoad
 from ottla_client.rebalance_pace import COPIES_PER_BROKER
 
 app = typer.Typer(invoke_without_command=True)
-for _command in (moves, throttle, drain, cordon, uncordon, unregister, elect):
+for _command in (moves, throttle, drain, cordon, uncordon, unregister, elect, dirs, move_dir):
     app.command()(_command)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ottla_client.cluster_admin import (
         ClusterAdmin,
         ClusterLoad,
+        LogDir,
         PartitionOutcome,
         Reassignment,
         ReplicaSize,
@@ -421,6 +422,20 @@ class Admin(Connected):
     async def describe_replicas(self, topics: Iterable[str] | None = None) -> list[ReplicaSize]:
         """Sizes of all replicas on the online brokers that answer, or only of these topics."""
         return await self._moves.describe_replicas(None if topics is None else _several(topics))
+
+    async def describe_log_dirs(self, topics: Iterable[str] | None = None) -> list[LogDir]:
+        """Log directories of the online brokers that answer, with all partitions in them, or only these topics'."""
+        return await self._moves.describe_log_dirs(None if topics is None else _several(topics))
+
+    async def alter_replica_log_dirs(
+        self, targets: Mapping[tuple[int, TopicPartition], str]
+    ) -> list[PartitionOutcome]:
+        """Move partitions of brokers to other log directories: (broker, partition) to path.
+
+        Returns when the copies have begun, with the outcome of each; raises nothing for single partitions.
+        `describe_log_dirs` shows the copies while they are on their way.
+        """
+        return await self._moves.alter_log_dirs(targets)
 
     async def alter_partition_reassignments(
         self,

@@ -97,6 +97,30 @@ class Reassignment:
         return tuple(r for r in self.replicas if r not in self.removing)
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaInDir:
+    tp: TopicPartition
+    bytes: int
+    #: Records that it lacks.
+    offset_lag: int
+    #: A copy that will take the place of the replica in another directory of the broker.
+    is_future: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """A log directory of a broker."""
+
+    broker: int
+    path: str
+    #: Set: it is offline, and nothing else is known.
+    error: RequestError | None
+    #: Of its volume; -1 if unknown.
+    total_bytes: int
+    usable_bytes: int
+    replicas: tuple[ReplicaInDir, ...]
+
+
 class ClusterAdmin:
     def __init__(self, ask: Call, change: Call, timeout_ms: int) -> None:
         """`ask` is retried until a broker answers, `change` is sent once."""
@@ -119,6 +143,19 @@ class ClusterAdmin:
             ReplicaSize(TopicPartition(r.topic, r.partition), r.broker, r.bytes, r.offset_lag)
             for r in answer.replicas
         ]
+
+    async def describe_log_dirs(self, topics: Sequence[str] | None) -> list[LogDir]:
+        request = pb.DescribeLogDirsRequest(topics=_whole_topics(topics))
+        answer = await self._ask("DescribeLogDirs", request)
+        return [_log_dir(each) for each in answer.dirs]
+
+    async def alter_log_dirs(
+        self, targets: Mapping[tuple[int, TopicPartition], str]
+    ) -> list[PartitionOutcome]:
+        request = pb.AlterReplicaLogDirsRequest()
+        for (broker, tp), path in targets.items():
+            request.replicas.add(broker=broker, topic=tp.topic, partition=tp.partition, path=path)
+        return _outcomes(await self._change("AlterReplicaLogDirs", request))
 
     async def alter_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None], *, keep_replication_factor: bool
@@ -199,6 +236,20 @@ def _load(details: pb.BrokerDetails) -> BrokerLoad:
         details.bytes,
         details.total_bytes,
         details.usable_bytes,
+    )
+
+
+def _log_dir(found: pb.LogDirDetails) -> LogDir:
+    return LogDir(
+        found.broker,
+        found.path,
+        told(found.error) if found.HasField("error") else None,
+        found.total_bytes,
+        found.usable_bytes,
+        tuple(
+            ReplicaInDir(TopicPartition(r.topic, r.partition), r.bytes, r.offset_lag, r.is_future)
+            for r in found.replicas
+        ),
     )
 
 

@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, Unpack
 from ottla_client import admin, consumer, producer
 from ottla_client.acl_admin import Acl, AclFilter
 from ottla_client.admin import ClusterDescription, ConfigEntry, NewTopic, TopicDescription
-from ottla_client.cluster_admin import ClusterLoad, PartitionOutcome, Reassignment, ReplicaSize
+from ottla_client.cluster_admin import ClusterLoad, LogDir, PartitionOutcome, Reassignment, ReplicaSize
 from ottla_client.committer import OnCommit
 from ottla_client.delivery import Delivery as AsyncDelivery
 from ottla_client.errors import BufferExhausted, ClientClosed
@@ -623,6 +623,14 @@ class Admin(Blocking[admin.Admin]):
 
     def describe_replicas(self, topics: Iterable[str] | None = None) -> list[ReplicaSize]:
         return self._thread.run(self._inner.describe_replicas(topics))
+
+    def describe_log_dirs(self, topics: Iterable[str] | None = None) -> list[LogDir]:
+        return self._thread.run(self._inner.describe_log_dirs(topics))
+
+    def alter_replica_log_dirs(
+        self, targets: Mapping[tuple[int, TopicPartition], str]
+    ) -> list[PartitionOutcome]:
+        return self._thread.run(self._inner.alter_replica_log_dirs(targets))
 
     def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None], *, keep_replication_factor: bool = False

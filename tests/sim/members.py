@@ -41,7 +41,7 @@ from ottla_client.group_effects import (
     Turn,
 )
 from ottla_client.group_machine import GroupMachine, GroupPolicy
-from ottla_core.errors import OffsetOutOfRange, RebalanceInProgress, RequestError, StaleMemberEpoch
+from ottla_core.errors import OffsetOutOfRange, RequestError, StaleMemberEpoch
 from ottla_core.ids import NO_BROKER, TopicPartition
 from ottla_core.ports.chance import Chance
 from sim.checkers import FICKLE

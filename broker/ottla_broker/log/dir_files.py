@@ -58,6 +58,10 @@ CHECKPOINT_IDS = "checkpoint-topic-ids"
 FAILED = "failed"
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
+#: A copy that is to take the place of the partition's folder in another directory (`dir_moves`).
+FUTURE_SUFFIX = "-future"
+#: How often the partition was moved between directories. Of two folders of one partition the one with more is right.
+MOVE_COUNT = "move-count"
 _NAME_BYTES_MAX = 255
 
 #: None: the folder has no readable id.
@@ -90,6 +94,8 @@ class LogDir:
         #: It has failed in an earlier incarnation (D5).
         self.has_failed = False
         self.folders: dict[TopicPartition, Folder] = {}
+        #: Partitions that were to be moved here when the broker stopped.
+        self.expected: list[TopicPartition] = []
         self.recovery_points: Offsets = {}
         self.log_starts: Offsets = {}
         self.high_watermarks: Offsets = {}
@@ -111,6 +117,10 @@ class LogDir:
         for name in names:
             if name.endswith(DELETE_SUFFIX):
                 self._disk.remove_tree(f"{self.path}/{name}")
+            elif name.endswith(FUTURE_SUFFIX):
+                self._disk.remove_tree(f"{self.path}/{name}")
+                if (tp := parse_folder(name.rpartition(".")[0])) is not None:
+                    self.expected.append(tp)
             elif (tp := parse_folder(name)) is not None:
                 folder = f"{self.path}/{name}"
                 self.folders[tp] = Folder(folder, self._read_topic_id(folder))
@@ -241,14 +251,39 @@ class LogDir:
 
     def make_folder(self, tp: TopicPartition, topic_id: UUID) -> str:
         """A new, empty folder. Not synced: the log's first flush does it, and before that nothing is promised."""
+        path = self._make(tp, topic_id, str(tp))
+        self.folders[tp] = Folder(path, topic_id)
+        return path
+
+    def make_future(self, tp: TopicPartition, topic_id: UUID, tag: UUID) -> str:
+        """A folder for a copy, under a name that no start takes for the partition's."""
+        return self._make(tp, topic_id, _tagged(tp, tag, FUTURE_SUFFIX))
+
+    def _make(self, tp: TopicPartition, topic_id: UUID, name: str) -> str:
         if self._marks_of is not None and self._marks_of.get(tp) == topic_id:
             # The partition was moved away and comes back: the checkpoints on disk may be those of the former log.
             self.write_ids({known: its_id for known, its_id in self._marks_of.items() if known != tp})
-        path = f"{self.path}/{tp}"
+        path = f"{self.path}/{name}"
         self._disk.make_dirs(path)
         self._disk.write_file(f"{path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id), sync=False)
-        self.folders[tp] = Folder(path, topic_id)
         return path
+
+    def arrive(self, tp: TopicPartition, future: str, folder: Folder) -> None:
+        """The copy gets the partition's name. To be synced."""
+        self._disk.rename(future, folder.path)
+        self.folders[tp] = folder
+
+    def leave(self, tp: TopicPartition, path: str, tag: UUID) -> str:
+        """The folder of a partition that has arrived elsewhere: rename it for later removal; return its new path."""
+        target = f"{self.path}/{_tagged(tp, tag, DELETE_SUFFIX)}"
+        self._disk.rename(path, target)
+        return target
+
+    def move_count(self, path: str) -> int:
+        try:
+            return int(self._disk.read_file(f"{path}/{MOVE_COUNT}"))
+        except (FileNotFoundError, ValueError):
+            return 0
 
     def set_aside(self, tp: TopicPartition, tag: UUID) -> None:
         """D2. An empty folder loses nothing: the broker died while it created it."""

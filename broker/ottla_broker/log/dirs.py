@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from uuid import UUID
 
@@ -23,6 +24,7 @@ from ottla_broker.log.checkpoint import (
     Offsets,
 )
 from ottla_broker.log.dir_files import Folder, ForeignDirectory, LogDir
+from ottla_broker.log.dir_moves import Departure, DirMoves
 from ottla_broker.log.log import Log
 from ottla_broker.log.properties import DirectoryIdentity
 from ottla_broker.log.renewing import rewrite_unsynced
@@ -67,6 +69,8 @@ class LogDirs:
         self._doomed: list[tuple[int, str]] = []
         self._created_in: dict[str, None] = {}
         self._locks: list[FolderLock] = []
+        #: Partitions that are moved to another of the directories.
+        self.moves = DirMoves(self, disk, chance)
 
     def open(self, *, now_ms: int) -> None:
         """Read all directories, and scan the logs of those that were not stopped cleanly. Blocks.
@@ -82,15 +86,17 @@ class LogDirs:
     def _read_all(self, now_ms: int) -> None:
         boot_id = self._boot_id()
         for log_dir in self.dirs:
-            try:
+            with self._or_offline(log_dir):
                 self._lock(log_dir)
                 log_dir.open(self._broker_id, boot_id)
+        for log_dir in self.online:
+            with self._or_offline(log_dir):
+                self._find_folders(log_dir)
+        for log_dir in self.online:
+            with self._or_offline(log_dir):
                 self._read_marks(log_dir)
-                for tp in log_dir.folders:
-                    self._dir_of.setdefault(tp, log_dir)
                 self._recover(log_dir, now_ms)
-            except OSError as error:
-                self.fail(log_dir, error)
+        self.moves.resume()
         if not self.online:
             raise OSError(
                 errno.EIO, f"none of the log directories can be used: {[d.error for d in self.dirs]}"
@@ -98,6 +104,33 @@ class LogDirs:
         clusters = {d.identity.cluster_id for d in self.dirs if d.identity is not None}
         if len(clusters) > 1:
             raise ForeignDirectory(f"The log directories belong to different clusters: {sorted(clusters)}.")
+
+    @contextmanager
+    def _or_offline(self, log_dir: LogDir) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.fail(log_dir, error)
+
+    def _find_folders(self, log_dir: LogDir) -> None:
+        """A broker that died at the end of a move between directories has left two folders of one partition: see
+        `dir_moves`."""
+        for tp, folder in list(log_dir.folders.items()):
+            other = self._dir_of.setdefault(tp, log_dir)
+            if other is log_dir:
+                continue
+            if other.folders[tp].topic_id != folder.topic_id or folder.topic_id is None:
+                continue
+            loser = other
+            if log_dir.move_count(folder.path) > other.move_count(other.folders[tp].path):
+                self._dir_of[tp] = log_dir
+            else:
+                loser = log_dir
+            self._guard(loser, partial(self._forget_copy, loser, tp))
+
+    def _forget_copy(self, log_dir: LogDir, tp: TopicPartition) -> None:
+        self._doomed.append((0, log_dir.doom(tp, self._chance.uuid())))
+        self._disk.sync_dir(log_dir.path)
 
     def _lock(self, log_dir: LogDir) -> None:
         """Before anything is read: two processes on one directory would both believe that it is theirs."""
@@ -221,7 +254,7 @@ class LogDirs:
         if log_dir is None:
             if not new:
                 self._refuse_if_blind(tp)
-            log_dir = self._roomiest()
+            log_dir = self.moves.preferred_dir(tp) or self._roomiest()
             self._make(log_dir, tp, topic_id)
         return self._open(log_dir, tp, config, now_ms)
 
@@ -271,13 +304,17 @@ class LogDirs:
             self.fail(log_dir, error)
             raise
         log.update_config(config)
-        log.on_broken = partial(self.fail, log_dir)
+        log.on_broken = partial(self._fail_dir_of, tp)
         log.on_cut = partial(self._note_cut, tp)
         self._logs[tp] = log
         return log
 
+    def _fail_dir_of(self, tp: TopicPartition, error: Exception) -> None:
+        self.fail(self._dir_of[tp], error)
+
     def _note_cut(self, tp: TopicPartition, end_offset: int) -> None:
         """The log was truncated: records after that offset count as neither cleaned nor scrubbed."""
+        self.moves.note_cut(tp, end_offset)
         for offsets in (self.cleaner_offsets, self.scrub_offsets):
             if offsets.get(tp, 0) > end_offset:
                 offsets[tp] = end_offset
@@ -319,6 +356,7 @@ class LogDirs:
         log_dir = self._dir_of.get(tp)
         if log_dir is None or log_dir.folders[tp].topic_id != topic_id:
             return
+        self.moves.drop(tp)
         log = self._logs.pop(tp, None)
         self.cleaner_offsets.pop(tp, None)
         self.scrub_offsets.pop(tp, None)
@@ -336,6 +374,38 @@ class LogDirs:
                 log_dir,
                 lambda: self._doomed.append((now_ms + delay_ms, log_dir.doom(tp, self._chance.uuid()))),
             )
+
+    # ------------------------------------------------------------------ moves between directories
+
+    def dir_of(self, tp: TopicPartition) -> LogDir | None:
+        return self._dir_of.get(tp)
+
+    def take_over(self, tp: TopicPartition, target: LogDir, future: str, copy: Log) -> Departure:
+        """M3 of `dir_moves`: the copy becomes the partition's log. Its former folder goes with `depart`."""
+        source, log = self._dir_of[tp], self._logs[tp]
+        former = source.folders[tp]
+        folder = Folder(f"{target.path}/{tp}", former.topic_id)
+        self._guard(target, partial(target.arrive, tp, future, folder))
+        self._dir_of[tp] = target
+        if tp in source.high_watermarks:
+            target.high_watermarks[tp] = source.high_watermarks[tp]
+        del source.folders[tp]
+        source.forget(tp)
+        log.take_over(copy, folder.path)
+        return Departure(tp, source, target, former.path)
+
+    def depart(self, gone: Departure, now_ms: int) -> None:
+        """M4: its name in the new directory is durable, so the former folder may go."""
+        if gone.source.error is None:
+            tag = self._chance.uuid()
+            self._guard(
+                gone.source,
+                lambda: self._doomed.append((now_ms, gone.source.leave(gone.tp, gone.path, tag))),
+            )
+
+    def doom_later(self, path: str) -> None:
+        """Remove a folder with the next purge: no start takes it for a partition's."""
+        self._doomed.append((0, path))
 
     def purge_removed(self, now_ms: int) -> None:
         """Remove the folders that are due; those that cannot be, the next time. May block; may run on a thread, beside

@@ -142,6 +142,17 @@ class EpochCache:
         self._replace([EpochStart(entries[at - 1].epoch, start_offset), *entries[at:]])
         self.save()
 
+    def adopt(self, entries: list[EpochStart], end_offset: int) -> None:
+        """Take the epochs of the log that this one is a copy of, up to this offset. Not synced."""
+        known = [entry for entry in entries if entry.start_offset < end_offset]
+        if known != self.entries:
+            self._replace(known)
+            self.save()
+
+    def relocate(self, folder: str) -> None:
+        """The log's folder has another name now."""
+        self._path = f"{folder}/{LEADER_EPOCHS}"
+
     def clear(self) -> None:
         """Replace all epochs: the log was dropped, or the file is rebuilt from it."""
         self._replace([])

@@ -85,6 +85,10 @@ class Flushing:
         return lambda: _sync_all(self._disk, files, paths, folders)
 
     @property
+    def is_under_way(self) -> bool:
+        return self._under_way > 0
+
+    @property
     def is_overstated(self) -> bool:
         """After a truncation the checkpoint may include offsets that were written again and not flushed since."""
         return self.point < self.claimed

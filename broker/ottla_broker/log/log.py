@@ -86,6 +86,7 @@ class Log:
         "_housekeeper",
         "_replacing",
         "_rules",
+        "_when_flushed",
         "broken",
         "config",
         "end_offset",
@@ -127,6 +128,8 @@ class Log:
         self._replacing = Replacing(disk, path, self._doomed, self._flushing, self._finder)
         #: Its folder may be another log's by now: nothing is made or renamed there any more.
         self.is_closed = False
+        #: Called once, when no flush is under way.
+        self._when_flushed: Callable[[], None] | None = None
         self.probe = probe
         probe.recovered_bytes += loaded.scanned_bytes
         probe.recovery_cut_bytes += loaded.cut_bytes
@@ -636,10 +639,25 @@ class Log:
     def mark_flushed(self, upto: int) -> None:
         """The flush work that was created when the end offset was `upto` is done."""
         self._flushing.done(min(upto, self.end_offset))
+        if self._when_flushed is not None and not self._flushing.is_under_way:
+            work, self._when_flushed = self._when_flushed, None
+            work()
+
+    def between_flushes(self, work: Callable[[], None] | None) -> None:
+        """Call `work` on the loop while no flush is under way: now, or when the running one is done. None: no more."""
+        if work is None or self._flushing.is_under_way:
+            self._when_flushed = work
+        else:
+            work()
 
     def mark_checkpointed(self, recovery_point: int) -> None:
         """A checkpoint file is about to say so."""
         self._flushing.claimed = recovery_point
+
+    @property
+    def needs_flush(self) -> bool:
+        """Whether a power loss now could take something."""
+        return self._flushing.is_needed(self.end_offset) or not self.epochs.is_synced
 
     def flush(self) -> None:
         """Make everything durable, synchronously."""
@@ -649,6 +667,31 @@ class Log:
         except OSError as error:
             raise self._break(error) from error
         self.mark_flushed(upto)
+
+    # ------------------------------------------------------------------ another directory
+
+    def take_over(self, copy: Log, folder: str) -> None:
+        """Go on in another folder, with a durable copy of all that this log has (`dir_moves`). To readers this is as if
+        compaction had replaced all segments."""
+        invariant(copy.end_offset == self.end_offset, "a copy that takes over has everything")
+        invariant(copy.recovery_point == copy.end_offset, "a copy that takes over is durable")
+        invariant(not (self._flushing.is_under_way or self._replacing.is_under_way), "nothing is under way")
+        former = self.segments
+        for segment in copy.segments:
+            segment.relocate(folder)
+        self.path, self.segments, self.epochs = folder, copy.segments, copy.epochs
+        self.epochs.relocate(folder)
+        self.epochs.from_log = self._written_epochs
+        # What was claimed stays true; more is claimed only after a flush, which makes the folder's name durable first.
+        self._flushing = Flushing(self._disk, folder, self.recovery_point)
+        self._doomed = Doomed(self._disk)
+        self._housekeeper = Housekeeper()
+        self._replacing = Replacing(self._disk, folder, self._doomed, self._flushing, self._finder)
+        self._finder.forget()
+        copy.is_closed = True
+        for segment in former:
+            segment.is_retired = True
+            segment.close()
 
     # ------------------------------------------------------------------ ending
 

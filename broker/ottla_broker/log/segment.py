@@ -575,6 +575,21 @@ class Segment:
             self._file = None
         self._max_timestamp = self._first_timestamp = self.damage = None
 
+    def relocate(self, folder: str) -> None:
+        """Its folder has another name now. What the active one has in memory stays; nothing may be unsynced."""
+        self.folder = folder
+        if not self.is_active:
+            self._drop_indexes()
+        for file in (self._file, self._index_file, self._times_file):
+            if file is not None:
+                file.close()
+        self._file = self._index_file = self._times_file = None
+        if self._aborted is not None:
+            self._aborted.close()
+            self._aborted = None
+        if self.is_active:
+            self.file.size()  # Open: a flush syncs the open files.
+
     def remove(self) -> None:
         """Remove all files of this segment, the log file first: what is left then belongs to nothing."""
         self.is_retired = True

@@ -175,25 +175,32 @@ class Housekeeping:
                 await self._clock.sleep(0)
 
     async def _compact(self) -> None:
+        moves = self._dirs.moves
         for partition in self._host:
             if not partition.log.config.compacts:
                 continue
-            await self._learn(partition)
+            moves.compacting = partition.tp
             try:
-                cleaning = Cleaning.begin(
-                    partition.log,
-                    now_ms=self._clock.wall_ms(),
-                    first_dirty_offset=self._dirs.cleaner_offsets.get(
-                        partition.tp, partition.log.start_offset
-                    ),
-                    stable_offset=partition.stable_offset(),
-                    key_map_bytes=self._config.cleaner_buffer_bytes,
-                )
-            except (OSError, RequestError) as error:
-                self._note_failed(partition, error)
-                continue
-            if cleaning is not None:
-                await self._clean(partition, cleaning)
+                if partition.tp not in moves.under_way:
+                    await self._compact_one(partition)
+            finally:
+                moves.compacting = None
+
+    async def _compact_one(self, partition: Partition) -> None:
+        await self._learn(partition)
+        try:
+            cleaning = Cleaning.begin(
+                partition.log,
+                now_ms=self._clock.wall_ms(),
+                first_dirty_offset=self._dirs.cleaner_offsets.get(partition.tp, partition.log.start_offset),
+                stable_offset=partition.stable_offset(),
+                key_map_bytes=self._config.cleaner_buffer_bytes,
+            )
+        except (OSError, RequestError) as error:
+            self._note_failed(partition, error)
+            return
+        if cleaning is not None:
+            await self._clean(partition, cleaning)
 
     def _note_failed(self, partition: Partition, error: Exception) -> None:
         """One damaged log must not end the chores of all others."""

@@ -1,4 +1,5 @@
-"""Service for both edges: moves of partitions with their progress, elections, cordons, and the load of brokers. [S]
+"""Service for both edges: moves of partitions with their progress, elections, cordons, log directories, and the load of
+brokers. [S]
 
 Changes go to the controller (`controller_calls.py`). A move is answered when it has begun; `moves` says how far it is.
 """
@@ -16,9 +17,11 @@ from ottla_broker.controller.reassignment import announced
 from ottla_broker.metadata.image import BrokerImage, ClusterImage, PartitionImage
 from ottla_broker.metadata.watcher import Metadata
 from ottla_broker.requests import PartitionResult
+from ottla_broker.service.broker_dirs import BrokerDirs
 from ottla_broker.service.controller_calls import ControllerCalls
-from ottla_broker.service.log_dirs import UNKNOWN_BYTES
+from ottla_broker.service.log_dirs import UNKNOWN_BYTES, DescribedDir, DirTarget
 from ottla_broker.service.replica_sizes import BrokerSizes, ReplicaSizes, Wanted
+from ottla_core.errors import RequestError
 from ottla_core.ids import NO_BROKER, TopicPartition
 
 
@@ -52,7 +55,10 @@ class BrokerLoad:
 
 
 class ClusterService:
-    def __init__(self, metadata: Metadata, controller: ControllerCalls, sizes: ReplicaSizes) -> None:
+    def __init__(
+        self, metadata: Metadata, controller: ControllerCalls, sizes: ReplicaSizes, dirs: BrokerDirs
+    ) -> None:
+        self._dirs = dirs
         self._metadata = metadata
         self._controller = controller
         self._sizes = sizes
@@ -85,7 +91,17 @@ class ClusterService:
         topic = self._metadata.image.topics.get(name)
         return some or range(1 if topic is None else len(topic.partitions))
 
+    async def alter_log_dirs(
+        self, targets: Mapping[int, Sequence[DirTarget]]
+    ) -> dict[int, list[RequestError | None]]:
+        """By broker: the outcomes in the order of its targets."""
+        return await self._dirs.alter(targets)
+
     # ------------------------------------------------------------------ questions
+
+    async def log_dirs(self, wanted: Wanted = None) -> dict[int, list[DescribedDir] | None]:
+        """Of the online brokers; None for those that did not answer."""
+        return await self._dirs.describe(sorted(self._metadata.image.brokers), wanted)
 
     async def moves(self, wanted: Wanted = None) -> list[OngoingMove]:
         """Partitions in motion, with the progress of each added replica."""

@@ -640,6 +640,74 @@ class ReplicaSize(_message.Message):
     offset_lag: int
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., broker: _Optional[int] = ..., bytes: _Optional[int] = ..., offset_lag: _Optional[int] = ...) -> None: ...
 
+class DescribeLogDirsRequest(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[TopicPartitions]
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ...) -> None: ...
+
+class DescribeLogDirsResponse(_message.Message):
+    __slots__ = ("dirs", "unanswered")
+    DIRS_FIELD_NUMBER: _ClassVar[int]
+    UNANSWERED_FIELD_NUMBER: _ClassVar[int]
+    dirs: _containers.RepeatedCompositeFieldContainer[LogDirDetails]
+    unanswered: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, dirs: _Optional[_Iterable[_Union[LogDirDetails, _Mapping]]] = ..., unanswered: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class LogDirDetails(_message.Message):
+    __slots__ = ("broker", "path", "error", "total_bytes", "usable_bytes", "replicas")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    USABLE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    broker: int
+    path: str
+    error: Error
+    total_bytes: int
+    usable_bytes: int
+    replicas: _containers.RepeatedCompositeFieldContainer[ReplicaInDir]
+    def __init__(self, broker: _Optional[int] = ..., path: _Optional[str] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., total_bytes: _Optional[int] = ..., usable_bytes: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaInDir, _Mapping]]] = ...) -> None: ...
+
+class ReplicaInDir(_message.Message):
+    __slots__ = ("topic", "partition", "bytes", "offset_lag", "is_future")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_LAG_FIELD_NUMBER: _ClassVar[int]
+    IS_FUTURE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    bytes: int
+    offset_lag: int
+    is_future: bool
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., bytes: _Optional[int] = ..., offset_lag: _Optional[int] = ..., is_future: _Optional[bool] = ...) -> None: ...
+
+class AlterReplicaLogDirsRequest(_message.Message):
+    __slots__ = ("replicas",)
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    replicas: _containers.RepeatedCompositeFieldContainer[ReplicaLogDir]
+    def __init__(self, replicas: _Optional[_Iterable[_Union[ReplicaLogDir, _Mapping]]] = ...) -> None: ...
+
+class ReplicaLogDir(_message.Message):
+    __slots__ = ("broker", "topic", "partition", "path")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    broker: int
+    topic: str
+    partition: int
+    path: str
+    def __init__(self, broker: _Optional[int] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., path: _Optional[str] = ...) -> None: ...
+
+class AlterReplicaLogDirsResponse(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[PartitionOutcome]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionOutcome, _Mapping]]] = ...) -> None: ...
+
 class AlterPartitionReassignmentsRequest(_message.Message):
     __slots__ = ("partitions", "timeout_ms", "keep_replication_factor")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]

@@ -382,6 +382,16 @@ class AdminStub:
                 request_serializer=ottla__core_dot_pb_dot_broker__pb2.ListPartitionReassignmentsRequest.SerializeToString,
                 response_deserializer=ottla__core_dot_pb_dot_broker__pb2.ListPartitionReassignmentsResponse.FromString,
                 _registered_method=True)
+        self.DescribeLogDirs = channel.unary_unary(
+                '/ottla.v1.Admin/DescribeLogDirs',
+                request_serializer=ottla__core_dot_pb_dot_broker__pb2.DescribeLogDirsRequest.SerializeToString,
+                response_deserializer=ottla__core_dot_pb_dot_broker__pb2.DescribeLogDirsResponse.FromString,
+                _registered_method=True)
+        self.AlterReplicaLogDirs = channel.unary_unary(
+                '/ottla.v1.Admin/AlterReplicaLogDirs',
+                request_serializer=ottla__core_dot_pb_dot_broker__pb2.AlterReplicaLogDirsRequest.SerializeToString,
+                response_deserializer=ottla__core_dot_pb_dot_broker__pb2.AlterReplicaLogDirsResponse.FromString,
+                _registered_method=True)
         self.ElectLeaders = channel.unary_unary(
                 '/ottla.v1.Admin/ElectLeaders',
                 request_serializer=ottla__core_dot_pb_dot_broker__pb2.ElectLeadersRequest.SerializeToString,
@@ -480,6 +490,20 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeLogDirs(self, request, context):
+        """Log directories of the online brokers, with the partitions in them. Any broker answers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterReplicaLogDirs(self, request, context):
+        """Moves partitions between log directories of a broker. Answered when the copies have begun.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ElectLeaders(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -571,6 +595,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ListPartitionReassignments,
                     request_deserializer=ottla__core_dot_pb_dot_broker__pb2.ListPartitionReassignmentsRequest.FromString,
                     response_serializer=ottla__core_dot_pb_dot_broker__pb2.ListPartitionReassignmentsResponse.SerializeToString,
+            ),
+            'DescribeLogDirs': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeLogDirs,
+                    request_deserializer=ottla__core_dot_pb_dot_broker__pb2.DescribeLogDirsRequest.FromString,
+                    response_serializer=ottla__core_dot_pb_dot_broker__pb2.DescribeLogDirsResponse.SerializeToString,
+            ),
+            'AlterReplicaLogDirs': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterReplicaLogDirs,
+                    request_deserializer=ottla__core_dot_pb_dot_broker__pb2.AlterReplicaLogDirsRequest.FromString,
+                    response_serializer=ottla__core_dot_pb_dot_broker__pb2.AlterReplicaLogDirsResponse.SerializeToString,
             ),
             'ElectLeaders': grpc.unary_unary_rpc_method_handler(
                     servicer.ElectLeaders,
@@ -874,6 +908,60 @@ class Admin:
             '/ottla.v1.Admin/ListPartitionReassignments',
             ottla__core_dot_pb_dot_broker__pb2.ListPartitionReassignmentsRequest.SerializeToString,
             ottla__core_dot_pb_dot_broker__pb2.ListPartitionReassignmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeLogDirs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ottla.v1.Admin/DescribeLogDirs',
+            ottla__core_dot_pb_dot_broker__pb2.DescribeLogDirsRequest.SerializeToString,
+            ottla__core_dot_pb_dot_broker__pb2.DescribeLogDirsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterReplicaLogDirs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ottla.v1.Admin/AlterReplicaLogDirs',
+            ottla__core_dot_pb_dot_broker__pb2.AlterReplicaLogDirsRequest.SerializeToString,
+            ottla__core_dot_pb_dot_broker__pb2.AlterReplicaLogDirsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -17,8 +17,10 @@ from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.requests import PartitionResult
 from ottla_broker.service.cluster import BrokerLoad, OngoingMove
+from ottla_broker.service.log_dirs import DescribedDir, DirTarget, ReplicaInDir
 from ottla_broker.service.replica_sizes import BrokerSizes, ReplicaSize, Wanted
 from ottla_core.errors import RequestError
+from ottla_core.ids import TopicPartition
 from ottla_core.pb import broker_pb2 as pb
 
 #: The method in the proto, the method here, and its request.
@@ -30,6 +32,8 @@ CLUSTER_CALLS: dict[str, tuple[str, Any]] = {
         pb.AlterPartitionReassignmentsRequest,
     ),
     "ListPartitionReassignments": ("list_partition_reassignments", pb.ListPartitionReassignmentsRequest),
+    "DescribeLogDirs": ("describe_log_dirs", pb.DescribeLogDirsRequest),
+    "AlterReplicaLogDirs": ("alter_replica_log_dirs", pb.AlterReplicaLogDirsRequest),
     "ElectLeaders": ("elect_leaders", pb.ElectLeadersRequest),
     "CordonBroker": ("cordon_broker", pb.CordonBrokerRequest),
     "UncordonBroker": ("uncordon_broker", pb.UncordonBrokerRequest),
@@ -55,6 +59,12 @@ class Moves(Protocol):
     def loads(self, *, sizes: bool) -> Awaitable[list[BrokerLoad]]: ...
 
     def replica_sizes(self, wanted: Wanted = None) -> Awaitable[dict[int, BrokerSizes | None]]: ...
+
+    def log_dirs(self, wanted: Wanted = None) -> Awaitable[dict[int, list[DescribedDir] | None]]: ...
+
+    def alter_log_dirs(
+        self, targets: Mapping[int, Sequence[DirTarget]]
+    ) -> Awaitable[dict[int, list[RequestError | None]]]: ...
 
 
 class ClusterServices(Protocol):
@@ -135,6 +145,43 @@ class ClusterAdminService:
         return response
 
     @guarded
+    async def describe_log_dirs(
+        self, request: pb.DescribeLogDirsRequest, context: Any
+    ) -> pb.DescribeLogDirsResponse:
+        services = self._enter(context)
+        response = pb.DescribeLogDirsResponse()
+        wanted = _every_partition(services.image, request.topics)
+        for broker, dirs in sorted((await services.cluster.log_dirs(wanted)).items()):
+            if dirs is None:
+                response.unanswered.append(broker)
+                continue
+            for each in dirs:
+                made = response.dirs.add(
+                    broker=broker,
+                    path=each.path,
+                    error=None if each.error is None else error_message(each.error),
+                    total_bytes=each.total_bytes,
+                    usable_bytes=each.usable_bytes,
+                )
+                await filled(self.scheduler, made.replicas, _replica_in_dir, list(each.replicas))
+        return response
+
+    @guarded
+    async def alter_replica_log_dirs(
+        self, request: pb.AlterReplicaLogDirsRequest, context: Any
+    ) -> pb.AlterReplicaLogDirsResponse:
+        targets: dict[int, list[DirTarget]] = {}
+        for each in request.replicas:
+            target = DirTarget(TopicPartition(each.topic, each.partition), each.path)
+            targets.setdefault(each.broker, []).append(target)
+        outcomes = await self._enter(context).cluster.alter_log_dirs(targets)
+        left = {broker: iter(some) for broker, some in outcomes.items()}
+        results = [PartitionResult(r.topic, r.partition, next(left[r.broker])) for r in request.replicas]
+        response = pb.AlterReplicaLogDirsResponse()
+        await filled(self.scheduler, response.partitions, _outcome, results)
+        return response
+
+    @guarded
     async def elect_leaders(self, request: pb.ElectLeadersRequest, context: Any) -> pb.ElectLeadersResponse:
         results = await self._enter(context).cluster.elect(
             {each.topic: list(each.partitions) for each in request.topics} or None,
@@ -180,6 +227,16 @@ def _replica_size(broker: int, replica: ReplicaSize) -> pb.ReplicaSize:
         broker=broker,
         bytes=replica.bytes,
         offset_lag=replica.offset_lag,
+    )
+
+
+def _replica_in_dir(replica: ReplicaInDir) -> pb.ReplicaInDir:
+    return pb.ReplicaInDir(
+        topic=replica.tp.topic,
+        partition=replica.tp.partition,
+        bytes=replica.size_bytes,
+        offset_lag=replica.offset_lag,
+        is_future=replica.is_future,
     )
 
 

@@ -57,6 +57,7 @@ _APIS = (
     Api(31, "delete_acls", 1, 3, flexible_from=2),
     Api(32, "describe_configs", 1, 4, flexible_from=4),
     Api(33, "alter_configs", 0, 2, flexible_from=2),
+    Api(34, "alter_replica_log_dirs", 1, 2, flexible_from=2),
     Api(35, "describe_log_dirs", 1, 5, flexible_from=2),
     Api(36, "sasl_authenticate", 0, 2, flexible_from=2),
     Api(37, "create_partitions", 0, 3, flexible_from=2),

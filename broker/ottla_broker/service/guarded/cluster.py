@@ -9,8 +9,9 @@ from ottla_broker.controller.commands.move_partitions import Move
 from ottla_broker.requests import PartitionResult
 from ottla_broker.service.access import Access
 from ottla_broker.service.cluster import BrokerLoad, ClusterService, OngoingMove
-from ottla_broker.service.log_dirs import DescribedDir, LogDirService
+from ottla_broker.service.log_dirs import DescribedDir, DirTarget, LogDirService
 from ottla_broker.service.replica_sizes import BrokerSizes, Wanted
+from ottla_core.errors import RequestError
 
 
 class GuardedCluster:
@@ -54,6 +55,16 @@ class GuardedCluster:
         self._access.check_cluster(Operation.DESCRIBE)
         return await self._service.replica_sizes(wanted)
 
+    async def log_dirs(self, wanted: Wanted = None) -> dict[int, list[DescribedDir] | None]:
+        self._access.check_cluster(Operation.DESCRIBE)
+        return await self._service.log_dirs(wanted)
+
+    async def alter_log_dirs(
+        self, targets: Mapping[int, Sequence[DirTarget]]
+    ) -> dict[int, list[RequestError | None]]:
+        self._access.check_cluster(Operation.ALTER)
+        return await self._service.alter_log_dirs(targets)
+
 
 class GuardedLogDirs:
     __slots__ = ("_access", "_service")
@@ -65,3 +76,7 @@ class GuardedLogDirs:
     async def describe(self, wanted: Wanted) -> list[DescribedDir]:
         self._access.check_cluster(Operation.DESCRIBE)
         return await self._service.describe(wanted)
+
+    async def alter(self, targets: Sequence[DirTarget]) -> list[RequestError | None]:
+        self._access.check_cluster(Operation.ALTER)
+        return await self._service.alter(targets)

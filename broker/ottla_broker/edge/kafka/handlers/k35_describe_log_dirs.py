@@ -1,8 +1,8 @@
 """DescribeLogDirs (35), versions 1-5: contents of this broker's log directories. Used by `kafka-log-dirs`. [S]
 
 Null topics ask for everything. Every directory is in the answer, also one without any of the partitions asked for; one
-that is offline has an error and nothing else. The lag of a copy counts committed records that it lacks. Copies on the
-way to another directory (`is_future_key`) do not exist here, nor do cordoned directories.
+that is offline has an error and nothing else. The lag of a replica counts committed records that it lacks. Copies on
+the way to another directory have `is_future_key`. There are no cordoned directories.
 
 Versions: 2 is flexible; 3 has an error of its own; 4 adds the free space of the volume (KIP-827); 5 knows cordoned
 ones.
@@ -42,6 +42,7 @@ def _result(context: Context, log_dir: DescribedDir) -> dict[str, Any]:
                 "partition_index": replica.tp.partition,
                 "partition_size": replica.size_bytes,
                 "offset_lag": replica.offset_lag,
+                "is_future_key": replica.is_future,
             }
         )
     return {
