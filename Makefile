@@ -116,6 +116,12 @@ spark-chaos: ## kill a streaming Spark job at each step of a commit, then KILLS=
 	@scripts/setup.sh $(RUNTIME) $(JAVA)
 	cd tests && ../$(bin)/python -m spark.spark_chaos --steps --kills $(or $(KILLS),20)
 
+.PHONY: drain-chaos
+drain-chaos: ## drain brokers under writes while brokers, the controller and etcd are killed KILLS=20 times; SEED=1
+	@scripts/setup.sh $(RUNTIME)
+	OTTLA_DRAIN_KILLS=$(or $(KILLS),20) OTTLA_DRAIN_SEED=$(or $(SEED),1) $(bin)/pytest -s -m integration \
+		tests/cluster/test_drain_chaos.py
+
 .PHONY: kill-test
 kill-test: ## kill -9 while writing, ROUNDS=200 times: no acknowledged record is lost
 	@scripts/setup.sh $(RUNTIME)
