@@ -65,6 +65,7 @@ gen: ## regenerate core/ottla_core/pb from proto/, and CRDs and manifests from t
 	@scripts/setup.sh
 	$(bin)/python -m grpc_tools.protoc -Iottla_core/pb=proto/ottla/v1 --python_out=core --pyi_out=core \
 		--grpc_python_out=core $(patsubst proto/ottla/v1/%,ottla_core/pb/%,$(sort $(wildcard proto/ottla/v1/*.proto)))
+	$(bin)/python scripts/portable_stubs.py core/ottla_core/pb
 	$(bin)/python manifests/generate.py
 	$(bin)/python manifests/reference.py
 
@@ -152,6 +153,16 @@ wheel: ## build the wheel into dist/
 	@scripts/setup.sh
 	$(bin)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	@ls -l dist
+
+.PHONY: release
+release: ## wheels (ottla-client, ottla), chart, images and checksums into dist/; the CHANGELOG needs a section for the version
+	@scripts/setup.sh
+	$(bin)/python scripts/release.py $(RELEASE)
+
+.PHONY: oldest-client
+oldest-client: ## run an example with the client's wheel and the oldest gRPC and protobuf that it allows
+	@scripts/setup.sh $(RUNTIME)
+	scripts/oldest_client.sh
 
 .PHONY: clean
 clean: ## remove the virtual environment, compiled modules and caches

@@ -8,8 +8,10 @@ both ways to install have one source. `--check` writes nothing and fails if a fi
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +67,17 @@ def plain(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
+def versioned(chart: str) -> str:
+    """Chart.yaml with the version of pyproject.toml: a chart installs the images of its own version."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    chart = re.sub(r"^version: .*$", f"version: {version}", chart, flags=re.MULTILINE)
+    return re.sub(r"^appVersion: .*$", f'appVersion: "{version}"', chart, flags=re.MULTILINE)
+
+
 def files() -> dict[Path, str]:
     crds = all_crds()
-    made = {CHART / "crds" / f"{crd['spec']['names']['plural']}.yaml": text_of(crd) for crd in crds}
+    made = {CHART / "Chart.yaml": versioned((CHART / "Chart.yaml").read_text())}
+    made |= {CHART / "crds" / f"{crd['spec']['names']['plural']}.yaml": text_of(crd) for crd in crds}
     made[ROOT / "manifests/crds.yaml"] = text_of(*crds)
     objects = [
         plain(each) for each in rendered() if "helm.sh/hook" not in each["metadata"].get("annotations", {})

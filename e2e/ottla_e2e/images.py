@@ -23,7 +23,8 @@ from ottla_e2e.oci import Image, Layer, Program, pack, write_archive
 from ottla_e2e.say import Fault, say
 
 ROOT = Path(__file__).resolve().parents[2]
-TAG = "e2e"
+#: That of `make e2e`; a release has its version.
+TAG = os.environ.get("E2E_TAG") or "e2e"
 _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 #: Where Debian's Python looks for libraries that are not Debian packages.
 _LIBRARIES = f"usr/local/lib/{_PYTHON}/dist-packages"
