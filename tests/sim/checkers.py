@@ -147,10 +147,10 @@ class Checkers:
             self.fail(f"I14 {key}: {sorted(removed)} were removed before the added replicas were in sync")
 
     def _check_copies(self, key: str, was: PartitionImage, now: PartitionImage) -> None:
-        """I20: no move begins to copy to a broker that copies as many as it may."""
+        """I24: no move begins to copy to a broker that copies as many as it may."""
         for broker, count in self._copies.note(key, was, now).items():
             if count > MOVES_MAX:
-                self.fail(f"I20 {key}: broker {broker} copies {count} partitions at once")
+                self.fail(f"I24 {key}: broker {broker} copies {count} partitions at once")
 
     def on_move(self, spot: Spot, before: PartitionImage, target: tuple[int, ...] | None) -> None:
         """I14: a confirmed move, or its cancellation, is under way or complete."""

@@ -1,4 +1,4 @@
-"""Which copies of moved partitions are under way, as the store tells it (I20)."""
+"""Which copies of moved partitions are under way, as the store tells it (I24)."""
 
 from __future__ import annotations
 
