@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 RUNTIME := etcd:etcd-server
 JAVA := java:openjdk-17-jre-headless
 LOAD := cc:gcc /usr/include/stdio.h:libc6-dev /usr/include/librdkafka/rdkafka.h:librdkafka-dev
-TESTING := $(RUNTIME) $(JAVA) $(LOAD) kcat:kcat mvn:maven prometheus:prometheus
+TESTING := $(RUNTIME) etcdctl:etcd-client $(JAVA) $(LOAD) kcat:kcat mvn:maven prometheus:prometheus
 
 UNITS := not integration and not java
 # Tests that start no processes run on all cores; idle workers take over tests from the others.

@@ -2,7 +2,7 @@
 
 Generated code refuses libraries that are older than the generator, though it uses nothing that they lack, except two
 arguments of gRPC: `_registered_method` and `add_registered_method_handlers`, which gRPC's asyncio API ignores. The
-checks and both arguments are removed. What the client runs with is in pyproject.toml, and `scripts/oldest_client.sh` tries it.
+checks and both arguments are removed. `scripts/oldest_client.sh` tries the oldest libraries of pyproject.toml.
 """
 
 from __future__ import annotations

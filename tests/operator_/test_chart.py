@@ -14,6 +14,7 @@ import yaml
 from operator_.bodies import ROOT, SAMPLES
 from operator_.kube_models import MODELS, judge
 from ottla_operator.crds import all_crds
+from ottla_operator.external_etcd import ExternalEtcd
 from ottla_operator.settings import Settings
 
 CHART = ROOT / "charts/ottla"
@@ -34,6 +35,14 @@ SETS = {
     "external etcd": [
         "cluster.enabled=true",
         "cluster.spec.etcd.endpoints={etcd-0.etcd:2379,etcd-1.etcd:2379}",
+        "cluster.spec.etcd.tls.ca.secretName=roots",
+        "cluster.spec.etcd.tls.certificate.secretName=etcd-client",
+        "cluster.spec.etcd.login.secretName=etcd-login",
+    ],
+    "backup": [
+        "cluster.enabled=true",
+        "etcdBackup.enabled=true",
+        "cluster.spec.etcd.endpoints={etcd-0.etcd:2379}",
         "cluster.spec.etcd.tls.ca.secretName=roots",
         "cluster.spec.etcd.tls.certificate.secretName=etcd-client",
         "cluster.spec.etcd.login.secretName=etcd-login",
@@ -217,3 +226,26 @@ def _structural(schema: dict[str, Any], where: str) -> None:
             _structural(schema[key], f"{where}.{key}")
     if schema.get("type") == "array":
         assert "maxItems" in schema, f"{where}: a list without a bound"
+
+
+def test_backups_of_etcd_use_the_settings_and_credentials_of_the_brokers() -> None:
+    objects = {each["kind"]: each for each in render(*SETS["backup"])}
+    pod = objects["CronJob"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    etcd = ExternalEtcd.of(objects["Cluster"]["spec"]["etcd"])
+    assert etcd is not None
+    (wanted,), (mount,) = etcd.volumes(), etcd.mounts()
+    (made,) = [each for each in pod["volumes"] if "projected" in each]
+
+    def files(volume: dict[str, Any]) -> set[tuple[str, str, str]]:
+        secrets = [source["secret"] for source in volume["projected"]["sources"]]
+        return {(secret["name"], item["key"], item["path"]) for secret in secrets for item in secret["items"]}
+
+    assert files(made) == files(wanted) and len(files(made)) == 4
+    assert made["projected"]["defaultMode"] == wanted["projected"]["defaultMode"]
+    assert mount["mountPath"] in [each["mountPath"] for each in container["volumeMounts"]]
+    assert all(each in container["env"] for each in etcd.env())
+    assert {"name": "config", "configMap": {"name": "main-config"}} in pod["volumes"]
+    claim = objects["PersistentVolumeClaim"]["metadata"]
+    assert claim["annotations"]["helm.sh/resource-policy"] == "keep"
+    assert {"persistentVolumeClaim": {"claimName": claim["name"]}, "name": "backups"} in pod["volumes"]

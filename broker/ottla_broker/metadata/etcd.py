@@ -22,7 +22,7 @@ from typing import Any
 
 import grpc
 from aetcd import rpc
-from aetcd.rpc.rpc_pb2_grpc import AuthStub, KVStub, LeaseStub, WatchStub
+from aetcd.rpc.rpc_pb2_grpc import AuthStub, KVStub, LeaseStub, MaintenanceStub, WatchStub
 
 from ottla_core.errors import invariant
 from ottla_core.ports.store import (
@@ -255,6 +255,20 @@ class EtcdStore:
             removed = event.type == rpc.Event.DELETE
             changes.append(Removed(self._name(event.kv.key)) if removed else Changed(self._entry(event.kv)))
         yield Revision(current, tuple(changes))
+
+    # ------------------------------------------------------------------ backup
+
+    async def snapshot(self) -> AsyncIterator[bytes]:
+        """The whole database of one member, followed by its SHA-256. Not part of the port: only backups need it."""
+        with self._errors("Snapshot"):
+            call = MaintenanceStub(self._channel()).Snapshot(
+                rpc.SnapshotRequest(), metadata=await self._metadata()
+            )
+            try:
+                async for answer in call:
+                    yield answer.blob
+            finally:
+                call.cancel()
 
     # ------------------------------------------------------------------ connections
 
