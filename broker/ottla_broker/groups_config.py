@@ -87,7 +87,16 @@ class GroupsConfig:
         "group.consumer.heartbeat.interval.ms",
         "5000",
         whole(1),
-        "Broker-side groups: how often members send heartbeats; they learn of new assignments that way.",
+        "Broker-side groups: how often members send heartbeats; they learn of new assignments that way. With few "
+        "members it is less, see group.consumer.heartbeat.interval.min.ms.",
+    )
+    # A rebalance takes one or two intervals. Kafka has no such setting, and 5 s for any number of members.
+    consumer_heartbeat_interval_min_ms: int = setting(
+        "group.consumer.heartbeat.interval.min.ms",
+        "500",
+        whole(1),
+        "Broker-side groups: the interval while a partition of __consumer_offsets has at most ten members; it grows "
+        "with them, 50 ms for each, up to group.consumer.heartbeat.interval.ms. Set both to the same to have one.",
     )
     # Kafka has no limit. Ten thousand members with 12 KiB each; a consumer of ten topics needs 1.5 KiB.
     members_max_bytes: int = setting(

@@ -28,6 +28,11 @@ class MemberMemory:
         self.bytes = 0
         self._held_everywhere = held_everywhere or (lambda: self.bytes)
 
+    @property
+    def members_at_most(self) -> int:
+        """Members of this shard; fewer if they send much."""
+        return self.bytes // MEMBER_BYTES
+
     def check(self, more: int) -> None:
         """GroupMaxSizeReached if there is no room for so many bytes more."""
         if more > 0 and (held := self._held_everywhere()) + more > self._limit:

@@ -9,6 +9,7 @@ import pytest
 
 from broker.group.consumer_driver import TIMEOUT_MS, ConsumerDriver, ModelMember, topic_id
 from ottla_broker.group.consumer.messages import ConsumerHeartbeat, DescribeConsumerGroup
+from ottla_broker.group.consumer.pace import heartbeat_interval_ms
 from ottla_broker.group.messages import (
     DeleteGroup,
     DeleteOffsets,
@@ -54,6 +55,30 @@ def test_a_second_member_gets_half_and_the_first_keeps_the_rest() -> None:
     assert sizes(one, two) == [2, 2]
     assert driver.group_of().state is State.STABLE
     assert one.revocations == 1
+
+
+@pytest.mark.parametrize(
+    ("members", "interval_ms", "waiting_ms"),
+    [(1, 500, 100), (10, 500, 100), (11, 550, 110), (60, 3000, 600), (1000, 5000, 5000)],
+)
+def test_few_members_send_heartbeats_often(members: int, interval_ms: int, waiting_ms: int) -> None:
+    assert heartbeat_interval_ms(members, 500, 5000, waits=False) == interval_ms
+    assert heartbeat_interval_ms(members, 500, 5000, waits=True) == waiting_ms
+    assert heartbeat_interval_ms(members, 5000, 5000, waits=False) == 5000
+    assert heartbeat_interval_ms(members, 500, 50, waits=False) == 50
+    assert heartbeat_interval_ms(members, 50, 5000, waits=True) <= waiting_ms
+
+
+def test_a_member_that_waits_for_partitions_asks_soon_and_a_setting_is_kept() -> None:
+    def joined(driver: ConsumerDriver, name: str) -> int:
+        request = ConsumerHeartbeat("g", name, 0, rebalance_timeout_ms=1000, topics=("t",))
+        return int(driver.ask(request).heartbeat_interval_ms)
+
+    driver = ConsumerDriver({"t": 4})
+    assert [joined(driver, name) for name in ("one", "two")] == [500, 100]
+    driver = ConsumerDriver({"t": 4})
+    driver.group_settings["g"] = GroupSettings.of({"consumer.heartbeat.interval.ms": "700"})
+    assert [joined(driver, name) for name in ("one", "two")] == [700, 700]
 
 
 def test_a_partition_moves_only_after_its_owner_has_reported_its_revocation() -> None:

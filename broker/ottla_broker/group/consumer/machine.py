@@ -35,6 +35,7 @@ from ottla_broker.group.consumer.messages import (
     DescribedConsumerGroup,
     DescribedConsumerMember,
 )
+from ottla_broker.group.consumer.pace import heartbeat_interval_ms
 from ottla_broker.group.consumer.partitions import Partitions, minus
 from ottla_broker.group.consumer.reconcile import next_assignment
 from ottla_broker.group.consumer.records import (
@@ -135,7 +136,7 @@ class ConsumerMachine:
         out.reply(
             ticket,
             ConsumerHeartbeatReply(
-                member.id, after.epoch, self._interval_ms(group), after.assigned if tells else None
+                member.id, after.epoch, self._interval_ms(group, after), after.assigned if tells else None
             ),
         )
 
@@ -360,9 +361,13 @@ class ConsumerMachine:
         setting = self._settings_of(group.id).rebalance_timeout_ms
         return setting or max(member.metadata.rebalance_timeout_ms, 0)
 
-    def _interval_ms(self, group: ConsumerGroup) -> int:
-        return (
-            self._settings_of(group.id).heartbeat_interval_ms or self._config.consumer_heartbeat_interval_ms
+    def _interval_ms(self, group: ConsumerGroup, current: CurrentAssignment) -> int:
+        """A group's own setting is used as it is."""
+        return self._settings_of(group.id).heartbeat_interval_ms or heartbeat_interval_ms(
+            self.memory.members_at_most,
+            self._config.consumer_heartbeat_interval_min_ms,
+            self._config.consumer_heartbeat_interval_ms,
+            waits=current.state is MemberState.UNRELEASED,
         )
 
     # ------------------------------------------------------------------ offsets and looking
