@@ -106,6 +106,10 @@ bench-floods: ## three brokers each: a normal client beside none, one, two and f
 bench-client: ## client libraries on one broker, per second of client CPU: Ottla, aiokafka, confluent-kafka (RUNS=5)
 	@scripts/setup.sh $(RUNTIME)
 	$(bin)/python -m ottla_bench.client_libraries --runs $(or $(RUNS),5) $(BENCH)
+.PHONY: bench-groups
+bench-groups: ## three brokers each: ten members share 900 partitions, an eleventh joins, with both group protocols (RUNS=3)
+	@scripts/setup.sh $(TESTING)
+	$(bin)/python -m ottla_bench.groups --runs $(or $(RUNS),3) $(BENCH)
 
 .PHONY: attack
 attack: ## hostile and busy clients against real brokers for MINUTES=25; `make test` runs seconds of each
@@ -122,6 +126,10 @@ drain-chaos: ## drain brokers under writes while brokers, the controller and etc
 	@scripts/setup.sh $(RUNTIME)
 	OTTLA_DRAIN_KILLS=$(or $(KILLS),20) OTTLA_DRAIN_SEED=$(or $(SEED),1) $(bin)/pytest -s -m integration \
 		tests/cluster/test_drain_chaos.py
+.PHONY: eos-chaos
+eos-chaos: ## consume, transform, produce while brokers, coordinators and workers are killed for SECONDS=60: each record once
+	@scripts/setup.sh $(RUNTIME)
+	cd tests && ../$(bin)/python -m cluster.eos_chaos --seconds $(or $(SECONDS),60) $(CHAOS)
 
 .PHONY: kill-test
 kill-test: ## kill -9 while writing, ROUNDS=200 times: no acknowledged record is lost
