@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Generic
 
 from ottla_client.assignors import Assignor
-from ottla_client.choose_protocol import AUTO, classic_settings, speaks_classic
+from ottla_client.choose_protocol import choose_protocol
 from ottla_client.committer import Offsets, OnCommit
 from ottla_client.connected import Connected, check_positive
 from ottla_client.consumer_machine import EARLIEST, LATEST, ConsumerMachine, ConsumerPolicy
@@ -122,7 +122,7 @@ class Consumer(Connected, Generic[K, V]):
     ) -> None:
         if isolation_level not in _ISOLATION:
             raise ValueError(f"isolation_level={isolation_level!r}: choose {' or '.join(_ISOLATION)}.")
-        self._read_committed = _ISOLATION[isolation_level]
+        committed = self._read_committed = _ISOLATION[isolation_level]
         check_positive(
             max_poll_records=max_poll_records,
             fetch_max_bytes=fetch_max_bytes,
@@ -155,35 +155,30 @@ class Consumer(Connected, Generic[K, V]):
             auto_offset_reset,
             self._chance.fraction,
         )
-        limits = FetchLimits(
-            fetch_min_bytes, fetch_max_bytes, fetch_max_wait_ms, self._read_committed, client_rack
-        )
+        limits = FetchLimits(fetch_min_bytes, fetch_max_bytes, fetch_max_wait_ms, committed, client_rack)
         self._interceptors = tuple(interceptors)
         self._max_poll_records = max_poll_records
         self._fetcher = Fetcher(self._cluster, self._clock, self._machine, limits, self._request_timeout_s)
         self._ahead = self._machine.ahead
         self._group: GroupReader | None = None
         if group_id is not None:
-            classic = classic_settings(
-                session_timeout_ms, heartbeat_interval_ms, partition_assignment_strategy
-            )
-            is_classic = speaks_classic(group_protocol, classic.given, group_remote_assignor)
+            given = (session_timeout_ms, heartbeat_interval_ms, partition_assignment_strategy)
+            chosen = choose_protocol(group_protocol, group_remote_assignor, *given)
             settings = GroupSettings(
                 group_id,
                 group_instance_id or "",
                 client_id,
-                classic.session_timeout_ms,
-                classic.heartbeat_interval_ms,
+                *chosen.timeouts_ms,
                 max_poll_interval_ms,
-                classic.assignors,
+                chosen.assignors,
                 self._request_timeout_s,
                 self._backoff_s,
                 self._backoff_max_s,
                 self._metadata_max_age_s,
-                "" if is_classic else str(self._chance.uuid()),
+                "" if chosen.is_classic else str(self._chance.uuid()),
                 client_rack,
                 group_remote_assignor,
-                may_fall_back=group_protocol == AUTO,
+                chosen.may_fall_back,
             )
             self._group = GroupReader(
                 self._cluster,

@@ -27,6 +27,7 @@ from ottla_client.producer import Producer
 from ottla_client.record import ConsumerRecord, ProducerRecord
 from ottla_core.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequenceNumber, RequestError
 from ottla_core.ids import TopicPartition
+from ottla_core.real.clock import RealClock
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class ExactlyOnce:
         consumer: Mapping[str, Any] | None = None,
         producer: Mapping[str, Any] | None = None,
     ) -> None:
+        self._clock = RealClock()
         self._topics = list(topics)
         self._transform = transform
         self._consumer = Consumer(
@@ -147,7 +149,7 @@ class ExactlyOnce:
             log.info("The transaction was aborted, and its records are read again: %s", error)
             await self._drop_producer()
         except ProducerFenced as error:
-            if asyncio.get_running_loop().time() - self._began < self._timeout_s:
+            if self._clock.monotonic() - self._began < self._timeout_s:
                 raise  # Not because its transaction took too long, so there is another producer.
             await self._drop_producer()
             log.warning("The transaction took longer than transaction_timeout_ms: %s", error)
@@ -160,7 +162,7 @@ class ExactlyOnce:
         if not may_pass(error):
             raise error
         log.warning("Consume-transform-produce goes on from the committed offsets: %s", error)
-        await asyncio.sleep(self._pause_s)
+        await self._clock.sleep(self._pause_s)
         self._pause_s = min(self._pause_s * 2, _PAUSE_MAX_S)
 
     async def _ready(self) -> Producer:
@@ -194,7 +196,7 @@ class ExactlyOnce:
             offsets[tp] = record.offset + 1
         # Of the member that polled the records: if it is removed from the group later, the coordinator refuses them.
         member = self._consumer.group_metadata()
-        self._began = asyncio.get_running_loop().time()
+        self._began = self._clock.monotonic()
         async with producer.transaction():
             await self._write(producer, records)
             await producer.send_offsets(offsets, member)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla_client import Consumer
-from ottla_client.choose_protocol import classic_settings, speaks_classic
+from ottla_client.choose_protocol import choose_protocol
 from ottla_client.consumer_group_session import broker_regex
 
 CLASSIC_ONLY: list[dict[str, Any]] = [
@@ -38,17 +38,18 @@ def test_a_setting_of_classic_groups_chooses_them(given: dict[str, Any]) -> None
 def test_without_one_it_is_broker_side() -> None:
     assert member_id() and member_id(max_poll_interval_ms=1000, group_remote_assignor="range")
     assert member_id(group_protocol="consumer") and not member_id(group_protocol="classic")
-    assert classic_settings(None, None, None)[:2] == (45_000, 3000)
-    assert [a.name for a in classic_settings(None, None, None).assignors] == ["cooperative-sticky"]
+    chosen = choose_protocol("auto", "", None, None, None)
+    assert chosen.timeouts_ms == (45_000, 3000) and chosen.may_fall_back
+    assert [each.name for each in chosen.assignors] == ["cooperative-sticky"]
 
 
 def test_contradictions_are_refused() -> None:
     with pytest.raises(ValueError, match="choose auto, consumer or classic"):
-        speaks_classic("other", (), "")
+        choose_protocol("other", "", None, None, None)
     with pytest.raises(ValueError, match="group_protocol asks for a classic one"):
-        speaks_classic("classic", (), "range")
+        choose_protocol("classic", "range", None, None, None)
     with pytest.raises(ValueError, match="must be below"):
-        classic_settings(2000, None, None)
+        choose_protocol("auto", "", 2000, None, None)
 
 
 def test_patterns_keep_the_flag_that_brokers_know() -> None:
