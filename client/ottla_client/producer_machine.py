@@ -122,8 +122,8 @@ class ProducerMachine:
         #: The configured request size, and the limit that brokers have announced.
         self._request_bytes = policy.request_bytes
         self._taken_bytes: int | None = None
-        #: A producer id is needed before anything can be sent.
-        self.wants_identity = policy.idempotent
+        #: A producer id is needed before anything can be sent; for transactions their coordinator gives it.
+        self.wants_identity = policy.idempotent and transaction is None
         #: Topics whose leaders are unknown or stale; the shell refreshes and clears them.
         self.stale_topics: dict[str, None] = {}
 

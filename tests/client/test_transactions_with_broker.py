@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -20,6 +21,7 @@ from ottla_client.errors import (
     TransactionFailed,
 )
 from ottla_client.prepared import PreparedTransactions
+from ottla_client.sender import Sender
 from ottla_core.errors import InvalidTxnState, MessageTooLarge
 from ottla_core.pb import broker_pb2, broker_pb2_grpc, groups_pb2, groups_pb2_grpc, transactions_pb2_grpc
 from ottla_core.pb import transactions_pb2 as pb
@@ -364,3 +366,23 @@ async def test_another_process_ends_a_prepared_transaction(
         with pytest.raises(InvalidTxnState, match="already"):
             await other(prepared)
     assert await values(cluster, topic) == ([b"one", b"two"] if commits else [])
+
+
+async def test_only_the_coordinator_gives_a_transactional_producer_its_id(
+    cluster: LocalCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plain producer id that arrived late, because a broker had died, replaced that of the transactional id."""
+    fetch, fetched = Sender._fetch_identity, asyncio.Event()
+
+    async def late(self: Sender) -> None:
+        await asyncio.sleep(0.3)
+        await fetch(self)
+        fetched.set()
+
+    monkeypatch.setattr(Sender, "_fetch_identity", late)
+    async with Producer(cluster.grpc_bootstrap, transactional_id=f"id-{topic}") as producer:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(fetched.wait(), 0.6)
+        async with producer.transaction():
+            await producer.send_and_wait(topic, b"x", partition=0)
+    assert not fetched.is_set()
