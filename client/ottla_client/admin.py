@@ -491,10 +491,12 @@ class Admin(Connected):
         """Create the user, or replace the password. The password itself is not sent."""
         await self._users.set_password(user, password, _several(mechanisms, "mechanism"), iterations)
 
-    async def delete_user(self, user: str) -> None:
-        """Delete all credentials of the user. ResourceNotFound if there are none."""
-        (found,) = await self._users.describe([user])
-        await self._users.delete(user, found.mechanisms)
+    async def delete_user(self, user: str, mechanisms: Iterable[str] | None = None) -> None:
+        """Delete the credentials of these mechanisms, or all of the user. ResourceNotFound if there are none."""
+        if mechanisms is None:
+            (found,) = await self._users.describe([user])
+            mechanisms = found.mechanisms
+        await self._users.delete(user, mechanisms)
 
     @property
     def _timeout_ms(self) -> int:

@@ -615,8 +615,8 @@ class Admin(Blocking[admin.Admin]):
             self._inner.set_password(user, password, mechanisms=mechanisms, iterations=iterations)
         )
 
-    def delete_user(self, user: str) -> None:
-        self._thread.run(self._inner.delete_user(user))
+    def delete_user(self, user: str, mechanisms: Iterable[str] | None = None) -> None:
+        self._thread.run(self._inner.delete_user(user, mechanisms))
 
     def describe_brokers(self, *, sizes: bool = True) -> ClusterLoad:
         return self._thread.run(self._inner.describe_brokers(sizes=sizes))

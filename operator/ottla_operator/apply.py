@@ -68,6 +68,16 @@ class Applier:
             return False
         return True
 
+    async def delete(self, there: dict[str, Any]) -> None:
+        """Delete exactly this object (by uid); ignores one that is already deleted."""
+        meta = there["metadata"]
+        path = path_of(there["apiVersion"], there["kind"], meta["namespace"], meta["name"])
+        try:
+            await self._kube.request("delete", path, {"preconditions": {"uid": meta.get("uid")}})
+        except KubeError as failed:
+            if failed.code not in (404, 409):
+                raise
+
     async def status(self, meta: Meta, status: dict[str, Any], *, version: str | None = None) -> bool:
         """Replace the whole status. False if the resource was deleted or recreated, or (with `version`) changed after
         that version was read."""

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
-from ottla_client import Admin, NewTopic, TopicPartition
+from ottla_client import Admin, NewTopic, Security, TopicPartition
 from ottla_client.admin import TopicDescription
 from ottla_client.errors import ClientError
 from ottla_client.group_admin import GroupDescription
@@ -21,12 +21,15 @@ from ottla_client.rebalance import plan as plan_moves
 from ottla_client.rebalance_layout import read_layout, start_moves
 from ottla_client.rebalance_pace import Layout
 from ottla_core.errors import (
+    ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
     InvalidReplicationFactor,
     RequestTimedOut,
     TopicAlreadyExists,
+    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from ottla_operator import rebalance_plan
+from ottla_operator import broker_users, rebalance_plan, user_plan
 from ottla_operator.group_plan import Partition, SeenGroup, SeenMember
 from ottla_operator.metrics import ACTIONS
 from ottla_operator.plan import (
@@ -42,8 +45,11 @@ from ottla_operator.plan import (
 )
 from ottla_operator.rolling import Hosted
 from ottla_operator.scaling import Step
+from ottla_operator.user_plan import SeenUser
 
 T = TypeVar("T")
+#: A bootstrap address, and how to connect to it.
+Way = tuple[str, Security | None]
 
 #: A broker that is up answers in milliseconds; a change waits for etcd.
 _TIMEOUT_S = 10.0
@@ -94,6 +100,12 @@ class GroupAdmin(Protocol):
         """None: unset."""
 
 
+class UserAdmin(Protocol):
+    async def user(self, user: str) -> SeenUser: ...
+
+    async def change_user(self, action: user_plan.Action) -> None: ...
+
+
 class ClusterAdmin(Protocol):
     async def cluster(self) -> SeenCluster: ...
 
@@ -109,15 +121,20 @@ class ClusterAdmin(Protocol):
     async def rebalance(self, step: rebalance_plan.Step) -> None: ...
 
 
-class Brokers(TopicAdmin, GroupAdmin, ClusterAdmin):
+class Brokers(TopicAdmin, GroupAdmin, UserAdmin, ClusterAdmin):
     """The implementation, through `Admin`."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
 
     @classmethod
-    async def connect(cls, bootstrap: str) -> Brokers:
-        admin = Admin(bootstrap, request_timeout_ms=int(_TIMEOUT_S * 1000), client_id="ottla-operator")
+    async def connect(cls, bootstrap: str, security: Security | None = None) -> Brokers:
+        admin = Admin(
+            bootstrap,
+            request_timeout_ms=int(_TIMEOUT_S * 1000),
+            security=security,
+            client_id="ottla-operator",
+        )
         try:
             await admin.start()
         except BaseException:
@@ -234,6 +251,12 @@ class Brokers(TopicAdmin, GroupAdmin, ClusterAdmin):
                 found += [TopicPartition(topic, each.partition) for each in described.partitions]
         return found
 
+    async def user(self, user: str) -> SeenUser:
+        return await broker_users.read_user(self._admin, user)
+
+    async def change_user(self, action: user_plan.Action) -> None:
+        await broker_users.change_user(self._admin, action)
+
     # ------------------------------------------------------------------ the cluster
 
     async def cluster(self) -> SeenCluster:
@@ -317,8 +340,9 @@ def _seen_group(found: GroupDescription) -> SeenGroup:
 class Links:
     """One `Brokers` per Cluster, created on first use and recreated when it no longer answers."""
 
-    def __init__(self, bootstrap_of: Callable[[str, str], str]) -> None:
-        self._bootstrap_of = bootstrap_of
+    def __init__(self, ways_of: Callable[[str, str], Awaitable[Sequence[Way]]]) -> None:
+        """`ways_of` gives the ways to the brokers of a Cluster, the best one first."""
+        self._ways_of = ways_of
         self._links: dict[tuple[str, str], Brokers] = {}
         self._connecting: dict[tuple[str, str], asyncio.Lock] = {}
 
@@ -328,6 +352,9 @@ class Links:
         try:
             async with asyncio.timeout(3 * _TIMEOUT_S):
                 return await question(await self._link(key))
+        except (ClusterAuthorizationFailed, TopicAuthorizationFailed, GroupAuthorizationFailed):
+            await self.forget(key)  # connected without a login, when the brokers had no authoriser yet
+            raise
         except (ClientError, RequestTimedOut, TimeoutError) as failed:
             await self.forget(key)
             sentence = str(failed) or "request timed out"
@@ -336,8 +363,18 @@ class Links:
     async def _link(self, key: tuple[str, str]) -> Brokers:
         async with self._connecting.setdefault(key, asyncio.Lock()):
             if key not in self._links:
-                self._links[key] = await Brokers.connect(self._bootstrap_of(*key))
+                self._links[key] = await self._connect(await self._ways_of(*key))
             return self._links[key]
+
+    async def _connect(self, ways: Sequence[Way]) -> Brokers:
+        """While a Cluster is being secured, some of its brokers have the operator's listener and some do not."""
+        first: Exception | None = None
+        for bootstrap, security in ways:
+            try:
+                return await Brokers.connect(bootstrap, security)
+            except (ClientError, RequestTimedOut, TimeoutError) as failed:
+                first = first or failed
+        raise first or TimeoutError()
 
     async def forget(self, key: tuple[str, str]) -> None:
         link = self._links.pop(key, None)

@@ -7,15 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla_core.ports.clock import Clock
+from ottla_operator.access_spec import ANY_NAMESPACE
 from ottla_operator.apply import Applier
 from ottla_operator.brokers import Links
 from ottla_operator.observe import Observer
 from ottla_operator.plan import Claim, owner_of
-from ottla_operator.specs import GroupSpec, InvalidSpec, Meta, TopicSpec
-from ottla_operator.status import READY, Condition, with_conditions
+from ottla_operator.specs import ClusterRef, GroupSpec, InvalidSpec, Meta, TopicSpec
+from ottla_operator.status import READY, Condition, not_ready, with_conditions
 from ottla_operator.times import rfc3339
+from ottla_operator.user_spec import UserSpec
 
-CLUSTER, TOPIC, GROUP, REBALANCE = "Cluster", "Topic", "ConsumerGroup", "Rebalance"
+CLUSTER, TOPIC, GROUP, REBALANCE, USER = "Cluster", "Topic", "ConsumerGroup", "Rebalance", "User"
+Claiming = TopicSpec | GroupSpec | UserSpec
 
 
 @dataclass(slots=True)
@@ -23,10 +26,10 @@ class Cast:
     """All resources of the operator's kinds, by kind and (namespace, name)."""
 
     bodies: dict[str, dict[tuple[str, str], Mapping[str, Any]]] = field(
-        default_factory=lambda: {CLUSTER: {}, TOPIC: {}, GROUP: {}, REBALANCE: {}}
+        default_factory=lambda: {CLUSTER: {}, TOPIC: {}, GROUP: {}, REBALANCE: {}, USER: {}}
     )
 
-    #: (kind, namespace, cluster, topic or group) -> the resources that name it, by uid.
+    #: (kind, namespace of the cluster, cluster, topic, group or user) -> the resources that name it, by uid.
     _claims: dict[tuple[str, str, str, str], dict[str, Claim]] = field(default_factory=dict)
 
     def put(self, kind: str, body: Mapping[str, Any]) -> bool:
@@ -36,7 +39,9 @@ class Cast:
         self.remove(kind, meta.key)
         self.bodies[kind][meta.key] = body
         if (claimed := _claimed(kind, body)) is not None:
-            self._claims.setdefault(claimed, {})[meta.uid] = Claim(meta.created, meta.uid, meta.name)
+            self._claims.setdefault(claimed, {})[meta.uid] = Claim(
+                meta.created, meta.uid, meta.name, meta.namespace
+            )
         return before is None or _essence(Meta.of(before)) != _essence(meta)
 
     def remove(self, kind: str, key: tuple[str, str]) -> None:
@@ -47,17 +52,33 @@ class Cast:
             if not claims:
                 del self._claims[claimed]
 
-    def owner(self, namespace: str, spec: TopicSpec | GroupSpec) -> Claim | None:
-        """The resource that owns a topic or group: the oldest that names it."""
+    def owner(self, namespace: str, spec: Claiming) -> Claim | None:
+        """The resource that owns a topic, group or user: the oldest that names it and may."""
         claims = self._claims.get(_claim_of(namespace, spec), {}).values()
-        return owner_of(claims)
+        place = spec.cluster.place(namespace)
+        return owner_of(claim for claim in claims if self.is_allowed(claim.namespace, place))
+
+    def is_allowed(self, namespace: str, place: tuple[str, str]) -> bool:
+        """Whether resources of this namespace may name the Cluster at `place`."""
+        return allows(self.get(CLUSTER, place), namespace, place)
+
+    def refusal(self, meta: Meta, cluster: ClusterRef) -> Condition | None:
+        """Why a resource cannot use the Cluster that it names."""
+        place = cluster.place(meta.namespace)
+        if not self.is_allowed(meta.namespace, place):
+            return not_ready(
+                "NotAllowed",
+                f"Cluster {place[1]!r} in namespace {place[0]} does not allow resources of namespace {meta.namespace}: "
+                "its allowedNamespaces must list it.",
+            )
+        if self.get(CLUSTER, place) is None:
+            return not_ready("NoCluster", f"There is no Cluster {place[1]!r} in namespace {place[0]}.")
+        return None
 
     def of_cluster(self, kind: str, namespace: str, cluster: str) -> list[tuple[str, str]]:
         """Keys of the Topics, ConsumerGroups or Rebalances that name this Cluster."""
         return [
-            key
-            for key, body in self.bodies[kind].items()
-            if key[0] == namespace and ((body.get("spec") or {}).get("cluster") or {}).get("name") == cluster
+            key for key, body in self.bodies[kind].items() if _names(body, key[0]) == (namespace, cluster)
         ]
 
     def get(self, kind: str, key: tuple[str, str]) -> Mapping[str, Any] | None:
@@ -67,20 +88,41 @@ class Cast:
         yield from list(self.bodies[kind].values())
 
 
-def _claimed(kind: str, body: Mapping[str, Any]) -> tuple[str, str, str, str] | None:
-    if kind not in (TOPIC, GROUP):
-        return None
+def allows(cluster: Mapping[str, Any] | None, namespace: str, place: tuple[str, str]) -> bool:
+    """Whether a Cluster lets resources of another namespace name it; its own namespace always may."""
+    if namespace == place[0]:
+        return True
+    allowed = ((cluster or {}).get("spec") or {}).get("allowedNamespaces") or ()
+    return bool({namespace, ANY_NAMESPACE} & set(allowed))
+
+
+def _names(body: Mapping[str, Any], own: str) -> tuple[str, str] | None:
+    """Namespace and name of the Cluster that a resource names."""
     try:
-        spec = TopicSpec.of(body) if kind == TOPIC else GroupSpec.of(body)
+        return ClusterRef.of(body.get("spec") or {}).place(own)
     except InvalidSpec:
         return None
-    return _claim_of(Meta.of(body).namespace, spec)
 
 
-def _claim_of(namespace: str, spec: TopicSpec | GroupSpec) -> tuple[str, str, str, str]:
-    if isinstance(spec, TopicSpec):
-        return TOPIC, namespace, spec.cluster, spec.topic
-    return GROUP, namespace, spec.cluster, spec.group
+def _claimed(kind: str, body: Mapping[str, Any]) -> tuple[str, str, str, str] | None:
+    reader: type[Claiming] | None = {TOPIC: TopicSpec, GROUP: GroupSpec, USER: UserSpec}.get(kind)
+    if reader is None:
+        return None
+    try:
+        return _claim_of(Meta.of(body).namespace, reader.of(body))
+    except InvalidSpec:
+        return None
+
+
+def _claim_of(namespace: str, spec: Claiming) -> tuple[str, str, str, str]:
+    place = spec.cluster.place(namespace)
+    match spec:
+        case TopicSpec():
+            return TOPIC, *place, spec.topic
+        case GroupSpec():
+            return GROUP, *place, spec.group
+        case UserSpec():
+            return USER, *place, spec.user
 
 
 def _essence(meta: Meta) -> tuple[object, ...]:
@@ -99,6 +141,15 @@ class Tools:
 
     def now(self) -> str:
         return rfc3339(self.clock.wall_ms())
+
+    async def cluster_stays(self, meta: Meta, cluster: ClusterRef) -> bool:
+        """Whether the state of a deleted resource is to be removed from this Cluster's brokers.
+
+        Read from the API server each time: in a namespace that is being deleted the Cluster may be deleted too.
+        """
+        place = cluster.place(meta.namespace)
+        found = await self.observer.resource(CLUSTER, *place)
+        return found is not None and not Meta.of(found).deleting and allows(found, meta.namespace, place)
 
     async def report(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla_operator.access_schema import access_fields
 from ottla_operator.cluster_spec import RESERVED_SETTINGS
 from ottla_operator.schemas import (
     Schema,
@@ -78,6 +79,7 @@ def cluster_spec() -> Schema:
                 },
             ),
             "etcd": _etcd(),
+            **access_fields(),
             "pod": _pod("Added to the pods of the brokers."),
             "podDisruptionBudget": thing(
                 "Limits node drains.",
@@ -207,7 +209,13 @@ def cluster_status() -> Schema:
             "readyBrokers": whole("Number of brokers that are ready.", 0),
             "bootstrap": thing(
                 "Bootstrap addresses.",
-                {"kafka": text("For Kafka clients."), "grpc": text("For Ottla clients.")},
+                {
+                    "kafka": text("For Kafka clients."),
+                    "grpc": text("For Ottla clients."),
+                    "kafkaTls": text("For Kafka clients, with TLS."),
+                    "grpcTls": text("For Ottla clients, with TLS."),
+                    "kafkaExternal": text("For Kafka clients outside of Kubernetes."),
+                },
             ),
             "brokers": listed(
                 "Each broker.",

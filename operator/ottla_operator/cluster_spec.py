@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla_operator import external_etcd
+from ottla_operator.access_spec import Access
 from ottla_operator.external_etcd import ExternalEtcd
 from ottla_operator.schemas import QUANTITY
 from ottla_operator.specs import InvalidSpec, texts_of
@@ -25,6 +26,11 @@ RESERVED_SETTINGS = (
     "cluster.name",
     "cluster.secret.file",
     *external_etcd.SETTINGS,
+    "internal.security.protocol",
+    "internal.ssl.key.location",
+    "internal.ssl.keystore.location",
+    "internal.ssl.server.name",
+    "internal.ssl.truststore.location",
     "grpc.advertised",
     "grpc.listener",
     "grpc.listeners",
@@ -36,6 +42,7 @@ RESERVED_SETTINGS = (
     "listener.security.protocol.map",
     "listeners",
     "log.dirs",
+    "sasl.users.file",
     "ssl.client.auth",
     "ssl.key.location",
     "ssl.keystore.location",
@@ -127,6 +134,7 @@ class ClusterSpec:
     scrape_annotations: bool = True
     #: New brokers get their share of the replicas.
     spread: bool = True
+    access: Access = field(default_factory=Access)
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> ClusterSpec:
@@ -154,6 +162,7 @@ class ClusterSpec:
             max_unavailable=(spec.get("podDisruptionBudget") or {}).get("maxUnavailable", 1),
             scrape_annotations=(spec.get("metrics") or {}).get("annotations", True),
             spread=spec.get("rebalance", "Spread") == "Spread",
+            access=Access.of(spec, config),
         )
 
 

@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ottla_core.errors import RequestError
-from ottla_operator import cluster_secret
+from ottla_operator import cluster_secret, internal_tls, network_policy, secured
 from ottla_operator.broker_settings import check_settings
 from ottla_operator.brokers import BrokersAway, SeenCluster
 from ottla_operator.cast import CLUSTER, Tools
 from ottla_operator.cluster_spec import ClusterSpec
+from ottla_operator.credentials import Credentials
 from ottla_operator.kube import KubeError
 from ottla_operator.metrics import DRIFT
 from ottla_operator.observe import SeenBrokers
 from ottla_operator.pod_parts import Images
-from ottla_operator.resources import GRPC_PORT, KAFKA_PORT, broker_settings, names_of, objects_of
+from ottla_operator.resources import broker_settings, objects_of
 from ottla_operator.rolling import Finished, Pod, Restart, Step, Wait, next_step
 from ottla_operator.scaler import Scaler
 from ottla_operator.scaling import Step as ScalingStep
@@ -36,8 +37,11 @@ class ClusterLook:
         self._settled_s = settled_s
         #: (Cluster uid, broker) -> log directories whose loss was reported, to warn once.
         self._replaced: dict[tuple[str, int], frozenset[str]] = {}
-        #: Cluster uid -> the generation that was applied last, its number of pods, and when.
-        self._applied: dict[str, tuple[int, int, float]] = {}
+        #: Cluster uid -> generation, number of pods and phase of TLS between brokers that were applied last, and when.
+        self._applied: dict[str, tuple[tuple[int, int, str], float]] = {}
+        #: The same for its certificates and logins.
+        self._kept: dict[str, tuple[tuple[int, int, str], float]] = {}
+        self._credentials = Credentials(tools.observer, tools.applier, tools.clock)
         self._scaler = Scaler(tools)
         self._secrets = cluster_secret.Due(tools.clock.monotonic)
 
@@ -68,14 +72,19 @@ class ClusterLook:
         self, meta: Meta, spec: ClusterSpec, body: Mapping[str, Any], pods: int
     ) -> Condition | None:
         """Apply all objects. If the API server refuses one, the others are still applied; the condition names it."""
-        generation, applied_pods, at = self._applied.get(meta.uid, (-1, -1, 0.0))
+        phase = await self._phase(meta, spec)
+        this = meta.generation, pods, phase
+        applied, at = self._applied.get(meta.uid, (None, 0.0))
         now = self._tools.clock.monotonic()
-        if (generation, applied_pods) == (meta.generation, pods) and now - at < self._settled_s / 2:
+        if applied == this and now - at < self._settled_s / 2:
             return None  # while pods start, reconciliations are frequent
         await self._keep_secret(meta)
+        if (forbidden := await self._keep_credentials(meta, spec, this)) is not None:
+            return forbidden
         refused: list[str] = []
         known = (body.get("status") or {}).get("observedGeneration") == meta.generation
-        for wanted in objects_of(meta, spec, self._images, pods):
+        await self._drop_policies(meta, spec)
+        for wanted in objects_of(meta, spec, self._images, pods, phase):
             what = f"{wanted['kind']} {wanted['metadata']['name']}"
             before = await self._tools.observer.current(wanted)
             try:
@@ -85,8 +94,7 @@ class ClusterLook:
                     raise
                 refused.append(f"{what}: {failed}")
                 continue
-            unchanged = known and (generation, applied_pods) == (meta.generation, pods)
-            if unchanged and _version(before) != _version(after):
+            if known and applied == this and _version(before) != _version(after):
                 # A controller's status update also changes the version; only a new generation is a spec change.
                 if before is not None and _generation(before) == _generation(after) != 0:
                     continue
@@ -96,8 +104,53 @@ class ClusterLook:
                 )
         if refused:
             return not_ready("Refused", f"The API server refused {' '.join(refused)}")
-        self._applied[meta.uid] = meta.generation, pods, now
+        self._applied[meta.uid] = this, now
         return None
+
+    async def _phase(self, meta: Meta, spec: ClusterSpec) -> str:
+        """Of TLS between the brokers: a running Cluster changes it in two rolling restarts."""
+        wanted, last = spec.access.internal_tls, self._applied.get(meta.uid)
+        if not wanted and last is not None and last[0][2] == internal_tls.OFF:
+            return internal_tls.OFF
+        before = await self._tools.observer.annotation(meta, internal_tls.PHASE)
+        rolled = False
+        if before == internal_tls.PREPARED:
+            seen = await self._tools.observer.brokers(meta)
+            rolled = seen.settled and bool(seen.pods) and all(pod.current and pod.ready for pod in seen.pods)
+        return internal_tls.next_phase(wanted, before, rolled=rolled)
+
+    async def _keep_credentials(
+        self, meta: Meta, spec: ClusterSpec, this: tuple[int, int, str]
+    ) -> Condition | None:
+        """Certificates and the operator's login, now and then; a condition if the operator may not."""
+        if not spec.access.is_secured and this[2] == internal_tls.OFF:
+            return None
+        kept, at = self._kept.get(meta.uid, (None, 0.0))
+        now = self._tools.clock.monotonic()
+        if kept == this and now - at < cluster_secret.RENEW_S:
+            return None
+        try:
+            said = await self._credentials.keep(meta, spec.access, this[1])
+        except KubeError as failed:
+            if failed.code != 403:
+                raise
+            return not_ready(
+                "Forbidden",
+                f"{failed} Allow the operator to use Secrets: operator.secrets=true in its chart.",
+            )
+        for sentence in said:
+            await self._tools.applier.event(meta, "CertificateMade", sentence)
+        self._kept[meta.uid] = this, now
+        return None
+
+    async def _drop_policies(self, meta: Meta, spec: ClusterSpec) -> None:
+        if spec.access.network_policy:
+            return
+        for policy in network_policy.policies(meta, spec.access, etcd=True):
+            there = await self._tools.observer.current(policy)
+            owners = [] if there is None else there["metadata"].get("ownerReferences") or []
+            if there is not None and any(each.get("uid") == meta.uid for each in owners):
+                await self._tools.applier.delete({**policy, "metadata": there["metadata"]})
 
     async def _keep_secret(self, meta: Meta) -> None:
         if self._secrets.is_due(meta):
@@ -118,16 +171,12 @@ class ClusterLook:
         if scaling is not None and scaling.condition.reason == "Refused":
             refusal = refusal or not_ready("ScalingRefused", scaling.condition.message)
         condition = refusal or self._condition(meta, spec, seen, cluster, step)
-        names = names_of(meta)
         facts = {
             "clusterId": cluster.cluster_id if cluster else (body.get("status") or {}).get("clusterId"),
             "controller": cluster.controller if cluster else -1,
             "scaledTo": scaling.scaled_to if scaling else (body.get("status") or {}).get("scaledTo"),
             "readyBrokers": sum(1 for pod in seen.pods if pod.ready),
-            "bootstrap": {
-                "kafka": names.bootstrap_address(KAFKA_PORT),
-                "grpc": names.bootstrap_address(GRPC_PORT),
-            },
+            "bootstrap": secured.bootstrap(meta, spec.access, spec.brokers),
             "brokers": broker_rows(seen.pods, cluster, body.get("status")),
         }
         if not spec.storage.ephemeral:

@@ -14,7 +14,7 @@ import structlog
 from ottla_core.ports.clock import Clock
 from ottla_operator.apply import Applier
 from ottla_operator.brokers import Links
-from ottla_operator.cast import CLUSTER, GROUP, REBALANCE, TOPIC, Cast, Tools
+from ottla_operator.cast import CLUSTER, GROUP, REBALANCE, TOPIC, USER, Cast, Tools
 from ottla_operator.clusters import ClusterLook
 from ottla_operator.groups import GroupLook
 from ottla_operator.kube import Kube, KubeError
@@ -24,13 +24,14 @@ from ottla_operator.pod_parts import CLUSTER_LABEL
 from ottla_operator.pulse import Pulse
 from ottla_operator.rebalances import RebalanceLook
 from ottla_operator.removals import Removals
-from ottla_operator.resources import GRPC_PORT, Names
 from ottla_operator.schedule import Key, Schedule
 from ottla_operator.settings import Settings
 from ottla_operator.specs import GROUP as API_GROUP
 from ottla_operator.specs import Meta
 from ottla_operator.status import is_ready
 from ottla_operator.topics import TopicLook
+from ottla_operator.users import UserLook
+from ottla_operator.ways import Ways
 
 _log = structlog.get_logger("ottla.control")
 #: Interval of the check for deletions that the watches missed.
@@ -48,17 +49,22 @@ class Control:
         self._kube = kube
         self._clock = clock
         self._cast = Cast()
-        links = Links(self._bootstrap_of)
-        tools = Tools(self._cast, Observer(kube), Applier(kube, clock), links, clock)
+        observer = Observer(kube)
+        links = Links(Ways(observer, self._cast, settings.bootstrap).of)
+        tools = Tools(self._cast, observer, Applier(kube, clock), links, clock)
         self._tools = tools
         self.topics = TopicLook(tools, settled_s=settings.resync_s)
         self.groups = GroupLook(tools, settled_s=settings.group_resync_s)
         clusters = ClusterLook(tools, settings.images, settled_s=settings.resync_s)
-        self._removals = Removals(tools, {TOPIC: self.topics.remove, GROUP: self.groups.remove})
+        self.users = UserLook(tools, settled_s=settings.resync_s)
+        self._removals = Removals(
+            tools, {TOPIC: self.topics.remove, GROUP: self.groups.remove, USER: self.users.remove}
+        )
         self._looks = {
             CLUSTER: clusters.look,
             TOPIC: self.topics.look,
             GROUP: self.groups.look,
+            USER: self.users.look,
             REBALANCE: RebalanceLook(tools, settled_s=settings.resync_s).look,
             REMOVAL: self._removals.look,
             PULSE: Pulse(tools, self._soon).look,
@@ -68,7 +74,7 @@ class Control:
 
     async def start(self) -> None:
         """Read all resources, so that the first decision knows which resource is oldest; then start the schedule."""
-        for kind in (CLUSTER, TOPIC, GROUP, REBALANCE):
+        for kind in (CLUSTER, TOPIC, GROUP, REBALANCE, USER):
             for body in await self._tools.observer.resources(kind, self._settings.namespaces):
                 self.seen(kind, body)
                 await self._drop_finalizer(body)
@@ -109,7 +115,7 @@ class Control:
 
     def _look_at_all_of(self, cluster: tuple[str, str]) -> None:
         """The Cluster was created, changed or deleted: reconcile the resources that name it at once."""
-        for kind in (TOPIC, GROUP, REBALANCE):
+        for kind in (TOPIC, GROUP, REBALANCE, USER):
             for key in self._cast.of_cluster(kind, *cluster):
                 self._schedule.soon((kind, *key))
 
@@ -150,9 +156,6 @@ class Control:
         owner = (body["metadata"].get("labels") or {}).get(CLUSTER_LABEL)
         if owner and self._cast.get(CLUSTER, (meta.namespace, owner)) is not None:
             self._schedule.soon((CLUSTER, meta.namespace, owner))
-
-    def _bootstrap_of(self, namespace: str, cluster: str) -> str:
-        return self._settings.bootstrap or Names(namespace, cluster).bootstrap_address(GRPC_PORT)
 
     async def _look(self, key: Key) -> float | None:
         kind, *place = key

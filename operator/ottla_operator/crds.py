@@ -1,4 +1,4 @@
-"""The four CustomResourceDefinitions, and their only source. [P]
+"""The five CustomResourceDefinitions, and their only source. [P]
 
 `make gen` writes them into charts/ottla/crds and manifests/; a test compares. The schemas refuse as much as they can
 (types, bounds, CEL), because an error at `kubectl apply` is better than a condition later. Rules with `oldSelf`
@@ -23,10 +23,11 @@ from ottla_operator.schemas import (
 )
 from ottla_operator.specs import GROUP, VERSION
 from ottla_operator.topic_schema import topic_spec, topic_status
+from ottla_operator.user_schema import user_spec, user_status
 
 
 def all_crds() -> list[dict[str, Any]]:
-    return [cluster_crd(), topic_crd(), consumer_group_crd(), rebalance_crd()]
+    return [cluster_crd(), topic_crd(), consumer_group_crd(), rebalance_crd(), user_crd()]
 
 
 def cluster_crd() -> dict[str, Any]:
@@ -97,6 +98,21 @@ def rebalance_crd() -> dict[str, Any]:
             column("Moves", "integer", ".status.moveCount"),
             column("Done", "integer", ".status.movesDone"),
             column("Bytes", "integer", ".status.bytesToCopy"),
+            READY,
+            REASON,
+            AGE,
+        ],
+    )  # fmt: skip
+
+
+def user_crd() -> dict[str, Any]:
+    return _crd(
+        "User", "users", ("otu",), user_spec(), user_status(), [
+            column("Cluster", "string", ".spec.cluster.name"),
+            column("User", "string", ".status.userName"),
+            column("Authentication", "string", ".spec.authentication.type"),
+            column("ACLs", "integer", ".status.aclCount"),
+            column("Secret", "string", ".status.secretName"),
             READY,
             REASON,
             AGE,

@@ -9,7 +9,7 @@ from ottla_core.errors import InvalidConfig, RequestError
 from ottla_operator import group_pins as pins
 from ottla_operator import group_settings as settings
 from ottla_operator.brokers import Brokers, BrokersAway
-from ottla_operator.cast import CLUSTER, GROUP, Tools
+from ottla_operator.cast import GROUP, Tools
 from ottla_operator.group_plan import (
     Record,
     SeenGroup,
@@ -48,10 +48,10 @@ class GroupLook:
         delay_s = SOON_S
         try:
             spec = GroupSpec.of(body)
-            if self._tools.cast.get(CLUSTER, (meta.namespace, spec.cluster)) is not None:
+            refusal = self._tools.cast.refusal(meta, spec.cluster)
+            if refusal is None:
                 return await self._reconcile(meta, spec, body)
-            missing = f"There is no Cluster {spec.cluster!r} in namespace {meta.namespace}."
-            condition = not_ready("NoCluster", missing)
+            condition = refusal
         except InvalidSpec as refused:
             condition, delay_s = not_ready("InvalidSpec", str(refused)), self._settled_s
         except BrokersAway as away:
@@ -161,8 +161,7 @@ class GroupLook:
             return  # the settings belong to another resource
         if not settings.declared(spec) and not settings.remembered(body.get("status")):
             return
-        cluster = await self._tools.observer.resource(CLUSTER, meta.namespace, spec.cluster)
-        if cluster is None or Meta.of(cluster).deleting:
+        if not await self._tools.cluster_stays(meta, spec.cluster):
             return
 
         async def finish(brokers: Brokers) -> None:
@@ -232,7 +231,7 @@ class GroupLook:
         await self._tools.applier.event(meta, f"OffsetReset{record.state}", message, warning=bad)
 
     async def _ask(self, meta: Meta, spec: GroupSpec, question: Any) -> Any:
-        return await self._tools.links.ask(meta.namespace, spec.cluster, question)
+        return await self._tools.links.ask(*spec.cluster.place(meta.namespace), question)
 
 
 def _topics_of(spec: GroupSpec) -> list[str]:

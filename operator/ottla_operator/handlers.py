@@ -9,7 +9,7 @@ from typing import Any
 
 import kopf
 
-from ottla_operator.cast import CLUSTER, GROUP, REBALANCE, TOPIC
+from ottla_operator.cast import CLUSTER, GROUP, REBALANCE, TOPIC, USER
 from ottla_operator.control import Control
 from ottla_operator.pod_parts import MANAGED_BY, MANAGER
 from ottla_operator.specs import GROUP as API_GROUP
@@ -73,6 +73,12 @@ async def group_seen(body: kopf.Body, type: str | None, memo: Any, **_: Any) -> 
 async def rebalance_seen(body: kopf.Body, type: str | None, memo: Any, **_: Any) -> None:
     control: Control = memo.control
     control.seen(REBALANCE, dict(body), gone=type == "DELETED")
+
+
+@kopf.on.event(API_GROUP, VERSION, "users")
+async def user_seen(body: kopf.Body, type: str | None, memo: Any, **_: Any) -> None:
+    control: Control = memo.control
+    control.seen(USER, dict(body), gone=type == "DELETED")
 
 
 @kopf.on.event("apps", "v1", "statefulsets", labels=dict(MANAGED_BY))

@@ -28,6 +28,7 @@ PLURALS = {
     ("v1", "Pod"): "pods",
     ("v1", "Secret"): "secrets",
     ("v1", "Service"): "services",
+    ("networking.k8s.io/v1", "NetworkPolicy"): "networkpolicies",
     ("apps/v1", "Deployment"): "deployments",
     ("apps/v1", "StatefulSet"): "statefulsets",
     ("autoscaling/v2", "HorizontalPodAutoscaler"): "horizontalpodautoscalers",
@@ -36,6 +37,7 @@ PLURALS = {
     (API_VERSION, "Topic"): "topics",
     (API_VERSION, "ConsumerGroup"): "consumergroups",
     (API_VERSION, "Rebalance"): "rebalances",
+    (API_VERSION, "User"): "users",
 }
 _TIMEOUT_S = 15.0
 _PAGE = 250

@@ -59,6 +59,20 @@ class Observer:
         path = path_of(wanted["apiVersion"], wanted["kind"], meta["namespace"], meta["name"])
         return await self._kube.get(path)
 
+    async def secret(self, namespace: str, name: str) -> dict[str, str] | None:
+        """Its data, as base64."""
+        found = await self.secret_object(namespace, name)
+        return None if found is None else dict(found.get("data") or {})
+
+    async def secret_object(self, namespace: str, name: str) -> dict[str, Any] | None:
+        return await self._kube.get(path_of("v1", "Secret", namespace, name))
+
+    async def annotation(self, meta: Meta, name: str) -> str | None:
+        """Of the StatefulSet of the brokers; None if there is no StatefulSet."""
+        path = path_of("apps/v1", "StatefulSet", meta.namespace, names_of(meta).brokers)
+        found = await self._kube.get(path)
+        return None if found is None else str((found["metadata"].get("annotations") or {}).get(name, ""))
+
     async def brokers(self, meta: Meta) -> SeenBrokers:
         name = names_of(meta).brokers
         stateful_set = await self._kube.get(path_of("apps/v1", "StatefulSet", meta.namespace, name))
@@ -105,7 +119,7 @@ class Observer:
         """Whether the API server serves the operator's kinds yet."""
         found = await self._kube.get(f"/apis/{API_VERSION}")
         names = {each["name"] for each in (found or {}).get("resources") or ()}
-        return {"clusters", "topics", "consumergroups", "rebalances"} <= names
+        return {"clusters", "topics", "consumergroups", "rebalances", "users"} <= names
 
 
 def _is_broker(pod: Mapping[str, Any]) -> bool:

@@ -187,6 +187,7 @@ class Claim:
     created: str
     uid: str
     name: str
+    namespace: str = ""
 
     @property
     def rank(self) -> tuple[str, str]:

@@ -21,7 +21,7 @@ def rebalance_spec() -> Schema:
     return thing(
         "One proposal of moves that balance a cluster, and its execution.",
         {
-            "cluster": cluster_reference(),
+            "cluster": cluster_reference(elsewhere=False),
             "drain": listed(
                 "Brokers to empty, and to cordon when the moves start.", whole("Broker id.", 0), 99
             ),

@@ -20,7 +20,7 @@ from ottla_core.errors import RequestError
 from ottla_operator.brokers import BrokersAway
 from ottla_operator.cast import CLUSTER, Tools
 from ottla_operator.kube import KubeError
-from ottla_operator.specs import Meta
+from ottla_operator.specs import ClusterRef, InvalidSpec, Meta
 
 _log = structlog.get_logger("ottla.removals")
 
@@ -100,8 +100,11 @@ class Removals:
     async def _warn(self, body: Mapping[str, Any], why: str) -> None:
         """Write the event on the Cluster: the resource itself no longer exists."""
         meta = Meta.of(body)
-        name = ((body.get("spec") or {}).get("cluster") or {}).get("name", "")
-        cluster = self._tools.cast.get(CLUSTER, (meta.namespace, name))
+        try:
+            place = ClusterRef.of(body.get("spec") or {}).place(meta.namespace)
+        except InvalidSpec:
+            return
+        cluster = self._tools.cast.get(CLUSTER, place)
         if cluster is not None:
             message = f"{meta.kind} {meta.name} was deleted, but its state on the brokers was not: {why}"
             await self._tools.applier.event(Meta.of(cluster), "RemovalFailed", message, warning=True)

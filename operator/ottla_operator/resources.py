@@ -18,9 +18,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ottla_operator import cluster_secret, etcd_resources
+from ottla_operator import cluster_secret, etcd_resources, network_policy, secured
 from ottla_operator.cluster_spec import ClusterSpec
 from ottla_operator.external_etcd import ExternalEtcd
+from ottla_operator.internal_tls import OFF, ON, PHASE
 from ottla_operator.pod_parts import (
     MANAGED_BY,
     POD_NAME_LABEL,
@@ -34,9 +35,10 @@ from ottla_operator.pod_parts import (
     placement,
     volumes_of,
 )
+from ottla_operator.secured import GRPC_PORT, KAFKA_PORT
 from ottla_operator.specs import Meta
 
-KAFKA_PORT, GRPC_PORT, HTTP_PORT = 9092, 9192, 9292
+HTTP_PORT = 9292
 #: Graceful stop: leaderships move, logs are closed. The broker's own limit is below Kubernetes' limit.
 _GRACE_S = 60
 _SHUTDOWN_MS = 50_000
@@ -76,26 +78,34 @@ class Names:
         return f"{self.bootstrap}.{self.namespace}.svc:{port}"
 
 
-def objects_of(meta: Meta, spec: ClusterSpec, images: Images, pods: int | None = None) -> list[Object]:
+def objects_of(
+    meta: Meta, spec: ClusterSpec, images: Images, pods: int | None = None, internal: str | None = None
+) -> list[Object]:
     """All objects, in the order to apply: objects that pods refer to come before the pods.
 
     `pods` is the number of brokers to run, if it differs from the spec's: brokers that are drained still run.
+    `internal` is the phase of TLS between brokers, if it is not the one of the spec.
     """
     running = spec.brokers if pods is None else pods
-    config = config_map(meta, spec)
-    made = [config, headless_service(meta), bootstrap_service(meta)]
-    made += [broker_service(meta, broker_id) for broker_id in range(running)]
+    phase = internal or (ON if spec.access.internal_tls else OFF)
+    config = config_map(meta, spec, phase)
+    made = [config, headless_service(meta, spec), bootstrap_service(meta, spec)]
+    made += [broker_service(meta, spec, broker_id) for broker_id in range(running)]
+    if spec.access.external:
+        made += [secured.external_service(meta, spec.access.external, each) for each in range(running)]
+    if spec.access.network_policy:
+        made += network_policy.policies(meta, spec.access, etcd=not spec.external_etcd)
     made.append(disruption_budget(meta, spec))
     if not spec.external_etcd:
         made += etcd_resources.objects_of(meta, spec, images)
-    return [*made, stateful_set(meta, spec, images, config["data"], running)]
+    return [*made, stateful_set(meta, spec, images, config["data"], running, phase)]
 
 
 def names_of(meta: Meta) -> Names:
     return Names(meta.namespace, meta.name)
 
 
-def broker_settings(meta: Meta, spec: ClusterSpec) -> dict[str, str]:
+def broker_settings(meta: Meta, spec: ClusterSpec, internal: str = OFF) -> dict[str, str]:
     """The operator's defaults, overridden by the user's settings, overridden by the operator's fixed settings."""
     replicas = min(3, spec.brokers)
     etcd = spec.external_etcd or ExternalEtcd(etcd_resources.endpoints(meta, spec))
@@ -116,9 +126,13 @@ def broker_settings(meta: Meta, spec: ClusterSpec) -> dict[str, str]:
         "grpc.listener": f"0.0.0.0:{GRPC_PORT}",
         "http.listener": f"0.0.0.0:{HTTP_PORT}",
         **cluster_secret.settings(),
+        **secured.settings(spec.access, meta, internal, spec.config),
         # A subdirectory of the volume: the root has a lost+found, and may be unmounted.
         "log.dirs": ",".join(f"{_DATA}/{number}/log" for number in range(len(spec.storage.volumes))),
     }
+    if spec.access.needs_login:
+        for replaced in ("kafka.listener", "grpc.listener"):  # by `listeners` and `grpc.listeners`
+            del fixed[replaced]
     return {**ours, **spec.config, **fixed}
 
 
@@ -130,8 +144,8 @@ def _cluster_name(meta: Meta) -> str:
     return f"{name[:83]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
-def config_map(meta: Meta, spec: ClusterSpec) -> Object:
-    lines = [f"{name}={value}" for name, value in sorted(broker_settings(meta, spec).items())]
+def config_map(meta: Meta, spec: ClusterSpec, internal: str = OFF) -> Object:
+    lines = [f"{name}={value}" for name, value in sorted(broker_settings(meta, spec, internal).items())]
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -140,7 +154,7 @@ def config_map(meta: Meta, spec: ClusterSpec) -> Object:
     }
 
 
-def headless_service(meta: Meta) -> Object:
+def headless_service(meta: Meta, spec: ClusterSpec) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -154,12 +168,13 @@ def headless_service(meta: Meta) -> Object:
                 _port("grpc", GRPC_PORT),
                 _port("http", HTTP_PORT),
                 *cluster_secret.service_ports(),
+                *(_port(name, port) for name, port in secured.service_ports(spec.access)),
             ],
         },
     }
 
 
-def bootstrap_service(meta: Meta) -> Object:
+def bootstrap_service(meta: Meta, spec: ClusterSpec) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -167,12 +182,12 @@ def bootstrap_service(meta: Meta) -> Object:
         "spec": {
             "type": "ClusterIP",
             "selector": labels_of(meta, "broker"),
-            "ports": [_port("kafka", KAFKA_PORT), _port("grpc", GRPC_PORT)],
+            "ports": _client_ports(spec, operator=True),
         },
     }
 
 
-def broker_service(meta: Meta, broker_id: int) -> Object:
+def broker_service(meta: Meta, spec: ClusterSpec, broker_id: int) -> Object:
     """The advertised address of one broker; named like its pod."""
     pod = f"{names_of(meta).brokers}-{broker_id}"
     return {
@@ -183,9 +198,18 @@ def broker_service(meta: Meta, broker_id: int) -> Object:
             "type": "ClusterIP",
             "publishNotReadyAddresses": True,
             "selector": {**labels_of(meta, "broker"), POD_NAME_LABEL: pod},
-            "ports": [_port("kafka", KAFKA_PORT), _port("grpc", GRPC_PORT)],
+            "ports": _client_ports(spec, operator=True),
         },
     }
+
+
+def _client_ports(spec: ClusterSpec, *, operator: bool) -> list[Object]:
+    """Plaintext ports stay when the listeners are off: clients are refused at once instead of waiting."""
+    return [
+        _port("kafka", KAFKA_PORT),
+        _port("grpc", GRPC_PORT),
+        *(_port(name, port) for name, port in secured.service_ports(spec.access, operator=operator)),
+    ]
 
 
 def disruption_budget(meta: Meta, spec: ClusterSpec) -> Object:
@@ -201,14 +225,15 @@ def disruption_budget(meta: Meta, spec: ClusterSpec) -> Object:
 
 
 def stateful_set(
-    meta: Meta, spec: ClusterSpec, images: Images, config: Mapping[str, str], pods: int
+    meta: Meta, spec: ClusterSpec, images: Images, config: Mapping[str, str], pods: int, internal: str
 ) -> Object:
     volumes, claims, mounts = volumes_of(spec.storage, _DATA)
     delete = "Delete" if spec.storage.delete_claims else "Retain"
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": metadata(meta, names_of(meta).brokers, "broker"),
+        "metadata": metadata(meta, names_of(meta).brokers, "broker")
+        | ({} if internal == OFF else {"annotations": {PHASE: internal}}),
         "spec": {
             "replicas": pods,
             "serviceName": names_of(meta).headless,
@@ -234,11 +259,12 @@ def stateful_set(
                     "enableServiceLinks": False,
                     "automountServiceAccountToken": False,
                     "securityContext": POD_SECURITY,
-                    "containers": [_broker_container(meta, spec, images, mounts)],
+                    "containers": [_broker_container(meta, spec, images, mounts, internal)],
                     "volumes": [
                         {"name": "config", "configMap": {"name": f"{meta.name}-config"}},
                         {"name": "tmp", "emptyDir": {}},
                         *cluster_secret.volumes(meta),
+                        *secured.volumes(spec.access, meta, internal),
                         *(spec.external_etcd.volumes() if spec.external_etcd else []),
                         *volumes,
                     ],
@@ -248,7 +274,9 @@ def stateful_set(
     }
 
 
-def _broker_container(meta: Meta, spec: ClusterSpec, images: Images, mounts: list[Object]) -> Object:
+def _broker_container(
+    meta: Meta, spec: ClusterSpec, images: Images, mounts: list[Object], internal: str
+) -> Object:
     address = "$(POD_NAME).$(POD_NAMESPACE).svc"
     return {
         "name": "broker",
@@ -258,17 +286,26 @@ def _broker_container(meta: Meta, spec: ClusterSpec, images: Images, mounts: lis
             env_field("POD_NAME", "metadata.name"),
             env_field("POD_NAMESPACE", "metadata.namespace"),
             env_field("OTTLA_BROKER_ID", "metadata.labels['apps.kubernetes.io/pod-index']"),
-            env_value("OTTLA_KAFKA_ADVERTISED", f"{address}:{KAFKA_PORT}"),
-            env_value("OTTLA_GRPC_ADVERTISED", f"{address}:{GRPC_PORT}"),
+            *(
+                secured.env(spec.access, address)
+                or [
+                    env_value("OTTLA_KAFKA_ADVERTISED", f"{address}:{KAFKA_PORT}"),
+                    env_value("OTTLA_GRPC_ADVERTISED", f"{address}:{GRPC_PORT}"),
+                ]
+            ),
             *cluster_secret.env(),
             env_value("OTTLA_CONFIG", "/etc/ottla/ottla.properties"),
             *(spec.external_etcd.env() if spec.external_etcd else []),
         ],
         "ports": [
-            {"name": "kafka", "containerPort": KAFKA_PORT},
-            {"name": "grpc", "containerPort": GRPC_PORT},
+            *(
+                [{"name": "kafka", "containerPort": KAFKA_PORT}, {"name": "grpc", "containerPort": GRPC_PORT}]
+                if spec.access.plaintext
+                else []
+            ),
             {"name": "http", "containerPort": HTTP_PORT},
             *cluster_secret.container_ports(),
+            *({"name": name, "containerPort": port} for name, port in secured.ports(spec.access)),
         ],
         # A broker answers /healthz during recovery after a crash; the first answer needs only the process and etcd.
         "startupProbe": _probe("/healthz", period_s=1, failures=_STARTUP_S),
@@ -282,6 +319,7 @@ def _broker_container(meta: Meta, spec: ClusterSpec, images: Images, mounts: lis
             {"name": "config", "mountPath": "/etc/ottla", "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
             *cluster_secret.mounts(),
+            *secured.mounts(spec.access, internal),
             *(spec.external_etcd.mounts() if spec.external_etcd else []),
             *mounts,
         ],

@@ -60,6 +60,8 @@ def pinned_topics(cast: Cast, cluster: tuple[str, str]) -> set[str]:
     """Topics whose resources declare a placement."""
     found = set()
     for key in cast.of_cluster(TOPIC, *cluster):
+        if not cast.is_allowed(key[0], cluster):
+            continue
         try:
             spec = TopicSpec.of(cast.get(TOPIC, key) or {})
         except (InvalidSpec, KeyError):

@@ -146,10 +146,23 @@ REASON = column("Reason", "string", '.status.conditions[?(@.type=="Ready")].reas
 AGE = column("Age", "date", ".metadata.creationTimestamp")
 
 
-def cluster_reference() -> Schema:
+def cluster_reference(*, elsewhere: bool = True) -> Schema:
+    """`elsewhere`: the Cluster may be in another namespace."""
+    fields = {"name": text("Name of the Cluster.", minLength=1, maxLength=40)}
+    same = "self.name == oldSelf.name"
+    if elsewhere:
+        fields["namespace"] = text(
+            "Its namespace, if it is another one: the Cluster's allowedNamespaces must have the resource's.",
+            minLength=1,
+            maxLength=63,
+        )
+        same += (
+            " && has(self.__namespace__) == has(oldSelf.__namespace__)"
+            " && (!has(self.__namespace__) || self.__namespace__ == oldSelf.__namespace__)"
+        )
     return thing(
-        "The Cluster, in the same namespace.",
-        {"name": text("Name of the Cluster.", minLength=1, maxLength=40)},
+        "The Cluster." if elsewhere else "The Cluster, in the same namespace.",
+        fields,
         required=("name",),
-        rules=[("self.name == oldSelf.name", "a resource cannot move to another cluster")],
+        rules=[(same, "a resource cannot move to another cluster")],
     )

@@ -90,8 +90,28 @@ class Meta:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterRef:
+    """The Cluster that a resource names."""
+
+    name: str
+    #: None: the resource's own.
+    namespace: str | None = None
+
+    def place(self, own: str) -> tuple[str, str]:
+        """(namespace, name), for a resource in the namespace `own`."""
+        return self.namespace or own, self.name
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any]) -> ClusterRef:
+        given = spec.get("cluster") or {}
+        if not given.get("name"):
+            raise InvalidSpec("cluster.name is missing.")
+        return cls(str(given["name"]), given.get("namespace"))
+
+
+@dataclass(frozen=True, slots=True)
 class TopicSpec:
-    cluster: str
+    cluster: ClusterRef
     topic: str
     partitions: int = 1
     #: None: the brokers' default.
@@ -108,7 +128,7 @@ class TopicSpec:
         if not _TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
             raise InvalidSpec(f"{topic!r} is not a valid topic name; use up to 249 of a-z A-Z 0-9 . _ -")
         return cls(
-            _cluster(spec),
+            ClusterRef.of(spec),
             topic,
             spec.get("partitions", 1),
             spec.get("replicas"),
@@ -195,7 +215,7 @@ class ScaleSpec:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    cluster: str
+    cluster: ClusterRef
     group: str
     topics: tuple[str, ...] = ()
     #: One of ASSIGNORS, or a custom one.
@@ -214,7 +234,7 @@ class GroupSpec:
         spec = body.get("spec") or {}
         reset, scale = spec.get("offsetReset"), spec.get("scale")
         return cls(
-            _cluster(spec),
+            ClusterRef.of(spec),
             spec.get("groupId") or body["metadata"]["name"],
             tuple(spec.get("topics") or ()),
             spec.get("assignor") or spec.get("customAssignor"),
@@ -239,7 +259,7 @@ class RebalanceSpec:
     def of(cls, body: Mapping[str, Any]) -> RebalanceSpec:
         spec = body.get("spec") or {}
         return cls(
-            _cluster(spec),
+            ClusterRef.of(spec).name,
             tuple(spec.get("drain") or ()),
             bool(spec.get("approved")),
             bool(spec.get("stopped")),
@@ -272,13 +292,6 @@ def milliseconds(text: str) -> int:
     if time is None or time.tzinfo is None:
         raise InvalidSpec(f"{text!r} is not a time with a time zone; write it like 2026-01-31T12:00:00Z.")
     return (time - _EPOCH) // timedelta(milliseconds=1)
-
-
-def _cluster(spec: Mapping[str, Any]) -> str:
-    name = (spec.get("cluster") or {}).get("name")
-    if not name:
-        raise InvalidSpec("cluster.name is missing.")
-    return str(name)
 
 
 def texts_of(values: Mapping[str, Any] | None) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ottla_core.errors import RequestError
 from ottla_operator.brokers import Brokers, BrokersAway
-from ottla_operator.cast import CLUSTER, TOPIC, Tools
+from ottla_operator.cast import TOPIC, Tools
 from ottla_operator.metrics import DRIFT
 from ottla_operator.plan import (
     CreateTopic,
@@ -54,16 +54,16 @@ class TopicLook:
             spec = TopicSpec.of(body)
         except InvalidSpec as refused:
             return await self._keep(meta, body, not_ready("InvalidSpec", str(refused)), self._settled_s)
-        owner = self._tools.cast.owner(meta.namespace, spec)
-        if owner is not None and owner.uid != meta.uid:
-            await self._tools.report(meta, body, [conflict(spec.topic, owner)], {})
-            return SOON_S
-        if self._tools.cast.get(CLUSTER, (meta.namespace, spec.cluster)) is None:
-            missing = f"There is no Cluster {spec.cluster!r} in namespace {meta.namespace}."
+        refusal = self._tools.cast.refusal(meta, spec.cluster)
+        if refusal is not None:
             known = {
                 name: value for name, value in kept(body.get("status")).items() if name not in _OF_BROKERS
             }
-            await self._tools.report(meta, body, [not_ready("NoCluster", missing)], known)
+            await self._tools.report(meta, body, [refusal], known)
+            return SOON_S
+        owner = self._tools.cast.owner(meta.namespace, spec)
+        if owner is not None and owner.uid != meta.uid:
+            await self._tools.report(meta, body, [conflict(spec.topic, owner)], {})
             return SOON_S
         try:
             return await self._reconcile(meta, spec, body)
@@ -116,7 +116,7 @@ class TopicLook:
             await self._tools.applier.event(meta, "RecordsLost", lost, warning=True)
 
     async def _ask(self, meta: Meta, spec: TopicSpec, question: Any) -> Any:
-        return await self._tools.links.ask(meta.namespace, spec.cluster, question)
+        return await self._tools.links.ask(*spec.cluster.place(meta.namespace), question)
 
     async def _keep(self, meta: Meta, body: Mapping[str, Any], condition: Condition, delay_s: float) -> float:
         """Report the condition and keep the facts of the previous status."""
@@ -141,7 +141,12 @@ class TopicLook:
         owner = self._tools.cast.owner(meta.namespace, spec)
         if owner is not None and owner.uid != meta.uid:
             return
-        if spec.retain or meta.paused or not topic_id or not await self._cluster_stays(meta, spec):
+        if (
+            spec.retain
+            or meta.paused
+            or not topic_id
+            or not await self._tools.cluster_stays(meta, spec.cluster)
+        ):
             return
 
         async def finish(brokers: Brokers) -> None:
@@ -154,11 +159,6 @@ class TopicLook:
         except BaseException:
             self._seen[meta.uid] = topic_id  # for the next attempt
             raise
-
-    async def _cluster_stays(self, meta: Meta, spec: TopicSpec) -> bool:
-        """Read from the API server each time: in a namespace that is being deleted the Cluster may be deleted too."""
-        cluster = await self._tools.observer.resource(CLUSTER, meta.namespace, spec.cluster)
-        return cluster is not None and not Meta.of(cluster).deleting
 
 
 def _paused(found: Plan, seen: SeenTopic | None) -> Condition:

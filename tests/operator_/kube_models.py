@@ -10,6 +10,8 @@ MODELS = {
     ("v1", "Namespace"): "V1Namespace",
     ("v1", "Service"): "V1Service",
     ("v1", "ServiceAccount"): "V1ServiceAccount",
+    ("networking.k8s.io/v1", "NetworkPolicy"): "V1NetworkPolicy",
+    ("v1", "Secret"): "V1Secret",
     ("apps/v1", "Deployment"): "V1Deployment",
     ("apps/v1", "StatefulSet"): "V1StatefulSet",
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition"): "V1CustomResourceDefinition",

@@ -41,22 +41,6 @@ HELM = Path(sys.executable).parent / "helm"
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    assert PROGRAM is not None
-    server = ApiServer(PROGRAM, tmp_path_factory.mktemp("api"))
-    try:
-        server.wait_ready()
-        for name in ("crds", "rbac"):
-            for document in yaml.safe_load_all((ROOT / f"manifests/{name}.yaml").read_text()):
-                server.apply(document)
-        server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        until(lambda: "topics" in str(server.request("GET", "/apis/ottla.dev/v1alpha1")))
-        yield server
-    finally:
-        server.stop()
-
-
-@pytest.fixture(scope="module")
 def broker() -> Iterator[LocalCluster]:
     with LocalCluster() as made:
         yield made
@@ -273,7 +257,7 @@ def test_an_etcd_may_be_described_later(api: ApiServer) -> None:
 
 
 def test_samples_and_defaults(api: ApiServer) -> None:
-    for name in ("cluster", "topic", "consumergroup", "rebalance"):
+    for name in ("cluster", "cluster-secured", "topic", "consumergroup", "rebalance", "user"):
         body = sample(name)
         body["metadata"]["name"] = "sample"
         made = apply(api, body)

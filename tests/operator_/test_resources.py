@@ -11,7 +11,9 @@ import pytest
 from operator_.bodies import cluster, pretty, sample
 from operator_.kube_models import judge
 from ottla_broker.config import resolve
+from ottla_broker.listeners import listeners_of
 from ottla_operator.cluster_spec import RESERVED_SETTINGS, ClusterSpec
+from ottla_operator.internal_tls import ON
 from ottla_operator.pod_parts import Images
 from ottla_operator.resources import CONFIG_HASH, broker_settings, objects_of
 from ottla_operator.specs import Meta
@@ -43,6 +45,24 @@ CASES: dict[str, dict[str, Any]] = {
         },
         "podDisruptionBudget": {"maxUnavailable": 2},
         "metrics": {"annotations": False},
+    },
+    "listeners": {
+        "listeners": {
+            "plaintext": {"enabled": False},
+            "internal": {"tls": True},
+            "tls": {"authentication": "tls"},
+            "external": {
+                "type": "NodePort",
+                "authentication": "scram",
+                "advertisedHost": "broker-{id}.example.com",
+                "nodePort": 31090,
+                "annotations": {"external-dns.alpha.kubernetes.io/hostname": "broker-{id}.example.com"},
+            },
+            "certificate": {"secretName": "public-tls"},
+        },
+        "authorization": {"superUsers": ["alice"]},
+        "networkPolicy": {"enabled": True},
+        "config": {"super.users": "User:bob"},
     },
     "secured": {
         "etcd": {
@@ -101,8 +121,20 @@ def test_a_broker_would_take_its_settings(case: str) -> None:
     assert found.warnings == ()
     config = found.config
     assert config.process.broker_id == 2
-    assert str(config.grpc.advertised) == "main-broker-2.shop.svc:9192"
-    assert str(config.kafka.advertised) == "main-broker-2.shop.svc:9092"
+    listeners = {each.name: (each.security, str(each.advertised)) for each in listeners_of(config)}
+    if case == "listeners":
+        inside = "main-broker-2.shop.svc"
+        assert listeners == {
+            "kafkatls": ("SSL", f"{inside}:9093"),
+            "kafkaext": ("SASL_SSL", "broker-2.example.com:31092"),
+            "grpctls": ("SSL", f"{inside}:9193"),
+            "operator": ("SASL_SSL", f"{inside}:9195"),
+            "internal": ("SSL", "10.0.0.7:9392"),
+        }
+        assert config.authorizer.super_users == {"User:ottla-operator", "User:alice", "User:bob"}
+    else:
+        assert listeners["grpc"] == ("PLAINTEXT", "main-broker-2.shop.svc:9192")
+        assert listeners["kafka"] == ("PLAINTEXT", "main-broker-2.shop.svc:9092")
     assert str(config.internal.advertised) == "10.0.0.7:9392"
     mounts = [each["mountPath"] for each in container["volumeMounts"]]
     assert os.path.dirname(config.internal.secret_file or "") in mounts
@@ -138,11 +170,10 @@ def test_what_the_operator_sets_cannot_be_overridden() -> None:
     body = cluster(**CASES["secured"])
     settings = broker_settings(Meta.of(body), ClusterSpec.of(body))
     of_the_pod = {"broker.id", "kafka.advertised", "grpc.advertised", "internal.advertised", "etcd.user"}
-    # The operator makes neither further listeners nor certificates yet.
-    unused = {
-        name for name in RESERVED_SETTINGS if "listeners" in name or "protocol.map" in name or "ssl." in name
-    }
-    assert set(RESERVED_SETTINGS) - of_the_pod - unused <= set(settings)
+    body = cluster(**CASES["listeners"])
+    settings |= broker_settings(Meta.of(body), ClusterSpec.of(body), ON)
+    advertised = {"advertised.listeners", "advertised.grpc.listeners"}
+    assert set(RESERVED_SETTINGS) - of_the_pod - advertised <= set(settings)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 from ottla_client.rebalance import Broker, Placed
 from ottla_client.rebalance_pace import Layout
 from ottla_core.errors import InvalidConfig, InvalidReplicationFactor, UnknownMemberId
-from ottla_operator import rebalance_plan
+from ottla_operator import rebalance_plan, user_plan
 from ottla_operator.apply import Applier
 from ottla_operator.brokers import Beat, BrokersAway, SeenCluster
 from ottla_operator.cast import Cast, Tools
@@ -30,6 +30,15 @@ from ottla_operator.plan import (
 )
 from ottla_operator.rolling import Hosted
 from ottla_operator.scaling import Step
+from ottla_operator.user_plan import (
+    ITERATIONS,
+    MECHANISM,
+    AddAcls,
+    DropPasswords,
+    RemoveAcls,
+    SeenUser,
+    SetPassword,
+)
 
 
 class MemoryKube:
@@ -141,6 +150,8 @@ class MemoryBrokers:
         self.directories = {number: (f"dir-{number}",) for number in range(3)}
         self.cordoned: set[int] = set()
         self.cancelled: list[tuple[str, int]] = []
+        self.users: dict[str, SeenUser] = {}
+        self.passwords: dict[str, str] = {}
         #: Brokers in the cluster's record; those in `directories` are online.
         self.members = set(self.directories)
 
@@ -230,6 +241,24 @@ class MemoryBrokers:
         merged = {**self.seen_group.settings, **changes}
         kept = {name: value for name, value in merged.items() if value is not None}
         self.seen_group = replace(self.seen_group, settings=kept)
+
+    async def user(self, user: str) -> SeenUser:
+        return self.users.get(user, SeenUser())
+
+    async def change_user(self, action: user_plan.Action) -> None:
+        there = self.users.get(action.user, SeenUser())
+        match action:
+            case SetPassword(user, password):
+                self.passwords[user] = password
+                made = replace(there, mechanisms={**there.mechanisms, MECHANISM: ITERATIONS})
+            case DropPasswords(_, mechanisms):
+                left = {name: each for name, each in there.mechanisms.items() if name not in mechanisms}
+                made = replace(there, mechanisms=left)
+            case AddAcls(_, rules):
+                made = replace(there, acls=there.acls | set(rules))
+            case RemoveAcls(_, rules):
+                made = replace(there, acls=there.acls - set(rules))
+        self.users[action.user] = made
 
     async def cluster(self) -> SeenCluster:
         return SeenCluster("cluster-id", 0, tuple(self.directories), dict(self.directories))

@@ -1,0 +1,134 @@
+"""Access to a Cluster: which listeners a spec gives, phases of TLS between brokers, when certificates are renewed."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operator_.bodies import cluster
+from ottla_operator.certificate_maker import Pair, common_name, issue, make_ca, read
+from ottla_operator.certificate_plan import Held, Wanted, replaces, why_new_ca, why_renew
+from ottla_operator.cluster_spec import ClusterSpec
+from ottla_operator.internal_tls import OFF, ON, PREPARED, next_phase
+from ottla_operator.network_policy import policies
+from ottla_operator.specs import InvalidSpec, Meta
+
+DAY = 86_400.0
+EXTERNAL = {"type": "NodePort", "advertisedHost": "node.example.com", "nodePort": 31090}
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"listeners": {"plaintext": {"enabled": False}}}, "clients need listeners.tls or"),
+        (
+            {
+                "listeners": {
+                    "tls": {"authentication": "none"},
+                    "external": {**EXTERNAL, "authentication": "tls"},
+                }
+            },
+            "one ssl.client.auth",
+        ),
+        ({"listeners": {"external": {**EXTERNAL, "nodePort": 31091}}}, "must end in 0"),
+        ({"listeners": {"external": {**EXTERNAL, "grpcNodePort": 31090}}}, "must end in 0"),
+        ({"brokers": 11, "listeners": {"external": EXTERNAL}}, "up to 10 brokers"),
+        ({"listeners": {"external": {**EXTERNAL, "type": "LoadBalancer"}}}, "needs {id}"),
+        ({"authorization": {}, "config": {"authorizer.class.name": "x"}}, "use one"),
+        ({"config": {"internal.ssl.server.name": "x"}}, "which the operator sets itself"),
+    ],
+    ids=str,
+)
+def test_contradictions_are_refused(spec: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidSpec, match=message):
+        ClusterSpec.of(cluster(**spec))
+
+
+def test_tls_between_brokers_goes_through_a_phase_in_both_directions() -> None:
+    def walk(wanted: bool, phase: str) -> list[str]:
+        seen = [phase]
+        for _ in range(5):
+            assert next_phase(wanted, PREPARED, rolled=False) == PREPARED, (
+                "not before all pods have certificates"
+            )
+            phase = next_phase(wanted, phase, rolled=True)
+            seen.append(phase)
+        return list(dict.fromkeys(seen))
+
+    assert walk(True, OFF) == [OFF, PREPARED, ON]
+    assert walk(False, ON) == [ON, PREPARED, OFF]
+    assert (next_phase(True, None, rolled=False), next_phase(False, None, rolled=False)) == (ON, OFF)
+
+
+def test_when_certificates_are_renewed() -> None:
+    held = Held(0.0, 365 * DAY, "ca", "own", "main", ("a", "b"))
+    wanted = Wanted("main", ("a",))
+    assert why_renew(held, wanted, ["ca"], 200 * DAY) is None
+    assert why_renew(held, wanted, ["ca"], 250 * DAY) == "It ends in 115 days."
+    assert why_renew(held, Wanted("main", ("a", "c")), ["ca"], DAY) == "Its names changed."
+    assert why_renew(held, wanted, ["next"], DAY) == "Its CA was replaced."
+    assert why_renew(None, wanted, ["ca"], DAY) == "There is none."
+    ca = Held(0.0, 3650 * DAY, "ca", "ca", "main-ca")
+    assert why_new_ca(ca, 2000 * DAY) is None
+    assert why_new_ca(ca, 2500 * DAY) is not None
+    assert not replaces(ca, DAY) and replaces(ca, 8 * DAY), "clients need time to read a new CA"
+
+
+def _handshake(server: Pair, client: Pair | None, trusted: bytes, folder: Path, name: str) -> str:
+    """The common name that the server sees; both ends are checked, in memory."""
+    contexts = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    contexts[1].verify_flags |= ssl.VERIFY_X509_STRICT
+    for context, pair in zip(contexts, (server, client), strict=True):
+        context.load_verify_locations(cadata=trusted.decode())
+        if pair is not None:
+            path = folder / "pair.pem"
+            path.write_bytes(pair.key + pair.certificate)
+            context.load_cert_chain(path)
+    contexts[0].verify_mode = ssl.CERT_REQUIRED
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        contexts[1].wrap_bio(to_client, to_server, server_hostname=name),
+        contexts[0].wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(4):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    found: Any = ends[1].getpeercert()
+    return str(dict(part[0] for part in found["subject"])["commonName"])
+
+
+def test_certificates_work_with_strict_verification(tmp_path: Path) -> None:
+    import time
+
+    now = time.time()
+    ca, other = make_ca("main-ca", now), make_ca("other-ca", now)
+    broker = issue(ca, Wanted("main-brokers", ("main-bootstrap.shop.svc", "127.0.0.1")), now, server=True)
+    alice = issue(ca, Wanted("alice"), now, server=False)
+    assert _handshake(broker, alice, ca.certificate, tmp_path, "main-bootstrap.shop.svc") == "alice"
+    with pytest.raises(ssl.SSLCertVerificationError):
+        _handshake(broker, alice, ca.certificate, tmp_path, "elsewhere")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        stranger = issue(other, Wanted("main-brokers", ("localhost",)), now, server=True)
+        _handshake(stranger, alice, ca.certificate, tmp_path, "localhost")
+    held, authority = read(broker.certificate), read(ca.certificate)
+    assert held is not None and authority is not None and held.authority == authority.key
+    assert held.hosts == ("main-bootstrap.shop.svc", "127.0.0.1")
+    assert read(b"nonsense") is None
+    assert len(common_name("x" * 100)) == 64
+
+
+def test_only_brokers_reach_the_internal_listener() -> None:
+    body = cluster(listeners={"tls": {}}, networkPolicy={"enabled": True})
+    broker, etcd = policies(Meta.of(body), ClusterSpec.of(body).access, etcd=True)
+    rows = {port["port"]: rule.get("from") for rule in broker["spec"]["ingress"] for port in rule["ports"]}
+    component = "app.kubernetes.io/component"
+    assert rows[9392][0]["podSelector"]["matchLabels"][component] == "broker"
+    assert rows[9195][0]["podSelector"]["matchLabels"][component] == "operator"
+    assert all(rows[port] is None for port in (9092, 9192, 9093, 9193, 9292))
+    assert {port["port"] for rule in etcd["spec"]["ingress"] for port in rule["ports"]} == {2379, 2380}
