@@ -150,7 +150,8 @@ class Broker:
         self._metrics = Metrics(topics_max=config.http.topics_max, clients_max=config.http.clients_max)
         self._lag = LagProbe(self._metrics.loop.lag_seconds.observe)
         self._store: MetadataStore = MeteredStore(store, self._metrics.metadata, clock)
-        self._exporter = Exporter(config.http, self._metrics, self.not_ready)
+        context = tls.context_for_logins if tls is not None and config.http.security == SSL else None
+        self._exporter = Exporter(config.http, self._metrics, self.not_ready, context)
         #: Bound addresses: the main listener of each protocol by protocol, the others as `listener.<name>`.
         self.addresses: dict[str, Address] = {}
         self._waiting_for: str | None = "the broker has not started"

@@ -24,7 +24,7 @@ from ottla_broker.config_sources import read_environ, read_file
 from ottla_broker.groups_config import GroupsConfig
 from ottla_broker.http_config import HttpConfig
 from ottla_broker.internal_tls_config import InternalTlsConfig, check_internal_tls
-from ottla_broker.listeners import REPLACED_BY_LISTS, SECURITY_PROTOCOLS, listeners_of
+from ottla_broker.listeners import REPLACED_BY_LISTS, SECURITY_PROTOCOLS, SSL, listeners_of
 from ottla_broker.sasl_config import SaslConfig, check_sasl, is_listener_setting, mechanisms_by_listener
 from ottla_broker.setting import (
     ADDRESS,
@@ -669,7 +669,8 @@ def _check_together(config: BrokerConfig) -> None:
         )
     _check_etcd(config.etcd)
     served = listeners_of(config)
-    check_tls(config.tls, [each.name for each in served if each.has_tls and each.protocol != "internal"])
+    secured = [each.name for each in served if each.has_tls and each.protocol != "internal"]
+    check_tls(config.tls, [*secured, *(["http"] if config.http.security == SSL else [])])
     check_internal_tls(config.internal_tls)
     check_sasl(config.sasl, [each.name for each in served if each.has_sasl and each.protocol == "kafka"])
     if config.etcd.heartbeat_interval_ms * 2 > config.etcd.session_timeout_ms:

@@ -15,6 +15,7 @@ import asyncio
 import json
 import os
 import resource
+import ssl
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
@@ -37,7 +38,15 @@ _REASONS = {
 
 
 class Exporter:
-    def __init__(self, config: HttpConfig, metrics: Metrics, not_ready: Callable[[], Sequence[str]]) -> None:
+    def __init__(
+        self,
+        config: HttpConfig,
+        metrics: Metrics,
+        not_ready: Callable[[], Sequence[str]],
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
+        """`tls` gives the context for the next handshake, if http.security.protocol is SSL."""
+        self._tls = tls
         self._config = config
         self._metrics = metrics
         self._not_ready = not_ready
@@ -53,6 +62,8 @@ class Exporter:
             self._config.listener.host if host is None else host,
             self._config.listener.port if port is None else port,
             limit=self._config.request_max_bytes,
+            ssl=None if self._tls is None else _renewing(self._tls),
+            ssl_handshake_timeout=None if self._tls is None else self._config.timeout_ms / 1000,
         )
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
@@ -149,6 +160,19 @@ class Exporter:
             body = json.dumps({"ready": not reasons, "reasons": reasons}) + "\n"
             return (503 if reasons else 200), _JSON, body.encode()
         return 404, _JSON, _error("Try /metrics, /healthz or /readyz.")
+
+
+def _renewing(current: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+    """A server keeps its context; this one uses the current files at each handshake."""
+
+    def choose(
+        connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _context: ssl.SSLContext
+    ) -> None:
+        connection.context = current()
+
+    made = current()
+    made.sni_callback = choose
+    return made
 
 
 def _parse(head: bytes) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ottla_broker.setting import Listener, listener, setting, whole
+from ottla_broker.setting import Listener, choice, listener, setting, whole
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,12 @@ class HttpConfig:
 
     listener: Listener = setting(
         "http.listener", "127.0.0.1:9292", listener("http"), "Listener for metrics and health."
+    )
+    security: str = setting(
+        "http.security.protocol",
+        "PLAINTEXT",
+        choice("PLAINTEXT", "SSL"),
+        "SSL: metrics and health over HTTPS only, with the certificate of ssl.keystore.location.",
     )
     # Prometheus and kubelet send a few hundred bytes.
     request_max_bytes: int = setting(

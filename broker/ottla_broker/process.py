@@ -31,7 +31,7 @@ from ottla_broker.config import BrokerConfig, Resolved, bind_addresses
 from ottla_broker.descriptors import share_out, with_shares
 from ottla_broker.etcd_access import etcd_store
 from ottla_broker.exit_codes import ExitCode
-from ottla_broker.listeners import listeners_of
+from ottla_broker.listeners import SSL, listeners_of
 from ottla_broker.log.dir_files import ForeignDirectory
 from ottla_broker.membership.registration import BrokerIdTaken
 from ottla_broker.metadata.watcher import LostHistory
@@ -114,7 +114,8 @@ def check_ports(config: BrokerConfig) -> None:
 
 def _tls_files(config: BrokerConfig, clock: Clock) -> TlsFiles | None:
     """ConfigError if a listener speaks TLS and its files cannot be used."""
-    if not any(listener.has_tls and listener.protocol != "internal" for listener in listeners_of(config)):
+    for_clients = [each for each in listeners_of(config) if each.protocol != "internal"]
+    if config.http.security != SSL and not any(each.has_tls for each in for_clients):
         return None
     from ottla_broker.tls_files import TlsFiles  # only where it is used: a start is measured in milliseconds
 

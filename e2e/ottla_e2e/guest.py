@@ -22,8 +22,8 @@ def check(kube: Kube) -> None:
         raise Fault(
             f"this cluster has {', '.join(there)} already, and the run would delete them at the end. Use another "
             "cluster; or, if an earlier run left them: helm uninstall --namespace ottla-e2e ottla; kubectl delete "
-            "topics,consumergroups,clusters.ottla.dev --all --namespace ottla-e2e; kubectl delete namespace ottla-e2e; "
-            "kubectl delete -f charts/ottla/crds"
+            "topics,consumergroups,users.ottla.dev,clusters.ottla.dev --all --namespace ottla-e2e; "
+            "kubectl delete namespace ottla-e2e; kubectl delete -f charts/ottla/crds"
         )
     made_for = {node["status"]["nodeInfo"]["architecture"] for node in kube.list("nodes")}
     if made_for != {architecture()}:
@@ -43,7 +43,7 @@ def leave(kube: Kube) -> None:
         command = ["uninstall", "ottla", "--no-hooks", "--ignore-not-found", "--wait", "--timeout", "3m"]
         kube.within(namespace).helm(*command)
     if crds:
-        for name in kube.run("get", "topics,consumergroups", "-o", "name").split():
+        for name in kube.run("get", "topics,consumergroups,users.ottla.dev", "-o", "name").split():
             patch = '{"metadata": {"finalizers": null}}'
             kube.run("patch", name, "--type", "merge", "--patch", patch)
         kube.run("delete", "-f", _CRDS, "--ignore-not-found", "--timeout=100s")

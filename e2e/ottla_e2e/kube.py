@@ -110,9 +110,14 @@ class Kube:
     def tell_all(self) -> None:
         """Everything that helps to understand a failure, on standard output."""
         for arguments in (
-            ["get", "clusters.ottla.dev,topics,consumergroups,pods,services,pvc,jobs", "-o", "wide"],
+            [
+                "get",
+                "clusters.ottla.dev,topics,consumergroups,users.ottla.dev,pods,services,pvc,jobs",
+                "-o",
+                "wide",
+            ],
             ["get", "events", "--sort-by=.lastTimestamp"],
-            ["describe", "clusters.ottla.dev,topics,consumergroups"],
+            ["describe", "clusters.ottla.dev,topics,consumergroups,users.ottla.dev"],
             ["describe", "pods"],
             ["get", "pods,events", "--namespace", "kube-system"],
         ):

@@ -51,13 +51,24 @@ def chart_values() -> Object:
             "etcd": reference("etcd"),
         },
         # The run waits for status changes, so a status must not be half a minute old.
-        "operator": {"resyncSeconds": 5, "groupResyncSeconds": 2},
+        "operator": {"resyncSeconds": 5, "groupResyncSeconds": 2, "secrets": True},
         "cluster": {
             "enabled": True,
             "name": CLUSTER,
             "spec": {"storage": {"volumes": [{"size": "1Gi"}], "deleteClaims": True}},
         },
     }
+
+
+def resource(kind: str, name: str, spec: Object) -> Object:
+    return {"apiVersion": _API, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def secured_client(name: str, secret: str) -> Object:
+    """A pod with a stock Kafka client and the Secret of a User."""
+    container = _container("client", "kafka-client", mounts=[{"name": "user", "mountPath": "/user"}])
+    pod = _pod([container], {"user": {"secret": {"secretName": secret, "defaultMode": 0o440}}})
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": pod}
 
 
 def topic(name: str, partitions: int, **config: str) -> Object:

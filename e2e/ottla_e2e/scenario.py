@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from subprocess import Popen
 from typing import Any
 
-from ottla_e2e import evictions, memory, namespaces, objects, scaled_consumers
+from ottla_e2e import evictions, memory, namespaces, objects, scaled_consumers, secured_cluster
 from ottla_e2e.images import ROOT
 from ottla_e2e.kube import NAMESPACE, Kube, Object, condition, ready
 from ottla_e2e.objects import CLIENT, CLUSTER, GRPC, KAFKA
@@ -58,6 +58,7 @@ class Scenario:
             self.roll_four_brokers_under_writes,
             self.count_activity_with_spark,
             self.explain_a_bare_executor,
+            self.secure_a_cluster,
             self.measure_memory,
             self.uninstall,
             self.delete_the_namespace_and_install_elsewhere,
@@ -381,6 +382,9 @@ class Scenario:
 
     # ------------------------------------------------------------------ memory, and the end
 
+    def secure_a_cluster(self) -> None:
+        secured_cluster.run(self._kube)
+
     def measure_memory(self) -> None:
         self._tell_memory("after all of this")
 
@@ -398,7 +402,7 @@ class Scenario:
         self._kube.helm("uninstall", "ottla", "--wait", "--timeout", "3m")
         # Objects that the run created beside the chart: users' resources stay until users delete them, and that works
         # without an operator.
-        self._kube.run("delete", "topics,consumergroups", "--all", "--timeout=60s")
+        self._kube.run("delete", "topics,consumergroups,users.ottla.dev", "--all", "--timeout=60s")
         self._kube.run("delete", "jobs,pods", "--all", "--timeout=60s")
         self._kube.run("delete", "pvc/results", "configmap/programs", "configmap/executor", "--timeout=60s")
         self._kube.until("nothing is left", lambda: None if self._left() else True, timeout_s=90)

@@ -62,6 +62,7 @@ TABLE: dict[str, tuple[str, float | None, float | None, tuple[str, ...], str, bo
     'http.connections.max': ('int', 1, 10000, (), '64', False),
     'http.listener': ('string', None, None, (), '127.0.0.1:9292', False),
     'http.request.max.bytes': ('int', 256, 1048576, (), '8192', False),
+    'http.security.protocol': ('string', None, None, ('PLAINTEXT', 'SSL'), 'PLAINTEXT', False),
     'http.timeout.ms': ('int', 10, 2147483647, (), '5000', False),
     'internal.advertised': ('string', None, None, (), '', True),
     'internal.connections.max': ('int', 16, 65535, (), '1024', False),

@@ -35,6 +35,7 @@ RESERVED_SETTINGS = (
     "grpc.listener",
     "grpc.listeners",
     "http.listener",
+    "http.security.protocol",
     "internal.advertised",
     "internal.listener",
     "kafka.advertised",

@@ -28,6 +28,7 @@ SETTLED_S = 30.0
 SOON_S = 2.0
 #: Status codes that say nothing about the object: no answer, or a temporary refusal.
 _NO_ANSWER = (0, 401, 429, 503, 504)
+_NEVER = (-1, -1, ""), 0.0
 
 
 class ClusterLook:
@@ -74,7 +75,7 @@ class ClusterLook:
         """Apply all objects. If the API server refuses one, the others are still applied; the condition names it."""
         phase = await self._phase(meta, spec)
         this = meta.generation, pods, phase
-        applied, at = self._applied.get(meta.uid, (None, 0.0))
+        applied, at = self._applied.get(meta.uid, _NEVER)
         now = self._tools.clock.monotonic()
         if applied == this and now - at < self._settled_s / 2:
             return None  # while pods start, reconciliations are frequent
@@ -125,7 +126,7 @@ class ClusterLook:
         """Certificates and the operator's login, now and then; a condition if the operator may not."""
         if not spec.access.is_secured and this[2] == internal_tls.OFF:
             return None
-        kept, at = self._kept.get(meta.uid, (None, 0.0))
+        kept, at = self._kept.get(meta.uid, _NEVER)
         now = self._tools.clock.monotonic()
         if kept == this and now - at < cluster_secret.RENEW_S:
             return None
@@ -185,6 +186,8 @@ class ClusterLook:
         await self._tools.report(meta, body, conditions, facts)
         if refusal is not None:
             return self._settled_s
+        if self._applied.get(meta.uid, _NEVER)[0][2] == internal_tls.PREPARED:
+            return SOON_S  # the second step follows when all brokers have certificates
         scaled = scaling is None or scaling.condition.holds
         return self._settled_s if condition.holds and isinstance(step, Finished) and scaled else SOON_S
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from certificates import Authority
+from ottla_broker.config import BrokerConfig
 from ottla_broker.exporter import Exporter
 from ottla_broker.http_config import HttpConfig
 from ottla_broker.metrics import Metrics
 from ottla_broker.setting import Listener
+from ottla_broker.tls_files import TlsFiles
+from ottla_core.real.clock import RealClock
 
 
 class World:
@@ -125,3 +131,35 @@ async def test_a_taken_port_is_an_error(world: World) -> None:
     config = HttpConfig(listener=Listener("http", "127.0.0.1", world.port))
     with pytest.raises(OSError, match="address already in use"):
         await Exporter(config, Metrics(), list).start()
+
+
+async def test_https_serves_a_replaced_certificate(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    pem = authority.issue("one", "/CN=one", into=tmp_path / "broker.pem")
+    files = TlsFiles(BrokerConfig.of({"ssl.keystore.location": str(pem)}).tls, RealClock())
+    config = HttpConfig(Listener("http", "127.0.0.1", 0), security="SSL")
+    exporter = Exporter(config, Metrics(), list, files.context_for_logins)
+    port = await exporter.start()
+
+    async def ask(host: str) -> tuple[bytes, str]:
+        context = ssl.create_default_context(cafile=str(authority.file))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=host)
+        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        found = await asyncio.wait_for(reader.read(), 10)
+        subject = writer.get_extra_info("peercert")["subject"]
+        writer.close()
+        return found.split(b"\r\n")[0], str(subject[0][0][1])
+
+    try:
+        assert await ask("localhost") == (b"HTTP/1.1 200 OK", "one")
+        authority.issue("two", "/CN=two", into=pem)
+        deadline = asyncio.get_running_loop().time() + 10
+        while (await ask("127.0.0.1"))[1] != "two":  # an address: such clients name no server
+            assert asyncio.get_running_loop().time() < deadline
+            await asyncio.sleep(0.1)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert b"200" not in await asyncio.wait_for(reader.read(), 10), "nothing in plaintext"
+        writer.close()
+    finally:
+        await exporter.stop()

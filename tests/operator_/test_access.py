@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import ssl
+import time
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from operator_.bodies import cluster
+from operator_.twins import World
 from ottla_operator.certificate_maker import Pair, common_name, issue, make_ca, read
 from ottla_operator.certificate_plan import Held, Wanted, replaces, why_new_ca, why_renew
 from ottla_operator.cluster_spec import ClusterSpec
-from ottla_operator.internal_tls import OFF, ON, PREPARED, next_phase
+from ottla_operator.clusters import ClusterLook
+from ottla_operator.internal_tls import OFF, ON, PHASE, PREPARED, next_phase
+from ottla_operator.kube import KubeError
 from ottla_operator.network_policy import policies
+from ottla_operator.pod_parts import Images
 from ottla_operator.specs import InvalidSpec, Meta
 
 DAY = 86_400.0
@@ -104,8 +110,6 @@ def _handshake(server: Pair, client: Pair | None, trusted: bytes, folder: Path, 
 
 
 def test_certificates_work_with_strict_verification(tmp_path: Path) -> None:
-    import time
-
     now = time.time()
     ca, other = make_ca("main-ca", now), make_ca("other-ca", now)
     broker = issue(ca, Wanted("main-brokers", ("main-bootstrap.shop.svc", "127.0.0.1")), now, server=True)
@@ -132,3 +136,73 @@ def test_only_brokers_reach_the_internal_listener() -> None:
     assert rows[9195][0]["podSelector"]["matchLabels"][component] == "operator"
     assert all(rows[port] is None for port in (9092, 9192, 9093, 9193, 9292))
     assert {port["port"] for rule in etcd["spec"]["ingress"] for port in rule["ports"]} == {2379, 2380}
+
+
+# ------------------------------------------------------------------ the look at a Cluster
+
+IMAGES = Images("broker:1", "etcd:1")
+
+
+def _roll(world: World) -> None:
+    """What the StatefulSet controller and the kubelet do: pods of the current template, all ready."""
+    found = world.kube.find("StatefulSet", "main-broker")
+    found["metadata"]["generation"] = 1
+    found["status"] = {"updateRevision": "r", "observedGeneration": 1}
+    for number in range(found["spec"]["replicas"]):
+        labels = {**found["spec"]["template"]["metadata"]["labels"], "controller-revision-hash": "r"}
+        name = f"main-broker-{number}"
+        about = {"name": name, "namespace": "shop", "uid": name, "labels": labels}
+        status = {"conditions": [{"type": "Ready", "status": "True"}]}
+        world.kube.put({"apiVersion": "v1", "kind": "Pod", "metadata": about, "status": status})
+
+
+async def test_a_running_cluster_gets_tls_between_its_brokers_in_two_steps() -> None:
+    world = World()
+    look = ClusterLook(world.tools, IMAGES)
+    key = world.put(cluster())
+
+    async def phase(*, rolled: bool) -> tuple[str, str]:
+        if rolled:
+            _roll(world)
+        world.clock.now += 60
+        await look.look(key)
+        found = world.kube.find("StatefulSet", "main-broker")["metadata"].get("annotations", {})
+        text = world.kube.find("ConfigMap", "main-config")["data"]["ottla.properties"]
+        settings = dict(line.split("=", 1) for line in text.splitlines())
+        return found.get(PHASE, OFF), settings.get("internal.security.protocol", "")
+
+    assert await phase(rolled=False) == (OFF, "")
+    _roll(world)
+    spec = {"listeners": {"internal": {"tls": True}}}
+    changed = cluster(**spec)
+    changed["metadata"]["generation"] = 2
+    world.put(changed)
+    assert await phase(rolled=False) == (PREPARED, "PLAINTEXT")
+    pod = world.kube.find("Pod", "main-broker-1")
+    pod["metadata"]["labels"]["controller-revision-hash"] = "old"
+    assert await phase(rolled=False) == (PREPARED, "PLAINTEXT"), "one broker has no certificate yet"
+    assert await phase(rolled=True) == (ON, "SSL")
+    certificate = b64decode(world.kube.find("Secret", "main-broker-tls")["data"]["tls.crt"])
+    held = read(certificate)
+    assert held is not None and "main-brokers.shop.svc" in held.hosts
+    assert len([each for each in world.kube.events if each[0] == "CertificateMade"]) == 2, (
+        "a CA and a certificate"
+    )
+
+
+async def test_without_rights_on_secrets_nothing_is_changed_and_the_condition_says_what_to_allow() -> None:
+    world = World()
+    key = world.put(cluster(listeners={"tls": {}}))
+    before = world.kube.get
+
+    async def get(path: str) -> Any:
+        if "/secrets/" in path:
+            raise KubeError(403, "secrets is forbidden.")
+        return await before(path)
+
+    world.kube.get = get  # type: ignore[method-assign]
+    await ClusterLook(world.tools, IMAGES).look(key)
+    assert world.condition("Cluster", "main") == ("False", "Forbidden")
+    rows = world.status("Cluster", "main")["conditions"]
+    assert "operator.secrets=true" in rows[0]["message"]
+    assert not any("statefulsets" in path for path in world.kube.objects)
