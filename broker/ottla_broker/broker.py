@@ -93,6 +93,7 @@ from ottla_core.ports.peers import Peers
 from ottla_core.ports.store import MetadataStore, StoreError
 
 if TYPE_CHECKING:
+    from ottla_broker.authn.tokens import Tokens
     from ottla_broker.replication.peer_tls import PeerTls
     from ottla_broker.tls_files import TlsFiles
 
@@ -340,6 +341,7 @@ class Broker:
             self._login_offload,
             metrics.logins,
             delay_s=config.sasl.failure_delay_ms / 1000,
+            tokens=self._make_tokens(),
         )
         self._make_edges(services)
         self._housekeeping = Housekeeping(
@@ -353,6 +355,14 @@ class Broker:
         )
         metrics.before_scrape(self._refresh_metrics)
         self._add_sources(services)
+
+    def _make_tokens(self) -> Tokens | None:
+        config = self._config.sasl
+        if config.jwks_url is None:
+            return None
+        from ottla_broker.authn.token_wiring import tokens_of  # Its libraries cost 0.1 s and 10 MB.
+
+        return tokens_of(config, self._clock, self._offload)
 
     def _add_sources(self, services: Services) -> None:
         """Metrics that are collected when Prometheus asks."""

@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from urllib.parse import urlsplit
 
 from ottla_broker.setting import FILE, LONG_MAX, ConfigError, Kind, Setting, optional, setting, whole
 from ottla_core.scram import MECHANISMS
 
 PLAIN = "PLAIN"
+OAUTHBEARER = "OAUTHBEARER"
 #: What a listener for Kafka clients can offer.
-SASL_MECHANISMS = (*MECHANISMS, PLAIN)
+SASL_MECHANISMS = (*MECHANISMS, PLAIN, OAUTHBEARER)
 _ENABLED = "sasl.enabled.mechanisms"
 _OF_LISTENER = re.compile(r"listener\.name\.([a-z0-9_-]{1,100})\.sasl\.enabled\.mechanisms")
 
@@ -30,6 +32,30 @@ _MECHANISMS = Kind(
     _mechanisms,
     values=SASL_MECHANISMS,
 )
+
+
+def _jwks(text: str) -> str:
+    parts = urlsplit(text)
+    # Any client that may describe configs can read the value.
+    if parts.username or parts.password or len(text) > 2000:
+        raise ValueError
+    if not (parts.scheme in ("https", "http") and parts.hostname) and not (
+        parts.scheme == "file" and parts.path.startswith("/") and not parts.netloc
+    ):
+        raise ValueError
+    return text
+
+
+_JWKS = Kind("string", "an http, https or file URL without a password, such as file:///etc/jwks.json", _jwks)
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(part for part in (each.strip() for each in text.split(",")) if part)
+
+
+_LIST = Kind("list", "names separated by commas", _list, may_be_empty=True)
+_CLAIM = Kind("string", "the name of a claim", lambda text: text[:200] if text else "sub")
+_TEXT = Kind("string", "a text", str, may_be_empty=True)
 
 
 @dataclass(frozen=True)
@@ -71,6 +97,42 @@ class SaslConfig:
         whole(0, 10_000),
         "How long the answer to a failed login is delayed.",
     )
+    jwks_url: str | None = setting(
+        "sasl.oauthbearer.jwks.endpoint.url",
+        "",
+        optional(_JWKS),
+        "Where the public keys of the identity provider are (a JSON Web Key Set): a URL, or file:///… for a file. "
+        "Needed for OAUTHBEARER; with it, gRPC listeners with logins take bearer tokens, too.",
+    )
+    # A provider announces a new key hours before it signs with it; and an unknown key is looked up at once.
+    jwks_refresh_ms: int = setting(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        "3600000",
+        whole(1000, LONG_MAX),
+        "How often the keys are read again.",
+    )
+    audiences: tuple[str, ...] = setting(
+        "sasl.oauthbearer.expected.audience",
+        "",
+        _LIST,
+        "Tokens must be for one of these audiences (claim aud). Empty: for any, also for other services.",
+    )
+    issuer: str = setting(
+        "sasl.oauthbearer.expected.issuer",
+        "",
+        _TEXT,
+        "Tokens must be of this issuer (claim iss); empty: of any.",
+    )
+    user_claim: str = setting(
+        "sasl.oauthbearer.sub.claim.name", "sub", _CLAIM, "The claim that has the user's name."
+    )
+    # Kafka's default.
+    clock_skew_s: int = setting(
+        "sasl.oauthbearer.clock.skew.seconds",
+        "30",
+        whole(0, 3600),
+        "How far the clocks of the identity provider and of the broker may be apart.",
+    )
     #: By the listener's name in lower case.
     mechanisms_of: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -97,6 +159,14 @@ def mechanisms_by_listener(values: Mapping[str, tuple[str, str]]) -> Mapping[str
 def check_sasl(sasl: SaslConfig, secured: Iterable[str]) -> None:
     """`secured` are the names of the listeners for Kafka clients that have logins. ConfigError for others' settings."""
     names = {name.lower() for name in secured}
+    enabled = sasl.mechanisms if names else ()
+    if (
+        OAUTHBEARER in {*enabled, *(each for found in sasl.mechanisms_of.values() for each in found)}
+        and not sasl.jwks_url
+    ):
+        raise ConfigError(
+            "OAUTHBEARER is enabled: set sasl.oauthbearer.jwks.endpoint.url to the keys of the provider."
+        )
     for name in sasl.mechanisms_of:
         if name not in names:
             raise ConfigError(

@@ -7,7 +7,10 @@
     sasl.username = "alice"
     sasl.password.file = "alice.password"          # or sasl.password
 
-A file with a password that others may read is refused.
+Instead of a user: `sasl.mechanism = "OAUTHBEARER"` with `sasl.oauthbearer.token.file`, or with
+`sasl.oauthbearer.token.endpoint.url`, `sasl.oauthbearer.client.id` and `sasl.oauthbearer.client.secret.file`.
+
+A file with a password or secret that others may read is refused.
 """
 
 from __future__ import annotations
@@ -24,8 +27,15 @@ if TYPE_CHECKING:
     from ottla_client.security import Security
 
 _BOOTSTRAP = "bootstrap.servers"
-_PASSWORD_FILE = "sasl.password.file"
-_FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", _PASSWORD_FILE)
+#: Options whose value may be in a file of its own: the option's name and `.file`.
+_SECRETS = ("sasl.password", "sasl.oauthbearer.client.secret")
+_FILES = (
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "sasl.oauthbearer.token.file",
+    *(f"{each}.file" for each in _SECRETS),
+)
 _FILE_BYTES_MAX = 64 * 1024
 
 #: Options of the profile in use, by Kafka's names.
@@ -47,8 +57,9 @@ def use(name: str) -> None:
     for option in _FILES:
         if option in options:
             options[option] = str(path.parent / Path(options[option]).expanduser())
-    if _PASSWORD_FILE in options:
-        options["sasl.password"] = _secret(Path(options.pop(_PASSWORD_FILE)))
+    for option in _SECRETS:
+        if f"{option}.file" in options:
+            options[option] = _secret(Path(options.pop(f"{option}.file")))
     _used.clear()
     _used.update(options)
     security()
@@ -82,7 +93,8 @@ def _read(path: Path, name: str) -> dict[str, str]:
         there = ", ".join(sorted(tree)) or "none"
         raise Failure(f"{path} has no profile {name!r}; it has: {there}.", exit_code=2)
     options = dict(_flat(found, ""))
-    if any("sasl.password" in dict(_flat(each, "")) for each in tree.values() if isinstance(each, dict)):
+    tables = [dict(_flat(each, "")) for each in tree.values() if isinstance(each, dict)]
+    if any(option in each for each in tables for option in _SECRETS):
         _check_private(path)
     return options
 
@@ -106,4 +118,6 @@ def _secret(path: Path) -> str:
 
 def _check_private(path: Path) -> None:
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
-        raise Failure(f"{path} has a password, and others may read it: run `chmod 600 {path}`.", exit_code=2)
+        raise Failure(
+            f"{path} has a password or secret, and others may read it: run `chmod 600 {path}`.", exit_code=2
+        )

@@ -6,8 +6,7 @@ channel reconnects by itself; its backoff is set here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -60,15 +59,18 @@ _OPTIONS: list[tuple[str, int]] = [
 class _WithHeaders:
     """The part of a channel that stubs use, with headers on each call; gRPC's own way needs TLS and interceptors."""
 
-    def __init__(self, channel: Any, headers: tuple[tuple[str, str], ...]) -> None:
+    def __init__(self, channel: Any, headers: Callable[[], tuple[tuple[str, str], ...]]) -> None:
         self._channel = channel
         self._headers = headers
 
     def unary_unary(self, *arguments: Any, **named: Any) -> Any:
-        return partial(self._channel.unary_unary(*arguments, **named), metadata=self._headers)
+        return self._headed(self._channel.unary_unary(*arguments, **named))
 
     def stream_stream(self, *arguments: Any, **named: Any) -> Any:
-        return partial(self._channel.stream_stream(*arguments, **named), metadata=self._headers)
+        return self._headed(self._channel.stream_stream(*arguments, **named))
+
+    def _headed(self, call: Any) -> Any:
+        return lambda *arguments, **named: call(*arguments, metadata=self._headers(), **named)
 
 
 class Broker:
@@ -85,10 +87,16 @@ class Broker:
             self.channel = aio.insecure_channel(address, options=_OPTIONS)
         else:
             self.channel = aio.secure_channel(address, credentials, options=_OPTIONS)
-        headers = security.headers()
-        if client_id:
-            headers = (*headers, (_CLIENT_ID_KEY, client_id))
-        channel: Any = _WithHeaders(self.channel, headers) if headers else self.channel
+        channel: Any = self.channel
+        named = ((_CLIENT_ID_KEY, client_id),) if client_id else ()
+        if security.takes_token:
+            from ottla_client.token_source import source_of  # HTTP costs 20 ms to load.
+
+            source = source_of(security)
+            channel = _WithHeaders(self.channel, lambda: (*security.headers(source.token()), *named))
+        elif security.has_login or named:
+            headers = (*security.headers(), *named)
+            channel = _WithHeaders(self.channel, lambda: headers)
         self.log: Any = broker_pb2_grpc.LogStub(channel)  # type: ignore[no-untyped-call]
         self.admin: Any = broker_pb2_grpc.AdminStub(channel)  # type: ignore[no-untyped-call]
         self.groups: Any = groups_pb2_grpc.GroupsStub(channel)  # type: ignore[no-untyped-call]

@@ -23,7 +23,10 @@ WRITE_WITHOUT_EFFECT = frozenset(
     ]
 )
 
-_NO_JAAS = "is refused: set kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password."
+_NO_JAAS = (
+    "is refused: set kafka.sasl.mechanism with kafka.sasl.username and kafka.sasl.password, or with "
+    "kafka.sasl.oauthbearer.token.*."
+)
 _NO_KEYSTORES = (
     "is refused: set kafka.ssl.ca.location, kafka.ssl.certificate.location and kafka.ssl.key.location to PEM "
     "files."

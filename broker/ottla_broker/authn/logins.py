@@ -17,11 +17,13 @@ import hmac
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import structlog
 
+from ottla_broker.authn.bearer import Asked, is_bearer, parse_bearer
 from ottla_broker.authn.failure import LoginFailed
-from ottla_broker.authn.plain import UserPassword
+from ottla_broker.authn.plain import UserPassword, parse_basic
 from ottla_broker.authn.scram import ScramLogin
 from ottla_broker.metadata.sections.scram_credentials import CredentialId
 from ottla_broker.metrics import LoginsProbe
@@ -37,6 +39,9 @@ from ottla_core.scram import (
     is_password,
     salted_password,
 )
+
+if TYPE_CHECKING:
+    from ottla_broker.authn.tokens import Tokens
 
 _log = structlog.get_logger("ottla.logins")
 
@@ -65,8 +70,11 @@ class Logins:
         *,
         delay_s: float,
         nonce: Callable[[], str] = secrets.token_urlsafe,
+        tokens: Tokens | None = None,
     ) -> None:
-        """`secret` is the cluster's, so that all brokers have the same decoys; `offload` runs one call at a time."""
+        """`secret` is the cluster's, so that all brokers have the same decoys; `offload` runs one call at a time.
+        Without `tokens`, bearer tokens are refused."""
+        self._tokens = tokens
         self._stored = stored
         self._decoy_key = hmac.digest(secret, b"decoys of unknown users", "sha256")
         self._clock = clock
@@ -136,6 +144,31 @@ class Logins:
         self._remembered[self._digest(given, mechanism, credential)] = None
         while len(self._remembered) > _REMEMBERED_MAX:
             self._remembered.popitem(last=False)
+
+    # ------------------------------------------------------------------ bearer tokens
+
+    async def check_token(self, asked: Asked) -> tuple[str, int]:
+        """The user, and for how many milliseconds the token is valid. LoginFailed if it is not."""
+        if self._tokens is None:
+            raise LoginFailed("bearer tokens are not enabled", told="the broker takes no bearer tokens")
+        found = await self._tokens.check(asked.token)
+        if asked.user not in ("", found.user):
+            raise LoginFailed("the authorization id is another user", found.user)
+        return found.user, self._tokens.lifetime_ms(found)
+
+    def is_remembered_token(self, token: str) -> bool:
+        return self._tokens is not None and self._tokens.remembered(token) is not None
+
+    def user_of(self, header: str) -> str:
+        """Of an authorization that was checked before. LoginFailed if a token has expired since."""
+        if not is_bearer(header):
+            return parse_basic(header).user
+        found = None if self._tokens is None else self._tokens.remembered(parse_bearer(header))
+        if found is None:
+            raise LoginFailed("the token has expired")
+        return found.user
+
+    # ------------------------------------------------------------------ credentials
 
     def _of(self, user: str) -> tuple[Mechanism, Credential]:
         for mechanism in MECHANISMS.values():

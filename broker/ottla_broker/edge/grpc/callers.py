@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, TypeVar
 from urllib.parse import unquote
 
-from ottla_broker.authn.plain import parse_basic
+from ottla_broker.authn.failure import LoginFailed
 from ottla_broker.caller import ANONYMOUS, Caller
-from ottla_core.errors import ClusterAuthorizationFailed
+from ottla_core.errors import ClusterAuthorizationFailed, SaslAuthenticationFailed
 
 S = TypeVar("S")
 
@@ -17,7 +17,7 @@ Enter: TypeAlias = Callable[[Any], S]
 
 #: Metadata key with which a client gives its client id.
 CLIENT_ID_KEY = "ottla-client-id"
-#: As in HTTP: `Basic <base64 of user:password>`.
+#: As in HTTP: `Basic <base64 of user:password>` or `Bearer <token>`.
 AUTHORIZATION_KEY = "authorization"
 #: The subject of a verified client certificate, in the form of RFC 2253.
 _SUBJECT_KEY = "x509_subject"
@@ -32,13 +32,20 @@ class Principals(Protocol):
 
 
 def caller_of(
-    context: Any, listener: str, rules: Principals | None = None, *, logins: bool = False
+    context: Any,
+    listener: str,
+    rules: Principals | None = None,
+    *,
+    user_of: Callable[[str], str] | None = None,
 ) -> Caller:
     """`rules` are those of a TLS listener. Raises if they have no principal for the client's certificate.
 
-    With `logins`, the user and password of the call were checked before (`login_first`)."""
-    if logins:
-        principal = f"User:{parse_basic(authorization_of(context)).user}"
+    With `user_of`, the call's authorization was checked before (`login_first`), and it names its user."""
+    if user_of is not None:
+        try:
+            principal = f"User:{user_of(authorization_of(context))}"
+        except LoginFailed as failed:
+            raise SaslAuthenticationFailed(f"The login ended: {failed.reason}.") from None
     else:
         principal = ANONYMOUS if rules is None else _principal(context, rules)
     return Caller(principal, client_id_of(context), address_of(context.peer()), listener)

@@ -1,8 +1,8 @@
-"""Lets only users with the right password call a gRPC listener with logins: before a call's message is read. [A]
+"""Lets only users with the right password or token call a gRPC listener with logins: before a message is read. [A]
 
-User and password come with each call, in the header of HTTP's Basic scheme. A password that was right is remembered
-(`authn/logins.py`), so that only the first call costs a PBKDF2. Health checks need no login: they say only whether the
-broker serves.
+User and password come with each call, in the header of HTTP's Basic scheme, or a token in that of its Bearer scheme.
+What was right is remembered (`authn/logins.py`), so that only the first call costs a PBKDF2 or a signature. Health
+checks need no login: they say only whether the broker serves.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import grpc
 from grpc import aio
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 
+from ottla_broker.authn.bearer import Asked, is_bearer, parse_bearer
 from ottla_broker.authn.failure import LoginFailed
 from ottla_broker.authn.logins import Logins, TooManyLogins
 from ottla_broker.authn.plain import parse_basic
 from ottla_broker.edge.grpc.callers import address_of, authorization_of
 
-_MECHANISM = "BASIC"
+_BASIC, _BEARER = "BASIC", "BEARER"
 
 
 class LoginFirst(aio.ServerInterceptor):  # type: ignore[misc]  # grpc is untyped
@@ -59,18 +60,28 @@ class LoginFirst(aio.ServerInterceptor):  # type: ignore[misc]  # grpc is untype
         """Returns if the call has a right password, else ends it."""
         header = authorization_of(context)
         if not header:
-            sentence = f"Listener {self._listener} needs a login: set sasl.username and sasl.password."
+            sentence = (
+                f"Listener {self._listener} needs a login: set sasl.username and sasl.password, or a token."
+            )
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, sentence)
         peer = context.peer()
+        mechanism = _BEARER if is_bearer(header) else _BASIC
         try:
+            if mechanism == _BEARER:
+                token = parse_bearer(header)
+                if self._logins.is_remembered_token(token):
+                    return
+                await self._logins.check_token(Asked(token))
+                self._logins.succeeded(mechanism)
+                return
             given = parse_basic(header)
             if self._logins.is_remembered(given):
                 return
             await self._logins.check(given, address_of(peer))
         except LoginFailed as failure:
-            await self._logins.failed(failure, mechanism=_MECHANISM, listener=self._listener, peer=peer)
-            sentence = "The login failed: unknown user or wrong password."
+            await self._logins.failed(failure, mechanism=mechanism, listener=self._listener, peer=peer)
+            sentence = f"The login failed: {failure.told or 'unknown user or wrong password'}."
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, sentence)
         except TooManyLogins as busy:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(busy))
-        self._logins.succeeded(_MECHANISM)
+        self._logins.succeeded(mechanism)

@@ -125,7 +125,9 @@ class GrpcEdge:
         self._logins = logins
 
         def caller(context: Any) -> Caller:
-            return caller_of(context, config.listener.name, rules, logins=logins is not None)
+            return caller_of(
+                context, config.listener.name, rules, user_of=None if logins is None else logins.user_of
+            )
 
         meter = CallMeter(services.throttling, caller)
         refusals = Refusals(on_violation, meter)

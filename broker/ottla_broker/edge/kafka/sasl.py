@@ -2,7 +2,8 @@
 
 Until the login is done, only ApiVersions, SaslHandshake and SaslAuthenticate are handled, in this order, a few small
 ones, within a few seconds; anything else closes the connection. With `connections.max.reauth.ms` the client logs in
-again on the same connection, as the same user, or is disconnected with the first request that comes too late.
+again on the same connection, as the same user, or is disconnected with the first request that comes too late. The same
+holds when its bearer token expires.
 
 The connection asks `admit` for each request; the handlers of the two SASL APIs call the rest.
 """
@@ -13,13 +14,14 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from ottla_broker.authn.bearer import parse_oauthbearer
 from ottla_broker.authn.failure import LoginFailed
 from ottla_broker.authn.logins import Logins, TooManyLogins
 from ottla_broker.authn.plain import parse_plain
 from ottla_broker.authn.scram import ScramLogin
 from ottla_broker.edge.kafka.request import Disconnect
 from ottla_broker.edge.kafka.versions import API_VERSIONS_KEY
-from ottla_broker.sasl_config import PLAIN, SaslConfig
+from ottla_broker.sasl_config import OAUTHBEARER, SaslConfig
 from ottla_core.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from ottla_core.scram import MECHANISMS
 
@@ -92,7 +94,7 @@ class SaslGate:
         if self._state is _State.DONE:
             if key != _HANDSHAKE_KEY and self._now() >= self._expires_at:
                 self._sasl.logins.expired()
-                raise Disconnect("the client did not log in again within connections.max.reauth.ms")
+                raise Disconnect("the client did not log in again before its session ended")
             return
         self._requests += 1
         if key not in _ALLOWED[self._state]:
@@ -113,7 +115,7 @@ class SaslGate:
     def handshake(self, mechanism: str) -> tuple[str, ...]:
         """The enabled mechanisms. IllegalSaslState or UnsupportedSaslMechanism if the login cannot begin."""
         if self._state is _State.DONE:
-            if not self._sasl.config.reauth_max_ms or self._now() - self._done_at < _REAUTH_INTERVAL_S:
+            if self._expires_at == float("inf") or self._now() - self._done_at < _REAUTH_INTERVAL_S:
                 raise IllegalSaslState("The connection is logged in, and need not log in again yet.")
             self._opened_at, self._requests = self._now(), 0
         enabled = self._sasl.mechanisms
@@ -121,7 +123,7 @@ class SaslGate:
             self._connection.drop("refused", f"SASL mechanism {mechanism[:40]!r} is not enabled")
             raise UnsupportedSaslMechanism
         self._mechanism = mechanism
-        self._scram = None if mechanism == PLAIN else self._sasl.logins.scram(MECHANISMS[mechanism])
+        self._scram = self._sasl.logins.scram(MECHANISMS[mechanism]) if mechanism in MECHANISMS else None
         self._state = _State.MESSAGES
         return enabled
 
@@ -130,8 +132,12 @@ class SaslGate:
         if self._state is not _State.MESSAGES:
             raise IllegalSaslState("SaslAuthenticate needs SaslHandshake before it.")
         logins = self._sasl.logins
+        lifetime_ms = 0
         try:
-            if self._scram is None:
+            if self._mechanism == OAUTHBEARER:
+                user, lifetime_ms = await logins.check_token(parse_oauthbearer(token))
+                answer = b""
+            elif self._scram is None:
                 given = parse_plain(token)
                 user, answer = given.user, b""
                 await logins.check(given, self._peer().rpartition(":")[0])
@@ -149,19 +155,20 @@ class SaslGate:
             )
             # Logged above, at a bounded rate.
             self._connection.drop("failed login", "")
-            # The sentence of Kafka, whatever the reason.
+            # The sentence of Kafka, whatever the reason; what is wrong with a token is no secret.
             raise SaslAuthenticationFailed(
                 "Authentication failed during authentication due to invalid credentials with SASL mechanism "
-                f"{self._mechanism}"
+                f"{self._mechanism}{': ' if failure.told else ''}{failure.told}"
             ) from None
         except TooManyLogins as busy:
             raise Disconnect(str(busy)) from None
         logins.succeeded(self._mechanism)
-        return Answer(answer, self._enter(principal))
+        return Answer(answer, self._enter(principal, lifetime_ms))
 
-    def _enter(self, principal: str) -> int:
-        """The login is done; return how long it lasts."""
-        lifetime_ms = self._sasl.config.reauth_max_ms
+    def _enter(self, principal: str, token_ms: int) -> int:
+        """The login is done; return how long it lasts: as long as its token, and not beyond the setting."""
+        limits = [limit for limit in (token_ms, self._sasl.config.reauth_max_ms) if limit]
+        lifetime_ms = min(limits, default=0)
         self._done_at = self._now()
         if lifetime_ms:
             self._expires_at = self._done_at + lifetime_ms / 1000
