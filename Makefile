@@ -110,6 +110,10 @@ bench-client: ## client libraries on one broker, per second of client CPU: Ottla
 bench-groups: ## three brokers each: ten members share 900 partitions, an eleventh joins, with both group protocols (RUNS=3)
 	@scripts/setup.sh $(TESTING)
 	$(bin)/python -m ottla_bench.groups --runs $(or $(RUNS),3) $(BENCH)
+.PHONY: bench-spark
+bench-spark: ## Spark's Kafka connector and the data source ottla in one JVM, on the same topics (RUNS=3)
+	@scripts/setup.sh $(TESTING)
+	$(bin)/python -m ottla_bench.spark_side_by_side --runs $(or $(RUNS),3) $(BENCH)
 
 .PHONY: attack
 attack: ## hostile and busy clients against real brokers for MINUTES=25; `make test` runs seconds of each
@@ -117,9 +121,10 @@ attack: ## hostile and busy clients against real brokers for MINUTES=25; `make t
 	OTTLA_ATTACK_MINUTES=$(or $(MINUTES),25) $(bin)/pytest -s -p no:randomly -m integration tests/attack --timeout 7200
 
 .PHONY: spark-chaos
-spark-chaos: ## kill a streaming Spark job at each step of a commit, then KILLS=20 times at random: each row is written once
+spark-chaos: ## kill a streaming Spark job at each step of a commit and KILLS=20 times at random, and the archive job as often: each row once
 	@scripts/setup.sh $(RUNTIME) $(JAVA)
 	cd tests && ../$(bin)/python -m spark.spark_chaos --steps --kills $(or $(KILLS),20)
+	cd tests && ../$(bin)/python -m spark.archive_chaos --kills $(or $(KILLS),20)
 
 .PHONY: drain-chaos
 drain-chaos: ## drain brokers under writes while brokers, the controller and etcd are killed KILLS=20 times; SEED=1

@@ -104,7 +104,7 @@ def applications_classpath(version: str = KAFKA_VERSION) -> str:
 
 def _jars_in(folder: Path, wanted: tuple[str, ...]) -> str:
     if not folder.is_dir():
-        _fetch(folder, wanted)
+        fetch(folder, wanted)
     if not any(folder.glob("kafka-clients-*.jar")):
         raise KafkaJarsUnavailable(f"{folder} does not hold Kafka's jars; remove the folder and try again.")
     # Java reads the star itself; eighty paths would bury every process listing.
@@ -144,13 +144,16 @@ def run_tool(
     )
 
 
-def _fetch(folder: Path, wanted: tuple[str, ...]) -> None:
-    """Copy the jars beside their place and rename: a broken download never looks like a whole one."""
+def fetch(folder: Path, wanted: tuple[str, ...], *, alone: bool = False) -> None:
+    """Copy the jars beside their place and rename: a broken download never looks like a whole one.
+
+    `alone`: without what they need.
+    """
     maven = _command("mvn", "maven")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as scratch:
         pom, jars = Path(scratch) / "pom.xml", Path(scratch) / "jars"
-        pom.write_text(_pom(wanted), encoding="utf-8")
+        pom.write_text(_pom(wanted, alone), encoding="utf-8")
         command = [maven, "-B", "-q", "-ntp", "-f", str(pom), _COPY_GOAL]
         command += [f"-DoutputDirectory={jars}", "-DincludeScope=runtime"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False)
@@ -165,12 +168,13 @@ def _fetch(folder: Path, wanted: tuple[str, ...]) -> None:
                 raise
 
 
-def _pom(wanted: tuple[str, ...]) -> str:
+def _pom(coordinates: tuple[str, ...], alone: bool) -> str:
+    without = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
     dependencies = "".join(
-        "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>".format(
-            *coordinate.split(":")
+        "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</dependency>".format(
+            *coordinate.split(":"), without if alone else ""
         )
-        for coordinate in wanted
+        for coordinate in coordinates
     )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'

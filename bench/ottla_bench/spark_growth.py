@@ -1,0 +1,59 @@
+"""Does Ottla's data source stay as fast, and its memory bounded, when there are ten times as many rows? [A]"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from ottla_bench.report import markdown, show, write_between
+from ottla_bench.rows import number
+from ottla_bench.spark_measures import OTTLA, QUICK, Measures, Sizes
+from ottla_bench.spark_session import PeakMemory, spark_with_both
+from ottla_cli.local_cluster import LocalCluster
+
+_HEAD = ("rows of 100 B", "k/s", "longest task's worker, MB", "JVM, MB")
+#: A rate within this of the first one's is as good as the same.
+_SHARE = 0.9
+_KINDS = {"read_100": "batch read", "stream_100": "stream", "exact_100": "batch write, exactly once"}
+
+
+def growth(console: Console, sizes: Sequence[int], page: Path | None) -> int:
+    """Each size in a JVM of its own: a heap that has grown stays so."""
+    rates: dict[str, list[float]] = {kind: [] for kind in _KINDS}
+    rows: list[tuple[str, ...]] = []
+    for size in sizes:
+        with (
+            tempfile.TemporaryDirectory(prefix="ottla-bench-spark-") as folder,
+            LocalCluster() as cluster,
+            spark_with_both(Path(folder), with_connector=False) as spark,
+            Measures(spark, cluster, QUICK, Path(folder), prefix="warm-") as warm,
+            Measures(
+                spark, cluster, Sizes(rows_100=size, rows_1k=1, written_100=size), Path(folder)
+            ) as whole,
+        ):
+            for measures in (warm, whole):
+                measures.fill(set())
+            for kind, title in _KINDS.items():
+                for _ in range(2):
+                    warm.take(kind, OTTLA)
+                with PeakMemory(spark) as peak:
+                    rate = whole.take(kind, OTTLA)[kind]
+                rates[kind].append(rate)
+                rows.append((f"{title}, {size:,}", number(rate), number(peak.worker_mb), number(peak.jvm_mb)))
+                console.print(f"    [dim]{', '.join(rows[-1])}[/]")
+    rows.sort(key=lambda row: row[0].partition(",")[0])
+    show(console, time.strftime("%Y-%m-%d"), _HEAD, rows)
+    slower = [kind for kind, found in rates.items() if min(found) < _SHARE * found[0]]
+    sentence = (
+        f"More than a tenth slower with more rows: {', '.join(_KINDS[kind] for kind in slower)}."
+        if slower
+        else "No size is more than a tenth slower than the first."
+    )
+    console.print(sentence)
+    if page is not None:
+        write_between(page, "spark-growth", "\n".join([markdown(_HEAD, rows), sentence, ""]))
+    return 0
