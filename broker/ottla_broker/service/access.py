@@ -74,6 +74,10 @@ class Access(Protocol):
         """The authorized operations of responses, as a bit field."""
 
     @property
+    def rights(self) -> object:
+        """Another object whenever ACLs have changed."""
+
+    @property
     def is_full(self) -> bool:
         """Everything is allowed: nothing has to be left out of lists."""
 
@@ -82,6 +86,7 @@ class FullAccess:
     """Of the broker itself, of super users, and of everybody without an authoriser."""
 
     is_full = True
+    rights: object = None
     writable: Container[str] = ()
     readable: Container[str] = ()
 
@@ -167,6 +172,10 @@ class CallerAccess:
         self.writable: set[str] = set()
         self.readable: set[str] = set()
         self.renew()
+
+    @property
+    def rights(self) -> object:
+        return self._metadata.image.acls
 
     def renew(self) -> None:
         """The ACLs have changed: all is decided again, and reported as a first use."""

@@ -219,6 +219,40 @@ def test_regular_expressions_are_resolved_by_the_broker() -> None:
     assert not driver.group_of().regexes
 
 
+def test_a_regular_expression_gives_a_member_only_topics_that_it_may_describe() -> None:
+    """Another member with the same expression gets the others; changed rights count from the next heartbeat."""
+    driver = ConsumerDriver({"t-1": 2, "t-2": 2})
+    one = ModelMember("one", topics=None, regex="t-.*")
+    two = ModelMember("two", topics=None, regex="t-.*")
+    seen: set[str] = {"t-1"}
+    rights: list[object] = [object()]
+
+    def settle(rounds: int = 6) -> None:
+        for _ in range(rounds):
+            assert driver.beat(one, may_describe=seen.__contains__, rights=rights[0]) is None
+            assert topic_id("t-2") not in one.owned or "t-2" in seen
+            assert driver.beat(two) is None
+
+    settle()
+    assert set(one.owned) <= {topic_id("t-1")} and topic_id("t-2") in two.owned
+    assert len(two.owned[topic_id("t-2")]) == 2 and sizes(one, two) == [2, 2]
+    driver.show({"t-1": 2, "t-2": 2, "t-3": 4})
+    settle()
+    assert set(one.owned) == {topic_id("t-1")}
+    seen.add("t-3")
+    rights[0] = object()
+    settle()
+    assert topic_id("t-3") in one.owned
+    seen.discard("t-3")
+    rights[0] = object()
+    settle()
+    assert set(one.owned) == {topic_id("t-1")} and sizes(one, two) == [2, 6]
+    epoch = driver.group_of().epoch
+    rights[0] = object()
+    settle()
+    assert driver.group_of().epoch == epoch, "other rights of others cost no rebalance"
+
+
 def test_the_assignor_is_set_or_voted_for() -> None:
     driver = ConsumerDriver({"t": 2, "u": 2})
     one, two = ModelMember("one", ("t", "u")), ModelMember("two", ("t", "u"))

@@ -11,7 +11,7 @@ Invariants, checked by `validate` in tests:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -43,6 +43,11 @@ class ConsumerMember:
     metadata: MemberMetadata
     target: Partitions = field(default_factory=dict)
     current: CurrentAssignment = _NEW
+    #: Soft, from the last heartbeat: what the member may describe, and the topics of its regular expression that it
+    #: may not, as of these topics and rights. A member that was loaded has none until its first heartbeat.
+    may_describe: Callable[[str], bool] | None = None
+    hidden: frozenset[str] = frozenset()
+    checked: tuple[tuple[str, ...], object] = ((), None)
 
     @property
     def is_classic(self) -> bool:
@@ -102,7 +107,25 @@ class ConsumerGroup:
 
     def subscription(self, member: ConsumerMember) -> frozenset[str]:
         resolved = self.regexes.get(member.metadata.regex or "")
-        return frozenset(member.metadata.topics + (resolved.topics if resolved else ()))
+        if resolved is None:
+            return frozenset(member.metadata.topics)
+        return frozenset(resolved.topics) - member.hidden | frozenset(member.metadata.topics)
+
+    def hide(self, member: ConsumerMember, rights: object) -> bool:
+        """Bring up to date which topics of its regular expression the member may not describe. True if they changed."""
+        resolved, may = self.regexes.get(member.metadata.regex or ""), member.may_describe
+        topics = () if resolved is None or may is None else resolved.topics
+        known, of_rights = member.checked
+        if topics is known and rights is of_rights:
+            return False
+        # Topics that were checked with the same rights are not checked again: a group may have many members.
+        same = frozenset(known) if rights is of_rights else frozenset()
+        before = member.hidden
+        member.hidden = frozenset(
+            name for name in topics if (name in before if name in same else may is not None and not may(name))
+        )
+        member.checked = (topics, rights)
+        return member.hidden != before
 
     def subscribed_topics(self) -> frozenset[str]:
         return frozenset().union(*map(self.subscription, self.members.values()))

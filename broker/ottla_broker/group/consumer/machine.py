@@ -123,6 +123,8 @@ class ConsumerMachine:
         member = self._join(group, request, out) if joins else self._find(group, request)
         received, before = request.member_epoch, member.current
         changed = self._update(group, member, request, out)
+        member.may_describe = request.may_describe
+        changed = group.hide(member, request.rights) or changed
         self.refresh(group, image, now, out, changed=changed or len(group.members) > members)
         self.reconcile(group, member, request.owned, now, out)
         self.start_session(group, member, now)
@@ -256,6 +258,9 @@ class ConsumerMachine:
             known = group.regexes.get(regex)
             if known is None or known.topics != topics:
                 self.put(group, regex, ResolvedRegex(topics, image.revision, now.wall_ms), out)
+        for member in group.members.values():
+            if member.metadata.regex and member.may_describe is not None:
+                group.hide(member, member.checked[1])
 
     def _assign(
         self, group: ConsumerGroup, image: ClusterImage, settings: GroupSettings, now: Now, out: Decision

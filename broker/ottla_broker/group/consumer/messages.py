@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -33,6 +34,10 @@ class ConsumerHeartbeat:
     regex: str | None = None
     assignor: str | None = None
     owned: Partitions | None = None
+    #: Whether the member may describe a topic, by the ACLs that are now in force; None if it may describe all.
+    may_describe: Callable[[str], bool] | None = None
+    #: Another object whenever ACLs have changed.
+    rights: object = None
 
     @property
     def is_full(self) -> bool:

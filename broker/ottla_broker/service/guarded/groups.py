@@ -102,7 +102,13 @@ class GuardedGroups:
         self._access.check(Operation.READ, GROUP, request.group)
         for topic in request.topics or ():
             self._access.check(Operation.DESCRIBE, TOPIC, topic)
+        if not self._access.is_full:
+            # For topics of a regular expression, whichever they are then.
+            request = replace(request, may_describe=self._may_describe, rights=self._access.rights)
         return self._service.consumer_heartbeat(request)
+
+    def _may_describe(self, topic: str) -> bool:
+        return self._access.allows(Operation.DESCRIBE, TOPIC, topic)
 
     # ------------------------------------------------------------------ offsets
 
