@@ -50,6 +50,19 @@ class Kube:
     def helm(self, *arguments: str, timeout_s: float = 300) -> str:
         return self._run([*self._helm, *arguments], None, timeout_s)
 
+    def spark_submit(self, *arguments: str, folder: Path, timeout_s: float = 180) -> str:
+        """Submit an application in cluster mode from this machine; returns when its driver's pod exists."""
+        server = self.run("config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}")
+        settings = {
+            "spark.kubernetes.namespace": self.namespace,
+            "spark.kubernetes.submission.waitAppCompletion": "false",
+            **({"spark.kubernetes.context": self._of[2]} if self._of[2] else {}),
+        }
+        flags = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
+        program = str(Path(sys.executable).parent / "spark-submit")
+        submit = [program, "--master", f"k8s://{server}", "--deploy-mode", "cluster"]
+        return self._run([*submit, *flags, *arguments], None, timeout_s, folder)
+
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """A kubectl that runs in the background; it ends when its standard input is closed."""
         pipe = subprocess.PIPE
@@ -88,7 +101,9 @@ class Kube:
                 raise Fault(f"not seen within {timeout_s:.0f} s: {what}" + (f" ({failed})" if failed else ""))
             time.sleep(0.5)
 
-    def _run(self, command: Sequence[str], stdin: str | None, timeout_s: float) -> str:
+    def _run(
+        self, command: Sequence[str], stdin: str | None, timeout_s: float, folder: Path | None = None
+    ) -> str:
         try:
             done = subprocess.run(
                 command,
@@ -98,6 +113,7 @@ class Kube:
                 timeout=timeout_s,
                 env=self._environ,
                 check=False,
+                cwd=folder,
             )
         except subprocess.TimeoutExpired:
             raise Fault(f"timed out after {timeout_s:.0f} s: {' '.join(command[:12])}") from None

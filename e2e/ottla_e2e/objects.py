@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -112,116 +111,17 @@ def client() -> Object:
 # ------------------------------------------------------------------ Spark
 
 
-def spark_rights() -> list[Object]:
-    """A driver creates, watches and removes its executors, with their settings and services."""
-    name = {"name": "spark"}
-    rule = {
-        "apiGroups": [""],
-        "resources": ["pods", "configmaps", "services", "persistentvolumeclaims"],
-        "verbs": ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"],
-    }
-    authorization = "rbac.authorization.k8s.io"
-    return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": name},
-        {"apiVersion": f"{authorization}/v1", "kind": "Role", "metadata": name, "rules": [rule]},
-        {
-            "apiVersion": f"{authorization}/v1",
-            "kind": "RoleBinding",
-            "metadata": name,
-            "roleRef": {"apiGroup": authorization, "kind": "Role", "name": "spark"},
-            "subjects": [{"kind": "ServiceAccount", "name": "spark"}],
-        },
-    ]
-
-
-def results() -> Object:
-    """The volume that driver and executors write Parquet and checkpoints to."""
-    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "results"},
-        "spec": spec,
-    }
-
-
-def executor_template() -> Object:
-    """The template of Spark's executors, as strict as all other pods; Spark fills in the rest."""
-    container = {
-        "name": "executor",
-        "workingDir": "/tmp",
-        "securityContext": _RESTRICTED,
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
-    }
-    # Many volumes can be mounted on one node only: that of the driver, which is the pod of a Job.
-    driver = {
-        "topologyKey": "kubernetes.io/hostname",
-        "labelSelector": {"matchExpressions": [{"key": "job", "operator": "Exists"}]},
-    }
-    pod = {
-        "securityContext": _POD_SECURITY,
-        "automountServiceAccountToken": False,
-        "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [driver]}},
-        "containers": [container],
-        "volumes": [{"name": "tmp", "emptyDir": {}}],
-    }
-    template = json.dumps({"apiVersion": "v1", "kind": "Pod", "spec": pod})
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "executor"},
-        "data": {"executor.yaml": template},
-    }
-
-
-def driver(
-    name: str, program: list[str], *, namespace: str, executor_image: str, before: list[str] | None = None
-) -> Object:
-    """A Job whose pod is Spark's driver; its executors are separate pods, deleted with it."""
-    settings = {
-        "spark.driver.host": "$(POD_IP)",
-        "spark.driver.memory": "640m",
-        "spark.executor.memory": "512m",
-        "spark.executor.instances": "2",
-        "spark.executor.cores": "1",
-        "spark.kubernetes.executor.request.cores": "100m",
-        "spark.kubernetes.namespace": namespace,
-        "spark.kubernetes.driver.pod.name": "$(POD_NAME)",
-        "spark.kubernetes.container.image": reference(executor_image),
-        "spark.kubernetes.container.image.pullPolicy": pull_policy(),
-        "spark.kubernetes.executor.podTemplateFile": "/etc/spark/executor.yaml",
-        "spark.kubernetes.executor.podTemplateContainerName": "executor",
-        "spark.kubernetes.executor.volumes.persistentVolumeClaim.results.options.claimName": "results",
-        "spark.kubernetes.executor.volumes.persistentVolumeClaim.results.mount.path": "/results",
-        # Wait for both executors; otherwise Spark starts with the first.
-        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-        "spark.task.maxFailures": "1",
-        "spark.ui.enabled": "false",
-    }
-    flags = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
-    api = "k8s://https://kubernetes.default.svc"
-    submit = ["spark-submit", "--master", api, "--deploy-mode", "client", *flags, *program]
-    mounts = [{"name": "results", "mountPath": "/results"}, {"name": "template", "mountPath": "/etc/spark"}]
-    container = _container("driver", "ottla-spark", args=submit, mounts=mounts)
-    container["env"] = [
-        _from_pod("POD_NAME", "metadata.name"),
-        _from_pod("POD_IP", "status.podIP"),
-    ]
-    pod = _pod([container], {"results": _claim("results"), "template": {"configMap": {"name": "executor"}}})
-    pod["serviceAccountName"] = "spark"
-    if before is not None:
-        pod["initContainers"] = [_container("before", "ottla-spark", args=before)]
-    return _job(name, pod)
+def spark() -> list[Object]:
+    """Rights and storage as a user applies them."""
+    texts = [(ROOT / f"manifests/spark/{name}.yaml").read_text() for name in ("rights", "storage")]
+    return [each for text in texts for each in yaml.safe_load_all(text)]
 
 
 def job(name: str, command: list[str]) -> Object:
-    """A Job that runs a program in Spark's image, with the results at hand."""
-    mounts = [{"name": "results", "mountPath": "/results"}]
+    """A Job that runs a program in Spark's image, with its storage."""
+    mounts = [{"name": "data", "mountPath": "/data"}]
     container = _container("job", "ottla-spark", args=command, mounts=mounts)
-    return _job(name, _pod([container], {"results": _claim("results")}))
-
-
-def _job(name: str, pod: Object) -> Object:
+    pod = _pod([container], {"data": {"persistentVolumeClaim": {"claimName": "spark-data"}}})
     template = {"metadata": {"labels": {"job": name}}, "spec": pod | {"restartPolicy": "Never"}}
     spec = {"backoffLimit": 0, "activeDeadlineSeconds": 600, "template": template}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
@@ -256,11 +156,3 @@ def _pod(containers: list[Object], volumes: dict[str, Any] | None = None) -> Obj
         "containers": containers,
         "volumes": [{"name": name, **source} for name, source in (own | (volumes or {})).items()],
     }
-
-
-def _claim(name: str) -> Object:
-    return {"persistentVolumeClaim": {"claimName": name}}
-
-
-def _from_pod(name: str, path: str) -> Object:
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from subprocess import Popen
 from typing import Any
 
-from ottla_e2e import evictions, memory, namespaces, objects, scaled_consumers, secured_cluster
+from ottla_e2e import evictions, memory, namespaces, objects, scaled_consumers, secured_cluster, spark_jobs
 from ottla_e2e.images import ROOT
 from ottla_e2e.kube import NAMESPACE, Kube, Object, condition, ready
-from ottla_e2e.objects import CLIENT, CLUSTER, GRPC, KAFKA
+from ottla_e2e.objects import CLIENT, CLUSTER, KAFKA
 from ottla_e2e.places import Place, force_delete
 from ottla_e2e.say import Fault, say, step
 
@@ -23,7 +23,6 @@ _TOPIC = "orders"
 _GROUP = "billing"
 _LOG = f"/tmp/{_TOPIC}.acked"
 _FIRST_RECORDS, _LATER_RECORDS = 20_000, 500
-_EVENTS, _SPAN_S = 20_000, 180
 _KINDS = "pods,services,statefulsets,deployments,jobs,configmaps,poddisruptionbudgets,persistentvolumeclaims"
 _ETCD_PODS = f"ottla.dev/cluster={CLUSTER},app.kubernetes.io/component=etcd"
 #: A client that runs into its own timeout waits for 10 s and more; 200 ms were measured.
@@ -56,8 +55,7 @@ class Scenario:
             self.change_the_topic,
             self.scale_brokers_under_writes,
             self.roll_four_brokers_under_writes,
-            self.count_activity_with_spark,
-            self.explain_a_bare_executor,
+            self.run_spark_jobs,
             self.secure_a_cluster,
             self.measure_memory,
             self.uninstall,
@@ -318,67 +316,8 @@ class Scenario:
         change = json.dumps({"spec": spec})
         self._kube.run("patch", "clusters.ottla.dev", CLUSTER, "--type=merge", "-p", change)
 
-    # ------------------------------------------------------------------ Spark
-
-    def count_activity_with_spark(self) -> None:
-        self._kube.apply(objects.topic("events", 4), objects.topic("page-counts", 1))
-        for name in ("events", "page-counts"):
-            self._status_when("topic", name, "Ready", lambda _: True)
-        self._kube.apply(*objects.spark_rights(), objects.results(), objects.executor_template())
-        generate = [
-            "python3", "/opt/jobs/generate.py", "--bootstrap-servers", GRPC, "--topic", "events",
-            "--events", str(_EVENTS), "--span-s", str(_SPAN_S),
-        ]  # fmt: skip
-        pipeline = [
-            "/opt/jobs/activity.py", "--bootstrap-servers", GRPC, "--events", "events", "--results", "page-counts",
-            "--parquet", "/results/parquet", "--checkpoint", "/results/checkpoint", "--available-now",
-        ]  # fmt: skip
-        self._kube.apply(
-            objects.driver(
-                "activity", pipeline, namespace=NAMESPACE, executor_image="ottla-spark", before=generate
-            )
-        )
-        executors = self._kube.until("two executors run", self._executors, timeout_s=300)
-        say(f"    executors: {', '.join(executors) or 'none'}")
-        self._finished("activity")
-        check = [
-            "python3", "/programs/check_activity.py", "--bootstrap", GRPC, "--topic", "page-counts",
-            "--parquet", "/results/parquet", "--events", str(_EVENTS), "--span-s", str(_SPAN_S),
-        ]  # fmt: skip
-        self._kube.apply(objects.job("check-activity", check))
-        self._finished("check-activity")
-        seen = json.loads(self._kube.run("logs", "job/check-activity").strip().splitlines()[-1])
-        _must(seen["parquet_right"] and seen["topic_right"], f"the same counts as by hand: {seen}")
-        say(f"    {seen['windows']} counts of {seen['events']:,} events, right in the topic and in Parquet")
-
-    def explain_a_bare_executor(self) -> None:
-        program = ["/programs/count.py", GRPC, "events"]
-        self._kube.apply(objects.driver("bare", program, namespace=NAMESPACE, executor_image="bare-spark"))
-        self._finished("bare", succeeds=False)
-        sentence = "install ottla[spark] there (in the executors' image)"
-        lines = [line for line in self._kube.run("logs", "job/bare").splitlines() if sentence in line]
-        _must(bool(lines), f"an error that says: {sentence}")
-        say(f"    {lines[0].strip()[:200]}")
-
-    def _executors(self) -> list[str] | None:
-        """Two pods, or none if the job has ended."""
-        if self._outcome("activity") is not None:
-            return []
-        pods = self._kube.list("pods", "-l", "spark-role=executor")
-        running = [
-            pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] in ("Running", "Succeeded")
-        ]
-        return running if len(running) == 2 else None
-
-    def _finished(self, job: str, *, succeeds: bool = True) -> None:
-        succeeded = self._kube.until(f"the end of the job {job}", lambda: self._outcome(job), timeout_s=600)
-        _must(succeeded == succeeds, f"the job {job} to {'succeed' if succeeds else 'fail'}")
-
-    def _outcome(self, job: str) -> bool | None:
-        """Whether a job has succeeded; None while it runs."""
-        status = self._kube.get("job", job).get("status", {})
-        found = {each["type"] for each in status.get("conditions") or () if each["status"] == "True"}
-        return True if "Complete" in found else False if "Failed" in found else None
+    def run_spark_jobs(self) -> None:
+        spark_jobs.run(self._kube)
 
     # ------------------------------------------------------------------ memory, and the end
 
@@ -404,7 +343,7 @@ class Scenario:
         # without an operator.
         self._kube.run("delete", "topics,consumergroups,users.ottla.dev", "--all", "--timeout=60s")
         self._kube.run("delete", "jobs,pods", "--all", "--timeout=60s")
-        self._kube.run("delete", "pvc/results", "configmap/programs", "configmap/executor", "--timeout=60s")
+        self._kube.run("delete", "pvc/spark-data", "configmap/programs", "--timeout=60s")
         self._kube.until("nothing is left", lambda: None if self._left() else True, timeout_s=90)
         self._kube.run("delete", "-f", str(ROOT / "charts/ottla/crds"), "--timeout=60s")
         self._kube.run("delete", "namespace", NAMESPACE, "--timeout=90s")

@@ -8,7 +8,8 @@ import pytest
 
 from ottla_e2e import libraries, memory
 from ottla_e2e.kube import condition, ready
-from ottla_e2e.pods.spark_pod import executor
+from ottla_e2e.pods.check_archive import committed
+from ottla_e2e.pods.spark_pod import driver, executor
 from ottla_e2e.say import Fault
 
 
@@ -63,3 +64,22 @@ def test_an_executor_gets_its_options_in_order() -> None:
     assert command[:4] == ["/java/bin/java", "-D0=a b", "-D9=a b", "-D10=a b"]
     assert command[command.index("-cp") + 1] == "/conf:/spark/jars/*"
     assert command[command.index("--podName") + 1] == "pod"
+
+
+def test_a_driver_is_a_spark_submit_in_client_mode() -> None:
+    command = driver(
+        {"SPARK_HOME": "/spark", "SPARK_DRIVER_BIND_ADDRESS": "10.0.0.2"}, ["--class", "Main", "a b"]
+    )
+    assert command[:3] == ["/spark/bin/spark-submit", "--conf", "spark.driver.bindAddress=10.0.0.2"]
+    assert command[3:] == ["--deploy-mode", "client", "--class", "Main", "a b"]
+
+
+def test_files_of_an_archive_are_those_that_were_committed(tmp_path: Path) -> None:
+    log = tmp_path / "_spark_metadata"
+    log.mkdir()
+    entry = '{"path":"file:///data/%s.parquet","size":1,"action":"add"}'
+    (log / "9.compact").write_text("v1\n" + "\n".join(entry % name for name in "ab"))
+    (log / "10").write_text("v1\n" + entry % "c")
+    (log / ".10.crc").write_text("not a log")
+    (log / "8").write_text("v1\n" + entry % "b")  # in the compacted file too
+    assert committed(tmp_path) == ["/data/a.parquet", "/data/b.parquet", "/data/c.parquet"]

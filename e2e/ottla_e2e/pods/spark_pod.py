@@ -1,6 +1,7 @@
-"""Process 1 of a Spark pod: an executor, as Spark's scheduler asks for it, or whatever command is given. [A]
+"""Process 1 of a Spark pod: a driver or an executor, as Spark asks for it, or whatever command is given. [A]
 
-Spark on Kubernetes tells an executor by its environment what it is to be, and leaves it to the image to start it.
+Spark on Kubernetes tells both by arguments and environment what they are to be, and leaves it to the image to start
+them; this is what the entry point of the image apache/spark does.
 """
 
 from __future__ import annotations
@@ -36,8 +37,27 @@ def executor(environ: dict[str, str]) -> list[str]:
     ]  # fmt: skip
 
 
+def driver(environ: dict[str, str], arguments: list[str]) -> list[str]:
+    """The command line of a driver: spark-submit again, in client mode."""
+    bind = f"spark.driver.bindAddress={environ['SPARK_DRIVER_BIND_ADDRESS']}"
+    return [
+        f"{environ['SPARK_HOME']}/bin/spark-submit",
+        "--conf",
+        bind,
+        "--deploy-mode",
+        "client",
+        *arguments,
+    ]
+
+
 def main() -> None:
-    command = executor(dict(os.environ)) if sys.argv[1:2] == ["executor"] else sys.argv[1:]
+    kind, *arguments = sys.argv[1:]
+    if kind == "executor":
+        command = executor(dict(os.environ))
+    elif kind == "driver":
+        command = driver(dict(os.environ), arguments)
+    else:
+        command = [kind, *arguments]
     os.execvp(command[0], command)
 
 
