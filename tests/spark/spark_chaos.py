@@ -34,21 +34,20 @@ _TESTS = Path(__file__).parents[1]
 START_S = 240.0
 
 
-class CopyingJob:
-    """The process of `copying_job.py` with its JVM and Python workers."""
+class SparkJob:
+    """The process of a job with its JVM and Python workers."""
 
-    def __init__(self, bootstrap: str, source: str, target: str, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, module: str, arguments: Sequence[str], folder: Path) -> None:
         self.log = folder / "job.log"
-        self._arguments = ["--bootstrap", bootstrap, "--source", source, "--target", target]
-        self._arguments += ["--checkpoint", str(folder / "checkpoint"), "--folder", str(folder)]
+        own = ["--checkpoint", str(folder / "checkpoint"), "--folder", str(folder)]
+        self._command = [sys.executable, "-m", module, *arguments, *own]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, **environment: str) -> None:
         path = os.pathsep.join([str(_TESTS), os.environ.get("PYTHONPATH", "")])
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "spark.copying_job", *self._arguments],
+                self._command,
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, **environment},
@@ -130,7 +129,7 @@ class Copy:
                     found[int(record.value)] += 1
         return found
 
-    def wait_for(self, count: int, job: CopyingJob, timeout_s: float = START_S) -> None:
+    def wait_for(self, count: int, job: SparkJob, timeout_s: float = START_S) -> None:
         deadline = time.monotonic() + timeout_s
         while sum(self.visible().values()) < count:
             job.check()
@@ -148,7 +147,7 @@ class Copy:
         assert sum(found.values()) == self.sent
 
 
-def wait_for_file(path: Path, job: CopyingJob) -> None:
+def wait_for_file(path: Path, job: SparkJob) -> None:
     deadline = time.monotonic() + START_S
     while not path.exists():
         job.check()
@@ -157,10 +156,11 @@ def wait_for_file(path: Path, job: CopyingJob) -> None:
 
 
 @contextmanager
-def copying(cluster: LocalCluster, folder: Path, replicas: int = 1) -> Iterator[tuple[Copy, CopyingJob]]:
+def copying(cluster: LocalCluster, folder: Path, replicas: int = 1) -> Iterator[tuple[Copy, SparkJob]]:
     with Admin(cluster.grpc_bootstrap) as admin:
         copy = Copy(cluster.grpc_bootstrap, admin, replicas)
-    job = CopyingJob(copy.bootstrap, copy.source, copy.target, folder)
+    arguments = ["--bootstrap", copy.bootstrap, "--source", copy.source, "--target", copy.target]
+    job = SparkJob("spark.copying_job", arguments, folder)
     try:
         yield copy, job
     finally:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import archive, replay
+from jobs import archive, compact, replay
 from ottla_cli.local_cluster import LocalCluster
 from ottla_client.sync import Producer
+from spark.archive_chaos import campaign
 
 DAY_MS = 86_400_000
 BASE_MS = 20_000 * DAY_MS
@@ -21,6 +26,10 @@ def test_times_need_a_zone() -> None:
     assert archive.millis("1970-01-02T00:00:00Z") == DAY_MS
     with pytest.raises(ValueError, match="has no time zone"):
         archive.millis("1970-01-02T00:00:00")
+
+
+def test_only_finished_days_are_compacted_by_default() -> None:
+    assert compact.yesterday(datetime.fromisoformat("2026-03-01T00:30:00+01:00")) == "2026-02-27"
 
 
 def send(cluster: LocalCluster, topic: str, numbers: range) -> None:
@@ -63,6 +72,15 @@ def test_an_archive_has_each_record_once_and_replays_it_as_it_was(
     assert sorted(row.n for row in rows) == list(range(200))
     assert {row.date for row in rows} == {"2024-10-04", "2024-10-05"}
 
+    days = compact.Job(job.parquet, str(tmp_path / "days"), last_date="2024-10-04")
+    for _ in range(2):  # a day that is compacted again replaces itself
+        assert compact.run(spark, days) == {"days": 1, "rows": 100}
+    (day,) = Path(days.into).glob("topic=*/date=2024-10-04")
+    (file,) = day.glob("*.parquet")
+    places = pq.ParquetFile(file).read(["partition", "offset"]).to_pylist()
+    assert len(places) == 100
+    assert places == sorted(places, key=lambda row: (row["partition"], row["offset"]))
+
     replayed = replay.Job(local_cluster.grpc_bootstrap, job.parquet, topic, again)
     assert replay.run(spark, replayed) == 200
     assert content(spark, local_cluster, again) == content(spark, local_cluster, topic)
@@ -85,3 +103,10 @@ def test_a_span_of_time_is_archived(
     assert archive.start(spark, job).awaitTermination(120)
     rows = spark.read.parquet(job.parquet).selectExpr("int(string(value)) n").collect()
     assert sorted(row.n for row in rows) == list(range(50, 100))
+
+
+@pytest.mark.integration
+@pytest.mark.skipif("OTTLA_SPARK_CHAOS" not in os.environ, reason="starts JVMs: set OTTLA_SPARK_CHAOS=1")
+def test_an_archive_has_each_record_once_after_kills(local_cluster: LocalCluster, tmp_path: Path) -> None:
+    wanted = {"driver": 1, "worker": 1, "broker": 1}
+    assert campaign(local_cluster, tmp_path, wanted, random.Random(1)) == wanted
