@@ -41,6 +41,7 @@ TABLE: dict[str, tuple[str, float | None, float | None, tuple[str, ...], str, bo
     'etcd.tls.key.file': ('string', None, None, (), '', True),
     'etcd.user': ('string', None, None, (), '', True),
     'fetch.max.bytes': ('int', 1024, 2147483647, (), '57671680', False),
+    'group.consumer.heartbeat.interval.min.ms': ('int', 1, 2147483647, (), '500', False),
     'group.consumer.heartbeat.interval.ms': ('int', 1, 2147483647, (), '5000', False),
     'group.consumer.max.size': ('int', 1, 2147483647, (), '10000', False),
     'group.consumer.migration.policy': ('string', None, None, ('bidirectional', 'upgrade', 'downgrade', 'disabled'), 'bidirectional', False),
