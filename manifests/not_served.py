@@ -12,7 +12,6 @@ _TOKENS = "delegation tokens; log in with SCRAM, PLAIN or a certificate"
 _TELEMETRY = "clients push their metrics only to brokers that advertise it; scrape the clients instead"
 
 REASONS: dict[int, str] = {
-    34: "moves between the log directories of a broker; `ottla cluster` and kafka-reassign-partitions move between brokers",
     **dict.fromkeys((38, 39, 40, 41), _TOKENS),
     **dict.fromkeys((52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 80, 81, 82), _KRAFT),
     57: "feature levels cannot be changed: they are those of the brokers' version, as ApiVersions shows them",

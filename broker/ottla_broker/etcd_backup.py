@@ -18,6 +18,8 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 
+from ottla_core.real.clock import RealClock
+
 _PREFIX, _SUFFIX = "etcd-", ".db"
 _HASH_BYTES = 32
 #: etcd's database has whole pages, so that a snapshot with a hash is recognised by its size.
@@ -95,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.keep < 1:
         parser.error("--keep must be at least 1")
     try:
-        path = asyncio.run(back_up(given.config, given.to, given.keep, time.time()))
+        path = asyncio.run(back_up(given.config, given.to, given.keep, RealClock().wall_ms() / 1000))
     except (BackupFailed, ConfigError, OSError) as failed:
         sys.stderr.write(f"etcd-backup: {failed}\n")
         return 1

@@ -53,8 +53,14 @@ def _list(text: str) -> tuple[str, ...]:
     return tuple(part for part in (each.strip() for each in text.split(",")) if part)
 
 
+def _claim(text: str) -> str:
+    if not text or len(text) > 200:
+        raise ValueError
+    return text
+
+
 _LIST = Kind("list", "names separated by commas", _list, may_be_empty=True)
-_CLAIM = Kind("string", "the name of a claim", lambda text: text[:200] if text else "sub")
+_CLAIM = Kind("string", "the name of a claim", _claim)
 _TEXT = Kind("string", "a text", str, may_be_empty=True)
 
 

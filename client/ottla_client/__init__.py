@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ottla_client.consumer import Consumer
     from ottla_client.delivery import Delivery
     from ottla_client.errors import (
+        BrokerSideNotOffered,
         BufferExhausted,
         CannotConnect,
         ClientClosed,
@@ -58,6 +59,7 @@ _MODULES = {
     "consumer": ("Consumer",),
     "delivery": ("Delivery",),
     "errors": (
+        "BrokerSideNotOffered",
         "BufferExhausted",
         "CannotConnect",
         "ClientClosed",
@@ -101,6 +103,7 @@ _WHERE = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
     "Admin",
     "AdminSettings",
+    "BrokerSideNotOffered",
     "BufferExhausted",
     "CannotConnect",
     "ClientClosed",

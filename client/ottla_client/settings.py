@@ -73,10 +73,10 @@ class ConsumerSettings(TypedDict, Generic[K, V], total=False):
     group_instance_id: str | None
     group_protocol: str
     group_remote_assignor: str
-    session_timeout_ms: int
-    heartbeat_interval_ms: int
+    session_timeout_ms: int | None
+    heartbeat_interval_ms: int | None
     max_poll_interval_ms: int
-    partition_assignment_strategy: str | Assignor | Sequence[str | Assignor]
+    partition_assignment_strategy: str | Assignor | Sequence[str | Assignor] | None
     enable_auto_commit: bool
     auto_commit_interval_ms: int
     security: Security | Mapping[str, str] | None

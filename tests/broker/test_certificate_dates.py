@@ -10,7 +10,7 @@ from pathlib import Path
 from certificates import Authority
 from ottla_broker.certificate_dates import earliest_expiry_s
 from ottla_broker.config import BrokerConfig
-from ottla_broker.tls_files import TlsFiles
+from ottla_broker.tls_files import TlsFiles, certificate_families
 from ottla_core.real.clock import RealClock
 
 
@@ -48,7 +48,7 @@ def test_the_broker_reports_a_replaced_certificate(tmp_path: Path) -> None:
     files = TlsFiles(config, RealClock())
 
     def expiries() -> dict[str, float]:
-        (family,) = files.families()
+        (family,) = certificate_families([files])
         return {labels[0][1]: value for _, labels, value in family.samples}
 
     assert expiries() == {str(path): _openssl_says(path) for path in (file, authority.file)}

@@ -169,6 +169,7 @@ def _committer(admin: Admin, coordinator: SlowCoordinator) -> Committer:
         identity=Identity,
         held=lambda: (),
         on_refused=lambda *_: None,
+        on_committed=lambda _: None,
     )
 
 

@@ -19,6 +19,7 @@ VALUES = (
 LOOSER = {
     "super.users": set(VALUES) - {""},
     "compression.gzip.level": {"0"},
+    "sasl.oauthbearer.jwks.endpoint.url": set(VALUES) - {""},
     "broker.rack": {"compact,delete", "compact,"},
 }
 

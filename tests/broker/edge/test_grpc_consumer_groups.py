@@ -78,7 +78,7 @@ async def described(stub: Any) -> pb.DescribedGroup:
 
 async def test_partitions_move_from_one_member_to_another(stub: Any) -> None:
     first = await stub.ConsumerHeartbeat(joining("a"))
-    assert (first.member_id, first.member_epoch, first.heartbeat_interval_ms) == ("a", 1, 5000)
+    assert (first.member_id, first.member_epoch, first.heartbeat_interval_ms) == ("a", 1, 500)
     assert partitions(first) == [("t", [0, 1])]
     second = await stub.ConsumerHeartbeat(joining("b"))
     assert partitions(second) == []
