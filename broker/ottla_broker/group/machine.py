@@ -358,7 +358,8 @@ class Machine:
         """Check that the member may commit; a commit counts as a heartbeat."""
         from_outside = request.generation < 0 and not request.member_id and request.instance_id is None
         if from_outside:
-            if group.members:
+            # Producers before KIP-447 do not name the member whose offsets are part of their transaction.
+            if group.members and request.producer is None:
                 raise UnknownMemberId("The group has members; only they commit its offsets.")
             return
         if request.generation < 0 and group.state is State.EMPTY:

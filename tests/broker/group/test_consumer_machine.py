@@ -20,6 +20,7 @@ from ottla_broker.group.messages import (
     State,
 )
 from ottla_broker.group_config import GroupSettings
+from ottla_broker.requests import ProducerIdentity
 from ottla_core.errors import (
     FencedInstanceId,
     FencedMemberEpoch,
@@ -294,6 +295,16 @@ def test_offsets_need_the_current_epoch() -> None:
     errors = driver.ask(DeleteOffsets("g", (TopicPartition("t", 0), TopicPartition("u", 0)))).errors
     assert isinstance(errors[0], GroupSubscribedToTopic)
     assert errors[1] is None
+
+
+def test_offsets_in_a_transaction_need_no_member() -> None:
+    driver = ConsumerDriver({"t": 2})
+    driver.beat(ModelMember("one"))
+    with pytest.raises(UnknownMemberId):
+        driver.commit()
+    assert driver.commit(producer=ProducerIdentity(9, 3)).errors == (None,)
+    with pytest.raises(StaleMemberEpoch):
+        driver.commit("one", 7, producer=ProducerIdentity(9, 3))
 
 
 def test_a_group_is_listed_described_and_deleted_with_its_type() -> None:

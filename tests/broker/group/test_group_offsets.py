@@ -221,6 +221,17 @@ def test_an_offset_in_a_transaction_counts_when_its_marker_commits(
     assert offset_of(driver) == 30
 
 
+def test_offsets_in_a_transaction_need_no_member() -> None:
+    """TxnOffsetCommit before version 3 (kafkajs), or without the group's metadata (sarama), does not name one."""
+    driver = GroupDriver()
+    driver.stable()
+    assert driver.commit(offset=20, producer=PRODUCER).errors == (None,)
+    driver.append(TransactionMarker(PRODUCER, 1, True))
+    assert offset_of(driver) == 20
+    with pytest.raises(UnknownMemberId):
+        driver.commit("gone", 1, producer=PRODUCER)
+
+
 def begun(driver: GroupDriver, producer: ProducerIdentity = PRODUCER) -> Verification:
     verification = Verification(producer.producer_id)
     driver.ask(BeginVerification(verification))

@@ -379,7 +379,8 @@ class ConsumerMachine:
 
     def check_offsets(self, group: ConsumerGroup, request: CommitOffsets | FetchOffsets) -> None:
         """Check that a member may commit or fetch offsets: it has the current epoch."""
-        commits = isinstance(request, CommitOffsets)
+        # Producers before KIP-447 do not name the member whose offsets are part of their transaction.
+        commits = isinstance(request, CommitOffsets) and request.producer is None
         epoch = request.generation if isinstance(request, CommitOffsets) else request.member_epoch
         if epoch < 0 and not request.member_id:
             if commits and group.members:
