@@ -136,6 +136,11 @@ eos-chaos: ## consume, transform, produce while brokers, coordinators and worker
 	@scripts/setup.sh $(RUNTIME)
 	cd tests && ../$(bin)/python -m cluster.eos_chaos --seconds $(or $(SECONDS),60) $(CHAOS)
 
+.PHONY: interop-more
+interop-more: ## franz-go, sarama and kafkajs in transactions and groups; needs go and npm
+	@scripts/setup.sh $(RUNTIME)
+	PYTHONPATH=tests $(bin)/python -m interop.more
+
 .PHONY: kill-test
 kill-test: ## kill -9 while writing, ROUNDS=200 times: no acknowledged record is lost
 	@scripts/setup.sh $(RUNTIME)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -12,7 +14,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from interop.target import Target
-from ottla_bench.kafka_jars import KAFKA_CONSOLE_CONSUMER, run_tool
+from ottla_bench.kafka_jars import (
+    KAFKA_CONSOLE_CONSUMER,
+    KAFKA_VERIFIABLE_CONSUMER,
+    KAFKA_VERIFIABLE_PRODUCER,
+    run_tool,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -108,3 +115,28 @@ def test_kafka_tools_read_and_describe_such_a_group(target: Target, filled: str)
         assert group in listed
     tool(KAFKA_CONSUMER_GROUPS, "--delete", "--group", group)
     assert group not in tool(KAFKA_CONSUMER_GROUPS, "--list")
+
+
+@pytest.mark.java
+def test_kafkas_verifiable_producer_and_consumer(target: Target, topic: str) -> None:
+    """The clients of Kafka's system tests: one event per line, of which the last ones say what was written and read."""
+    server, group = (
+        ("--bootstrap-server", target.bootstrap, "--topic", topic),
+        f"verifiable-{uuid.uuid4().hex[:8]}",
+    )
+    count = ("--max-messages", str(RECORDS))
+    wrote = events(run_tool(KAFKA_VERIFIABLE_PRODUCER, *server, *count))
+    assert sum(each["name"] == "producer_send_success" for each in wrote) == RECORDS
+    protocol = ("--group-id", group, "--group-protocol", "consumer")
+    read = events(
+        run_tool(KAFKA_VERIFIABLE_CONSUMER, *server, *count, *protocol, "--reset-policy", "earliest")
+    )
+    assert sum(each["count"] for each in read if each["name"] == "records_consumed") == RECORDS
+    committed = [each for each in read if each["name"] == "offsets_committed"]
+    assert all(each["success"] for each in committed)
+    assert max(part["offset"] for each in committed for part in each["offsets"]) == RECORDS
+
+
+def events(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

@@ -10,6 +10,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from interop.clients import kafka
 from interop.target import Target
 from ottla_bench.kafka_jars import (
     KAFKA_CONSOLE_CONSUMER,
@@ -187,6 +188,27 @@ async def test_aiokafka(target: Target, topic: str) -> None:
             assert [(await consumer.getone()).value for _ in range(2)] == [b"kept", b"last"]
     finally:
         await consumer.stop()
+
+
+def test_kafka_python(target: Target, topic: str, new_name: Callable[[], str]) -> None:
+    """With offsets of a group in the transaction."""
+    group = new_name()
+    producer = kafka.KafkaProducer(bootstrap_servers=target.bootstrap, transactional_id=topic)
+    try:
+        producer.init_transactions()
+        for value, offset, commits in ((b"kept", 3, True), (b"dropped", 4, False), (b"last", 5, True)):
+            producer.begin_transaction()
+            producer.send(topic, value).get(WAIT_S)
+            committed = {kafka.TopicPartition(topic, 0): kafka.structs.OffsetAndMetadata(offset, "", -1)}
+            producer.send_offsets_to_transaction(committed, group)
+            (producer.commit_transaction if commits else producer.abort_transaction)()
+    finally:
+        producer.close(timeout=WAIT_S)
+    assert values(target, topic) == [b"kept", b"last"]
+    consumer = consumer_of(target, group)
+    (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=WAIT_S)
+    consumer.close()
+    assert found.offset == 5
 
 
 @pytest.mark.java

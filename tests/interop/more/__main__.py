@@ -1,9 +1,9 @@
 """`make interop-more`: clients in Go and JavaScript copy a topic in transactions, as members of a group.
 
-Each writes COUNT records to a topic, reads them as a member of a group, and writes them to another topic in transactions
-with their offsets; every third transaction is aborted. Then the sink has each record once for `read_committed`
-readers, more than once for others, and the group has committed everything. Needs `go` and `npm`; what is missing is
-skipped and named. Prints the table of docs/clients.md.
+Each writes COUNT records to a topic, reads them as a member of a group, and writes them to another topic in
+transactions with their offsets; every third transaction is aborted. Then the sink has each record once for
+`read_committed` readers, more than once for others, and the group has committed everything. Needs `go` and `npm`; what
+is missing is skipped and named. Prints the table of docs/clients.md.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def node_version(source: Path) -> str:
 CLIENTS: tuple[
     tuple[str, str, Callable[[Path, Path], list[str]], Callable[[Path], str], tuple[str, ...]], ...
 ] = (
-    ("franz", "go", build_go, go_version, ("classic", "consumer")),
+    ("franz-go", "go", build_go, go_version, ("classic", "consumer")),
     ("sarama", "go", build_go, go_version, ("classic",)),
     ("kafkajs", "npm", build_node, node_version, ("classic",)),
 )

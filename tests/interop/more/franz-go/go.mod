@@ -1,4 +1,4 @@
-module ottla.dev/interop/franz
+module ottla.dev/interop/franz-go
 
 go 1.26.0
 
