@@ -10,6 +10,7 @@ import contextlib
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
 from ottla_client.completed import CompletedOffsets
@@ -82,6 +83,8 @@ class WorkerPool:
         #: Set when a record was completed, so that the next one starts and a drain goes on.
         self._moved = asyncio.Event()
         self._failed: BaseException | None = None
+        #: Of its own: asyncio's has six threads on a machine with two cores.
+        self._threads = ThreadPoolExecutor(workers, "ottla-worker")  # Starts them as they are needed.
 
     async def run(self, stop: asyncio.Event | None = None) -> None:
         """Until `stop` is set: then running records are awaited, and what is completed is committed."""
@@ -95,6 +98,7 @@ class WorkerPool:
             for task in self._tasks:
                 task.cancel()
             await self._commit(self._work.commits())
+            self._threads.shutdown(wait=False, cancel_futures=True)
             await self._consumer.unsubscribe()
         if self._failed is not None:
             raise self._failed
@@ -137,7 +141,7 @@ class WorkerPool:
         if self._is_async:
             await self._handle(record)
             return
-        result = await asyncio.to_thread(self._handle, record)
+        result = await asyncio.get_running_loop().run_in_executor(self._threads, self._handle, record)
         if inspect.isawaitable(result):
             await result
 

@@ -236,6 +236,25 @@ async def test_a_pool_commits_what_was_completed_before_a_failure(place: Place) 
     assert [each and each.offset for each in found.values()] == [4]
 
 
+async def test_a_pool_has_a_thread_per_worker(place: Place) -> None:
+    await keyed(place, 40)
+    together = threading.Barrier(10)  # Of ten keys; breaks if fewer run at the same time.
+
+    def handle(record: ConsumerRecord) -> None:
+        together.wait(10)
+
+    consumer, pool = pool_of(place, handle, workers=10)
+    async with consumer, running(pool):
+        async with asyncio.timeout(30):
+            while sum((await pool_offsets(place)).values()) < 40:
+                await asyncio.sleep(0.05)
+
+
+async def pool_offsets(place: Place) -> dict[TopicPartition, int]:
+    async with Admin(place.address) as admin:
+        return {tp: each.offset for tp, each in (await admin.group_offsets(place.group)).items()}
+
+
 async def test_a_pool_refuses_a_consumer_that_commits_itself(place: Place) -> None:
     consumer = Consumer(place.address, group_id=place.group)
     with pytest.raises(ValueError, match="enable_auto_commit=False"):
