@@ -115,6 +115,11 @@ bench-spark: ## Spark's Kafka connector and the data source ottla in one JVM, on
 	@scripts/setup.sh $(TESTING)
 	$(bin)/python -m ottla_bench.spark_side_by_side --runs $(or $(RUNS),3) $(BENCH)
 
+.PHONY: bench-transactions
+bench-transactions: ## three brokers each: rate, commit latency and CPU of transactions of 100 and of 10,000 records (RUNS=3)
+	@scripts/setup.sh $(TESTING)
+	$(bin)/python -m ottla_bench.transactions --runs $(or $(RUNS),3) $(BENCH)
+
 .PHONY: attack
 attack: ## hostile and busy clients against real brokers for MINUTES=25; `make test` runs seconds of each
 	@scripts/setup.sh $(RUNTIME)

@@ -30,6 +30,9 @@ PROTOCOLS = {"classic": "classic", "broker-side": "consumer"}
 
 _TOPIC = "bench-groups"
 _RECORDS_PER_S = 1000
+#: Partitions are written to in steps of this size (the golden ratio of 900, and prime), so that a member with
+#: neighbouring ones gets its records evenly and not all at once.
+_STRIDE = 557
 _LOOK_EVERY_S = 0.2
 #: An assignment that does not change for so long is stable: longer than the broker-side protocol's heartbeats.
 _STABLE_S = 6.0
@@ -123,7 +126,7 @@ def _steady_writes(bootstrap: str, partitions: int) -> Iterator[None]:
         while not stop.wait(0.01):
             due = int((time.monotonic() - began) * _RECORDS_PER_S)
             for number in range(sent, due):
-                producer.produce(_TOPIC, b"x" * 100, partition=number % partitions)
+                producer.produce(_TOPIC, b"x" * 100, partition=number * _STRIDE % partitions)
             sent = due
             producer.poll(0)
         producer.flush(10)
