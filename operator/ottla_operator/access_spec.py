@@ -81,7 +81,7 @@ class Access:
     principal_rules: str | None = None
     authorization: bool = False
     super_users: tuple[str, ...] = ()
-    #: Whether other settings turn on an authoriser.
+    #: Whether `config` turns on an authoriser, with super users of its own.
     has_authorizer: bool = False
     network_policy: bool = False
 
@@ -92,9 +92,7 @@ class Access:
 
     @property
     def needs_login(self) -> bool:
-        return bool(
-            self.tls or self.external or self.authorization or self.has_authorizer or not self.plaintext
-        )
+        return bool(self.tls or self.external or self.authorization or not self.plaintext)
 
     @property
     def authentications(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from ottla_operator.internal_tls import OFF, ON, PHASE, PREPARED, next_phase
 from ottla_operator.kube import KubeError
 from ottla_operator.network_policy import policies
 from ottla_operator.pod_parts import Images
+from ottla_operator.resources import broker_settings
 from ottla_operator.specs import InvalidSpec, Meta
 
 DAY = 86_400.0
@@ -51,6 +52,19 @@ EXTERNAL = {"type": "NodePort", "advertisedHost": "node.example.com", "nodePort"
 def test_contradictions_are_refused(spec: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidSpec, match=message):
         ClusterSpec.of(cluster(**spec))
+
+
+def test_an_authoriser_of_the_config_alone_needs_no_rights_on_secrets() -> None:
+    name = "authorizer.class.name"
+    config = {
+        name: "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    for listeners, users in ((None, "User:ANONYMOUS"), ({"tls": {}}, "User:ottla-operator;User:ANONYMOUS")):
+        body = cluster(config=config, **({"listeners": listeners} if listeners else {}))
+        spec = ClusterSpec.of(body)
+        assert spec.access.is_secured == (listeners is not None)
+        assert broker_settings(Meta.of(body), spec)["super.users"] == users
 
 
 def test_tls_between_brokers_goes_through_a_phase_in_both_directions() -> None:
