@@ -74,6 +74,26 @@ def test_metadata_shows_what_may_be_described(guarded: GuardedBroker) -> None:
     assert set(described.authorized_operations) == {AclOperation.ALTER, AclOperation.DESCRIBE}
 
 
+def test_a_regular_expression_assigns_topics_that_may_be_described(guarded: GuardedBroker) -> None:
+    """Of a broker-side group; a right that is added counts from the next heartbeat."""
+    guarded.allow("alice", "READ", "GROUP", "regex")
+    guarded.allow("alice", "READ", "TOPIC", "open")
+    settings = guarded.librdkafka("alice", group_id="regex", group_protocol="consumer")
+    consumer = Consumer(settings)
+    consumer.subscribe(["^(open|closed)$"])
+
+    def assigned(wanted: set[str]) -> None:
+        deadline = time.monotonic() + 20
+        while (found := {each.topic for each in consumer.assignment()}) != wanted:
+            assert found <= wanted and time.monotonic() < deadline, found
+            consumer.poll(0.1)
+
+    assigned({"open"})
+    guarded.allow("alice", "READ", "TOPIC", "closed")
+    assigned({"open", "closed"})
+    consumer.close()
+
+
 def test_each_topic_has_its_own_outcome(guarded: GuardedBroker) -> None:
     alice = AdminClient(guarded.librdkafka("alice"))
     guarded.allow("alice", "CREATE", "TOPIC", "mine", prefixed=True)
