@@ -335,6 +335,10 @@ class TransactionsProbe:
     transactions: Labelled = labelled(
         "ottla_transactions", "Transactional ids by state of their last transaction.", "state", type="gauge"
     )
+    state_bytes: int = gauge(
+        "ottla_transaction_state_bytes",
+        "Memory of transactional ids and partitions of open transactions; at most transaction.state.max.bytes.",
+    )
     committed: int = counter(
         "ottla_transactions_committed_total", "Transactions committed in all partitions."
     )

@@ -44,6 +44,14 @@ class TransactionsConfig:
         whole(1, LONG_MAX),
         "How often the broker checks for expired transactional ids.",
     )
+    # Kafka has no limit. Fifty thousand ids, or one with half a million partitions.
+    state_max_bytes: int = setting(
+        "transaction.state.max.bytes",
+        str(64 * MIB),
+        whole(MIB),
+        "Memory for the transactional ids, and the partitions of their open transactions, that this broker "
+        "coordinates; beyond it, new ids and partitions are refused.",
+    )
     # Readers with read_committed wait behind a prepared transaction, so it has a bound; but its coordinator, a Spark
     # driver for instance, may be down over a long weekend, and rows whose commit it has recorded are lost with it.
     two_phase_max_timeout_ms: int = setting(

@@ -166,6 +166,7 @@ TABLE: dict[str, tuple[str, float | None, float | None, tuple[str, ...], str, bo
     'transaction.state.log.num.partitions': ('int', 1, 100000, (), '50', False),
     'transaction.state.log.replication.factor': ('int', -1, 32767, (), '-1', False),
     'transaction.state.log.segment.bytes': ('int', 1048576, 2147483647, (), '104857600', False),
+    'transaction.state.max.bytes': ('int', 1048576, 2147483647, (), '67108864', False),
     'transaction.two.phase.commit.max.timeout.ms': ('long', 1, 9223372036854775807, (), '604800000', False),
     'transactional.id.expiration.ms': ('long', 1, 9223372036854775807, (), '604800000', False),
     'unclean.leader.election.enable': ('boolean', None, None, (), 'false', False),

@@ -116,7 +116,7 @@ class TransactionService:
             clock,
             offload,
             probe,
-            lambda: TransactionShard(settings, probe),
+            lambda: TransactionShard(settings, probe, self._state_bytes),
             commit_timeout_s=config.groups.commit_timeout_ms / 1000,
             perform=self._markers.deliver,
         )
@@ -131,6 +131,9 @@ class TransactionService:
     def close(self) -> None:
         self._runtime.close()
 
+    def _state_bytes(self) -> int:
+        return sum(shard.bytes for _, shard in self._runtime.ready() if isinstance(shard, TransactionShard))
+
     def refresh_metrics(self) -> None:
         states = dict.fromkeys(State, 0)
         for _, shard in self._runtime.ready():
@@ -138,6 +141,7 @@ class TransactionService:
                 for state, count in shard.states().items():
                     states[state] += count
         self._probe.shards = len(self._runtime)
+        self._probe.state_bytes = self._state_bytes()
         for state, count in states.items():
             self._probe.transactions.of(state.title).n = count
 

@@ -37,17 +37,34 @@ from ottla_broker.txn.messages import (
 )
 from ottla_broker.txn.records import read_key, read_value, transaction_record, transaction_tombstone
 from ottla_broker.txn.transaction import NO_EPOCH, State, Transaction
-from ottla_core.errors import ConcurrentTransactions, InvalidRequest, InvalidTxnState, TransactionalIdNotFound
+from ottla_core.errors import (
+    ConcurrentTransactions,
+    InvalidRequest,
+    InvalidTxnState,
+    PolicyViolation,
+    TransactionalIdNotFound,
+)
 
 _EXPIRE_IDS = ("expire-ids",)
 _TIMEOUT = "timeout"
 #: As much as a topic takes by default, less what the batch around the record needs.
 _RECORD_BYTES_MAX = 1_000_000
+#: What an id and a partition of an open transaction cost in memory: objects, timers, keys; topics' names are shared.
+_TRANSACTION_BYTES, _PARTITION_BYTES = 1024, 128
 
 
 class TransactionShard:
-    def __init__(self, settings: TransactionsConfig, probe: TransactionsProbe) -> None:
+    def __init__(
+        self,
+        settings: TransactionsConfig,
+        probe: TransactionsProbe,
+        held_everywhere: Callable[[], int] | None = None,
+    ) -> None:
+        """`held_everywhere` sums the bytes of all shards of the broker."""
         self._settings = settings
+        #: Memory of the transactions, about.
+        self.bytes = 0
+        self._held_everywhere = held_everywhere or (lambda: self.bytes)
         self._probe = probe
         self.timers = Timers()
         self.transactions: dict[str, Transaction] = {}
@@ -93,10 +110,12 @@ class TransactionShard:
             if transactional_id is None:
                 return
             if record.value is None:
-                self.transactions.pop(transactional_id, None)
+                self.bytes -= _held_bytes(transactional_id, self.transactions.pop(transactional_id, None))
                 self._last_epochs.pop(transactional_id, None)
             else:
-                self.transactions[transactional_id] = read_value(record.value)
+                txn, before = read_value(record.value), self.transactions.get(transactional_id)
+                self.transactions[transactional_id] = txn
+                self.bytes += _held_bytes(transactional_id, txn) - _held_bytes(transactional_id, before)
         except Undecodable:
             # Ottla never writes such a record; one unreadable record must not block all the others.
             self._probe.records_skipped += 1
@@ -123,6 +142,8 @@ class TransactionShard:
         before = self.transactions.get(name)
         txn, last_epoch = machine.init(before, last_epoch, request, now.wall_ms)
         if txn is not before:
+            if before is None:
+                self._check_room(_held_bytes(name, txn))
             self._put(name, txn, now, out)
         self._last_epochs[name] = last_epoch
         if txn.is_prepared:
@@ -133,10 +154,21 @@ class TransactionShard:
 
     def _add(self, request: AddPartitions, ticket: Ticket, now: Now, out: Decision) -> None:
         name = request.transactional_id
-        txn = machine.add(self.transactions.get(name), request, now.wall_ms)
+        before = self.transactions.get(name)
+        txn = machine.add(before, request, now.wall_ms)
         if txn is not None:
+            self._check_room(_held_bytes(name, txn) - _held_bytes(name, before))
             self._put(name, txn, now, out)
         out.reply(ticket, PartitionsReply((None,) * len(request.partitions)))
+
+    def _check_room(self, more: int) -> None:
+        """Only new ids and partitions are refused: what a log holds is loaded, and transactions can always end."""
+        limit = self._settings.state_max_bytes
+        if more > 0 and (held := self._held_everywhere()) + more > limit:
+            raise PolicyViolation(
+                f"The transactions of this coordinator hold {held} bytes; transaction.state.max.bytes is {limit}. "
+                "End transactions, forget transactional ids that are not used, or raise the limit."
+            )
 
     def _verify(self, request: VerifyPartitions, ticket: Ticket, now: Now, out: Decision) -> None:
         errors = machine.verify(self.transactions.get(request.transactional_id), request)
@@ -226,6 +258,10 @@ class TransactionShard:
         for name, txn in self.transactions.items():
             if txn.is_idle and now.wall_ms - txn.updated_ms >= self._settings.id_expiration_ms:
                 out.records.append(transaction_tombstone(name))
+
+
+def _held_bytes(name: str, txn: Transaction | None) -> int:
+    return 0 if txn is None else _TRANSACTION_BYTES + len(name) + _PARTITION_BYTES * len(txn.partitions)
 
 
 def _markers(name: str, txn: Transaction, partitions: frozenset[Any]) -> WriteMarkers:

@@ -15,10 +15,12 @@ from ottla_core.errors import (
     ConcurrentTransactions,
     InvalidProducerIdMapping,
     InvalidTxnState,
+    PolicyViolation,
     ProducerFenced,
     RequestError,
     TransactionAbortable,
 )
+from ottla_core.ids import TopicPartition
 
 
 @pytest.fixture
@@ -219,3 +221,29 @@ def test_idle_ids_expire(driver: TxnDriver) -> None:
     assert not driver.shard.transactions
     driver.reload()
     assert not driver.shard.transactions
+
+
+def test_ids_and_partitions_are_refused_beyond_the_memory_for_them(driver: TxnDriver) -> None:
+    """What is open can end, which makes room; a coordinator that takes over counts the same."""
+    driver.shard._settings = replace(driver.shard._settings, state_max_bytes=3000)
+    producer = driver.init()
+    driver.init("other")
+    with pytest.raises(PolicyViolation, match=r"transaction\.state\.max\.bytes is 3000"):
+        driver.init("third")
+    assert driver.init("other").producer_epoch == 1, "an id that exists is not refused"
+    driver.add(producer, T0, T1)
+    many = [TopicPartition("many", number) for number in range(10)]
+    with pytest.raises(PolicyViolation):
+        driver.add(producer, *many)
+    held = driver.shard.bytes
+    driver.end(producer, commits=True)
+    driver.write_markers()
+    assert driver.shard.bytes < held
+    driver.add(producer, *many[:2])
+    held = driver.shard.bytes
+    driver.reload()
+    assert driver.shard.bytes == held
+    driver.pass_time(TIMEOUT_MS)
+    driver.write_markers()
+    driver.pass_time(700_000_000)
+    assert driver.shard.transactions == {} and driver.shard.bytes == 0

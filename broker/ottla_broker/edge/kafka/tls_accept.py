@@ -1,7 +1,9 @@
 """Accepts connections of a TLS listener: a bounded number of handshakes, then a `Connection` for each. [S]
 
 A connection counts in `max.connections` from the moment it is accepted, so that half-open handshakes cannot use up the
-process's descriptors, and each handshake has a time limit. Plaintext listeners do not pass through here.
+process's descriptors, and each handshake has a time limit. Beyond a number of half-open handshakes the oldest ones are
+cut off (`half_open.py`), so that they cannot use up the places of other clients either. Plaintext listeners do not pass
+through here.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import structlog
 
 from ottla_broker.caller import ANONYMOUS
 from ottla_broker.edge.kafka.connection import Connection
+from ottla_broker.edge.kafka.half_open import HalfOpen
 from ottla_broker.principal_rules import PrincipalRules, distinguished_name
 
 if TYPE_CHECKING:
@@ -25,6 +28,8 @@ _log = structlog.get_logger("ottla.kafka")
 
 #: A handshake takes two round trips and some milliseconds.
 HANDSHAKE_S = 10.0
+#: Handshakes under way, and at most half of `max.connections`; each has some 50 KB.
+_HALF_OPEN_MAX = 500
 #: After an accept that failed, for example because the process has no descriptor left.
 _PAUSE_S = 0.5
 
@@ -45,6 +50,8 @@ class TlsServer:
         self._socket: socket.socket | None = None
         #: The accept loop and all handshakes.
         self._tasks: set[asyncio.Task[None]] = set()
+        limit = min(_HALF_OPEN_MAX, max(1, shared.config.connections_max // 2))
+        self._half_open: HalfOpen[asyncio.Task[None]] = HalfOpen(limit)
 
     def bind(self, host: str, port: int, backlog: int) -> int:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -65,10 +72,19 @@ class TlsServer:
             self._socket.close()
             self._socket = None
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _begin_handshake(self, accepted: socket.socket, peer: Any) -> None:
+        task = self._begin(self._handshake(accepted, peer))
+        task.add_done_callback(self._half_open.remove)
+        oldest = self._half_open.add(task, str(peer[0]))
+        if oldest is not None:
+            self._shared.probe.connections_dropped.add("too many handshakes")
+            oldest.cancel()
 
     async def _accept(self, listening: socket.socket) -> None:
         loop, shared = asyncio.get_running_loop(), self._shared
@@ -86,7 +102,10 @@ class TlsServer:
             wait_s = (
                 shared.throttling.connected(str(peer[0])) if shared.throttling.limits_connections else 0.0
             )
-            self._begin(self._refuse(accepted, wait_s) if wait_s else self._handshake(accepted, peer))
+            if wait_s:
+                self._begin(self._refuse(accepted, wait_s))
+            else:
+                self._begin_handshake(accepted, peer)
 
     async def _refuse(self, accepted: socket.socket, wait_s: float) -> None:
         """More connections than connection_creation_rate: closed after the wait, as in Kafka."""
@@ -110,10 +129,9 @@ class TlsServer:
         except (OSError, ssl.SSLError) as failed:
             self._shared.probe.connections_dropped.add("failed handshake")
             _log.info("TLS handshake failed", peer=f"{peer[0]}:{peer[1]}", reason=str(failed) or "timeout")
-            if not connection.is_made:
-                accepted.close()
         finally:
             if not connection.is_made:
+                accepted.close()
                 self._shared.seats.leave()
 
 
