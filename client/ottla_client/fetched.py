@@ -11,7 +11,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import repeat
 from typing import Any
 
 from ottla_client.errors import SerializationFailed
@@ -20,7 +19,7 @@ from ottla_client.serializers import Deserializer
 from ottla_core.errors import CorruptMessage, RequestError
 from ottla_core.ids import NO_EPOCH, TopicPartition
 from ottla_core.records.batch import BatchHeader, complete_batches, verify
-from ottla_core.records.codec import columns_of
+from ottla_core.records.codec import rows_of
 
 #: Limit for the decompressed size of one batch. Brokers accept batches of a few MiB; this allows for exceptions.
 DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
@@ -159,11 +158,14 @@ class Chunk:
                 f"The batch at offset {header.base_offset} of {tp} fails its CRC. Read it again, or seek "
                 f"past it to offset {header.next_offset}."
             )
-        columns = columns_of(self._data, at, header, limit_bytes=DECOMPRESSED_BYTES_MAX)
-        kind = 1 if header.is_log_append_time else 0
-        # All in C: this is half of what a consumer costs per record.
-        records = list(
-            map(_consumer_record, zip(repeat(tp.topic), repeat(tp.partition), *columns, repeat(kind)))
+        records = rows_of(
+            self._data,
+            at,
+            header,
+            _consumer_record,
+            topic=tp.topic,
+            partition=tp.partition,
+            limit_bytes=DECOMPRESSED_BYTES_MAX,
         )
         if records and records[0].offset < self.position:
             return [record for record in records if record.offset >= self.position]

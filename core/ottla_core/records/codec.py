@@ -22,7 +22,7 @@ import operator
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from ottla_core.errors import CorruptMessage, RequestError
 from ottla_core.ports.disk import Buffer
@@ -50,6 +50,8 @@ except ImportError as error:  # pragma: no cover - a broken installation
     ) from error
 
 Header: TypeAlias = tuple[str, bytes | None]
+#: What a caller makes of a record.
+T = TypeVar("T")
 
 #: A record is at least its length, attributes, two deltas, two sizes and a count, one byte each.
 RECORD_BYTES_MIN = 7
@@ -59,6 +61,7 @@ _NO_LIMIT_BYTES = (1 << 31) - 1
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _ATTRIBUTES = struct.Struct(">h")
 _ATTRIBUTES_POSITION = 21
+_NOT_RISING = "The offsets of the records in a batch do not rise within its range."
 
 
 class Record(NamedTuple):
@@ -69,42 +72,77 @@ class Record(NamedTuple):
     headers: list[Header]
 
 
-class Columns(NamedTuple):
-    """The records of a batch, field by field; all of the same length. For readers that make objects of their own."""
-
-    offsets: list[int]
-    timestamps_ms: Iterable[int]
-    keys: Iterable[bytes | None]
-    values: Iterable[bytes | None]
-    headers: Iterable[list[Header]]
-
-
-_NO_RECORDS = Columns([], [], [], [], [])
-_offset_of = operator.attrgetter("offset")
-_timestamp_of = operator.attrgetter("timestamp")
-_key_of = operator.attrgetter("key")
-_value_of = operator.attrgetter("value")
-_headers_of = operator.attrgetter("headers")
+_fields_of = operator.attrgetter("offset", "timestamp", "key", "value", "headers")
 #: Like `Record._make`, without a Python frame per record.
 _record_from: Callable[[tuple[object, ...]], Record] = partial(tuple.__new__, Record)
+_offset_of = operator.itemgetter(0)
 
 
 # --- reading ---
 
 
 def records_of(buffer: Buffer, position: int, header: BatchHeader, *, limit_bytes: int) -> list[Record]:
-    """All records of the batch at `position` with this header; see `columns_of`."""
-    return list(
-        map(_record_from, zip(*columns_of(buffer, position, header, limit_bytes=limit_bytes), strict=True))
-    )
-
-
-def columns_of(buffer: Buffer, position: int, header: BatchHeader, *, limit_bytes: int) -> Columns:
     """All records of the batch at `position` with this header. Does not check the CRC.
 
     `limit_bytes` bounds the uncompressed records; for many tiny records, the Python objects take up to some forty
     times that. CorruptMessage, MessageTooLarge or UnsupportedCompressionType if they cannot be read.
     """
+    batch = _checked_batch(buffer, position, header, limit_bytes)
+    if batch is None:
+        return []
+    records = _read(batch, header)
+    offsets = list(map(_offset_of, records))
+    rising = all(map(operator.lt, offsets, offsets[1:]))
+    if not rising or offsets[0] < header.base_offset or offsets[-1] > header.last_offset:
+        raise CorruptMessage(_NOT_RISING)
+    return records
+
+
+def rows_of(
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    make: Callable[[tuple[object, ...]], T],
+    *,
+    topic: str,
+    partition: int,
+    limit_bytes: int,
+) -> list[T]:
+    """What `make` makes of each record's topic, partition, offset, timestamp, key, value, headers and timestamp type.
+
+    Like `records_of`, for consumers: one object per record survives, and records without headers share an empty tuple.
+    The visits of the garbage collector to more objects cost as much again as the decoding.
+    """
+    batch = _checked_batch(buffer, position, header, limit_bytes)
+    if batch is None:
+        return []
+    kind = 1 if header.is_log_append_time else 0
+    made: list[T] = []
+    last = header.base_offset - 1
+    try:
+        for each in DefaultRecordBatch(batch):
+            offset = each.offset
+            if offset <= last:
+                raise CorruptMessage(_NOT_RISING)
+            last = offset
+            made.append(
+                make(
+                    (topic, partition, offset, each.timestamp, each.key, each.value, each.headers or (), kind)
+                )
+            )
+    except UnicodeDecodeError:
+        return [make((topic, partition, *record, kind)) for record in _read(batch, header)]
+    except RequestError:
+        raise
+    except Exception as error:
+        raise CorruptMessage(f"The records of a batch are not valid: {error}.") from None
+    if last > header.last_offset:
+        raise CorruptMessage(_NOT_RISING)
+    return made
+
+
+def _checked_batch(buffer: Buffer, position: int, header: BatchHeader, limit_bytes: int) -> memoryview | None:
+    """The uncompressed batch, after the checks that need no record (C1); None if it has no records."""
     size = header.size
     if size < HEADER_BYTES or position < 0 or position + size > len(buffer):
         raise CorruptMessage(f"A batch declares {size} bytes, but the data ends earlier.")
@@ -114,17 +152,12 @@ def columns_of(buffer: Buffer, position: int, header: BatchHeader, *, limit_byte
         # Compaction leaves bare headers. The compiled reader aborts on them.
         if size != HEADER_BYTES:
             raise CorruptMessage(f"A batch without records has {size - HEADER_BYTES} bytes after its header.")
-        return _NO_RECORDS
+        return None
     batch = _plain_batch(buffer, position, header, limit_bytes)
     room = len(batch) - HEADER_BYTES
     if not 0 < header.count <= room // RECORD_BYTES_MIN:
         raise CorruptMessage(f"A batch declares {header.count} records in {room} bytes.")
-    columns = _read(batch, header)
-    offsets = columns.offsets
-    rising = all(map(operator.lt, offsets, offsets[1:]))
-    if not rising or offsets[0] < header.base_offset or offsets[-1] > header.last_offset:
-        raise CorruptMessage("The offsets of the records in a batch do not rise within its range.")
-    return columns
+    return batch
 
 
 def _plain_batch(buffer: Buffer, position: int, header: BatchHeader, limit_bytes: int) -> memoryview:
@@ -146,20 +179,12 @@ def _plain_batch(buffer: Buffer, position: int, header: BatchHeader, limit_bytes
     return memoryview(made)[: HEADER_BYTES + size]
 
 
-def _read(batch: memoryview, header: BatchHeader) -> Columns:
+def _read(batch: memoryview, header: BatchHeader) -> list[Record]:
     try:
-        records = list(DefaultRecordBatch(batch))
-        return Columns(
-            list(map(_offset_of, records)),
-            map(_timestamp_of, records),
-            map(_key_of, records),
-            map(_value_of, records),
-            map(_headers_of, records),
-        )
+        return list(map(_record_from, map(_fields_of, DefaultRecordBatch(batch))))
     except UnicodeDecodeError:
         # Header names should be UTF-8, but other producers may write any bytes; see `lenient`.
-        offsets, *others = zip(*read_leniently(batch[HEADER_BYTES:], header), strict=True)
-        return Columns(list(offsets), *others)
+        return [Record._make(fields) for fields in read_leniently(batch[HEADER_BYTES:], header)]
     except RequestError:
         raise
     except Exception as error:
