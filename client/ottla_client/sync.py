@@ -509,8 +509,12 @@ class Consumer(Blocking[consumer.Consumer[K, V]], Generic[K, V]):
                     raise
                 return  # stopped by another thread: the normal end
             # Yielded records count as consumed; the rest goes back if the loop is left, and before a commit.
-            pop = self._inner._ahead.pop
-            while (record := pop()) is not None:
+            ready = self._inner._ahead.ready
+            while ready:
+                try:
+                    record = ready.popleft()
+                except IndexError:
+                    break  # the loop thread has dropped the rest, after a seek or a revocation
                 yield record
 
     async def _read_ahead(self) -> None:
