@@ -68,7 +68,7 @@ class Ottla:
         return int(ended.value.code or 0), *self._capsys.readouterr()
 
     def start(self, *arguments: str, **extra: Any) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
+        return Started(
             self.command(*arguments),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -96,6 +96,15 @@ def interrupt(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
         pytest.fail(f"still there:\n{process.communicate(timeout=10)[1].decode()}")
     assert process.stderr is not None
     return code, process.stderr.read()
+
+
+class Started(subprocess.Popen[bytes]):
+    """As a context manager it is killed if its block fails: waiting for it would take as long as the test may."""
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, *rest)
 
 
 def lines_from(stream: Any, count: int) -> list[bytes]:
