@@ -34,7 +34,12 @@ SPEC = {
     "listeners": {
         "plaintext": {"enabled": False},
         "internal": {"tls": True},
-        "tls": {"authentication": "scram"},
+        "tls": {"authentication": "tls"},
+        "external": {
+            "type": "LoadBalancer",
+            "authentication": "scram",
+            "advertisedHost": "broker-{id}.example.com",
+        },
     },
     "authorization": {"superUsers": ["root"]},
     "networkPolicy": {"enabled": True},
@@ -58,7 +63,7 @@ class Vault:
         for name in (HOME, TENANT, STRANGER):
             api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
             self._allow_secrets(name)
-        self.kafka, grpc = free_ports(2)
+        self.kafka, self.kafka_tls, grpc = free_ports(3)
         self.operator = Operator(
             api, f"localhost:{grpc}", folder, OPERATOR, ",".join((HOME, TENANT, STRANGER))
         )
@@ -99,6 +104,7 @@ class Vault:
             ("peer-tls", "main-broker-tls"),
             ("tls", "main-broker-tls"),
             ("operator", "main-operator"),
+            ("client-ca", "main-clients-ca-cert"),
         ):
             (self._folder / name).mkdir()
             for key, content in self.secret(secret, HOME).items():
@@ -112,11 +118,11 @@ class Vault:
             )
         }
         return kept | {
-            "listeners": f"kafkatls://127.0.0.1:{self.kafka}",
+            "listeners": f"kafkatls://127.0.0.1:{self.kafka_tls},kafkaext://127.0.0.1:{self.kafka}",
             "grpc.listeners": f"operator://127.0.0.1:{grpc}",
-            "advertised.listeners": f"kafkatls://localhost:{self.kafka}",
+            "advertised.listeners": f"kafkatls://localhost:{self.kafka_tls},kafkaext://localhost:{self.kafka}",
             "advertised.grpc.listeners": f"operator://localhost:{grpc}",
-            "listener.security.protocol.map": "kafkatls:SASL_SSL,operator:SASL_SSL",
+            "listener.security.protocol.map": "kafkatls:SSL,kafkaext:SASL_SSL,operator:SASL_SSL",
         }
 
     def apply(self, document: dict[str, Any], namespace: str) -> None:
@@ -164,20 +170,22 @@ def vault(api: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     assert "Traceback" not in made.operator.log.read_text(), made.log()
 
 
-def produce(vault: Vault, password: str, topic_name: str = "orders") -> str:
+def produce(vault: Vault, password: str, topic_name: str = "orders", timeout_ms: int = 5000) -> str:
     """Write a record as alice, with a stock client; the error's name, if any."""
-    (vault._folder / "alice-ca.crt").write_bytes(vault.secret("alice-credentials", TENANT).get("ca.crt", b""))
-    producer = Producer(
-        {
-            "bootstrap.servers": f"localhost:{vault.kafka}",
-            "security.protocol": "SASL_SSL",
-            "ssl.ca.location": str(vault._folder / "alice-ca.crt"),
-            "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.username": "alice",
-            "sasl.password": password,
-            "message.timeout.ms": 5000,
-        }
-    )
+    trusted = vault._folder / "alice-ca.crt"
+    trusted.write_bytes(vault.secret("alice-credentials", TENANT).get("ca.crt", b""))
+    login = {
+        "bootstrap.servers": f"localhost:{vault.kafka}",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "alice",
+        "sasl.password": password,
+    }
+    return _write_one({**login, "ssl.ca.location": str(trusted)}, topic_name, timeout_ms)
+
+
+def _write_one(settings: dict[str, str], topic_name: str, timeout_ms: int = 5000) -> str:
+    producer = Producer(settings | {"message.timeout.ms": str(timeout_ms)})
     failed: list[str] = []
     try:
         producer.produce(topic_name, b"x", on_delivery=lambda error, _: error and failed.append(error.name()))
@@ -185,6 +193,28 @@ def produce(vault: Vault, password: str, topic_name: str = "orders") -> str:
         return str(refused.args[0].name())
     producer.flush(10)
     return failed[0] if failed else ""
+
+
+def test_a_user_with_a_client_certificate(vault: Vault) -> None:
+    vault.apply(topic("orders", partitions=1), HOME)
+    until(lambda: vault.ready("Topic", "orders", HOME) == ("True", "Reconciled"), vault.log)
+    spec = {"cluster": {"name": "main"}, "authentication": {"type": "tls"}, "acls": [WRITE]}
+    vault.apply(body("User", "bob", spec), HOME)
+    until(lambda: vault.ready("User", "bob", HOME) == ("True", "Reconciled"), vault.log)
+    files = {key: vault._folder / f"bob-{key}" for key in ("tls.crt", "tls.key", "ca.crt")}
+    for key, path in files.items():
+        path.write_bytes(vault.secret("bob-credentials", HOME)[key])
+    settings = {
+        "bootstrap.servers": f"localhost:{vault.kafka_tls}",
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(files["ca.crt"]),
+        "ssl.certificate.location": str(files["tls.crt"]),
+        "ssl.key.location": str(files["tls.key"]),
+    }
+    assert _write_one(settings, "orders") == ""
+    assert _write_one(settings, "other") == "TOPIC_AUTHORIZATION_FAILED"
+    vault.delete("User", "bob", HOME)
+    until(lambda: _write_one(settings, "orders") == "TOPIC_AUTHORIZATION_FAILED", vault.log)
 
 
 def test_the_operator_logs_in_and_users_get_what_they_declare(vault: Vault) -> None:
@@ -207,9 +237,17 @@ def test_the_operator_logs_in_and_users_get_what_they_declare(vault: Vault) -> N
         path = path_of(
             {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "alice-credentials"}}, TENANT
         )
-        vault.api.request("PATCH", path, {"stringData": {"password": "another-one"}}, kind="merge-patch+json")
-        until(lambda: produce(vault, "another-one") == "", vault.log)
-        assert produce(vault, old["password"].decode()) != ""
+        changed = vault.api.request(
+            "PATCH", path, {"stringData": {"password": "another-one"}}, kind="merge-patch+json"
+        )
+        version = changed["metadata"]["resourceVersion"]
+        # The operator completes the Secret with the new password's login line, which is a newer version.
+        until(
+            lambda: int(vault.read("User", "alice", TENANT)["status"]["secretVersion"]) >= int(version),
+            vault.log,
+        )
+        assert produce(vault, "another-one") == ""
+        assert produce(vault, old["password"].decode(), timeout_ms=1000) != ""
 
         vault.delete("User", "alice", TENANT)
         until(lambda: not admin.describe_acls(mine), vault.log)
