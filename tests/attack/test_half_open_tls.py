@@ -20,7 +20,7 @@ from ottla_cli.local_cluster import LocalCluster
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(7200)]
 
 #: More than `max.connections`, so that without a bound of their own they would shut others out.
-CONNECTIONS = 10_000 if effort.IS_LONG else 1_200
+CONNECTIONS = 10_000 if effort.IS_LONG else 900
 GROWTH_MAX = 150 << 20
 
 
@@ -32,7 +32,7 @@ def secured(tmp_path: Path) -> Iterator[tuple[LocalCluster, int, Authority]]:
         "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
         "advertised.listeners": "SSL://localhost:0",
         "ssl.keystore.location": str(certificate),
-        "max.connections": "1000",
+        "max.connections": "300",
     }
     with LocalCluster(settings=settings) as cluster:
         facts = json.loads(Path(cluster.folder.file("broker-0.ready")).read_text())
