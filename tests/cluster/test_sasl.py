@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import ssl
+import struct
 import subprocess
 import sys
 import time
@@ -260,6 +262,45 @@ def test_a_wrong_password_and_an_unknown_user_are_told_alike(guarded: Guarded, m
     assert "unknown user or wrong password" in log
     assert "wr0ng-pw" not in log
     assert ALICE_PASSWORD not in log
+
+
+def test_aiokafka_is_told_of_a_wrong_password(guarded: Guarded) -> None:
+    began = time.monotonic()
+    login: dict[str, Any] = {
+        "bootstrap_servers": [guarded.bootstrap("SASL_PLAINTEXT")],
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "SCRAM-SHA-256",
+        "sasl_plain_username": "alice",
+        "sasl_plain_password": "wr0ng-pw",
+    }
+
+    async def write() -> None:
+        client = aiokafka.AIOKafkaProducer(**login, request_timeout_ms=5000)
+        try:
+            await client.start()
+        finally:
+            await client.stop()
+
+    with pytest.raises(aiokafka.errors.KafkaError):
+        asyncio.run(write())
+    assert time.monotonic() - began < 20
+
+
+def test_an_oversized_token_closes_its_connection_only(guarded: Guarded) -> None:
+    host, _, port = guarded.bootstrap("SASL_PLAINTEXT").partition(":")
+    with socket.create_connection((host, int(port)), 20) as raw:
+        handshake = struct.pack(">hhih", 17, 1, 1, -1) + struct.pack(">h5s", 5, b"PLAIN")
+        raw.sendall(struct.pack(">i", len(handshake)) + handshake)
+        assert raw.recv(4)
+        raw.sendall(struct.pack(">ihhih", 100_000_000, 36, 1, 2, -1) + b"x" * 100_000)
+        began = time.monotonic()
+        try:
+            while raw.recv(4096):
+                pass
+        except ConnectionResetError:
+            pass
+        assert time.monotonic() - began < 10
+    assert "t" in guarded.root.list_topics(timeout=20).topics
 
 
 def test_clients_that_speak_another_security_protocol_are_told(guarded: Guarded) -> None:

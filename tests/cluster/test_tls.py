@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import ssl
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import aiokafka
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -140,6 +142,38 @@ def test_wrong_certificates_are_refused_with_a_reason_on_both_sides(secured: Sec
         time.sleep(0.1)
     assert "TLS handshake failed" in log
     assert secured.cluster.dead == []
+
+
+def test_an_expired_certificate_is_refused_with_a_reason_on_both_sides(secured: Secured) -> None:
+    old = str(secured.authority.issue("old", "/CN=old", days=-1))
+    began = time.monotonic()
+    told = reasons(secured.librdkafka(ssl_certificate_location=old, ssl_key_location=old))
+    assert told and time.monotonic() - began < 20
+    log_path = Path(secured.cluster.brokers[0].child.log_path)
+    while "certificate has expired" not in log_path.read_text():
+        assert time.monotonic() - began < 30
+        time.sleep(0.1)
+
+
+def test_aiokafka_is_told_of_a_wrong_authority(secured: Secured) -> None:
+    began = time.monotonic()
+    context = ssl.create_default_context(cafile=str(secured.strangers.file))
+    login: dict[str, Any] = {
+        "bootstrap_servers": [secured.secured],
+        "security_protocol": "SSL",
+        "ssl_context": context,
+    }
+
+    async def write() -> None:
+        client = aiokafka.AIOKafkaProducer(**login, request_timeout_ms=5000)
+        try:
+            await client.start()
+        finally:
+            await client.stop()
+
+    with pytest.raises(aiokafka.errors.KafkaError):
+        asyncio.run(write())
+    assert time.monotonic() - began < 20
 
 
 def test_a_replaced_certificate_is_served_without_a_restart(secured: Secured) -> None:
