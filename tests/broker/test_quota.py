@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ottla_broker.caller import Caller
 from ottla_broker.controller.command import Tools
 from ottla_broker.controller.commands.alter_quotas import AlterQuotas, QuotaChange
+from ottla_broker.edge.grpc.meter import CallMeter
 from ottla_broker.edge.kafka import throttle
 from ottla_broker.edge.kafka.request import Encoded, Request
 from ottla_broker.edge.kafka.versions import APIS
@@ -196,6 +197,19 @@ def test_addresses_have_a_rate_of_their_own_and_refused_connections_do_not_count
     assert connected("10.0.0.7") == 0.0 and connected("10.0.0.7") > 0.0
     world.change({})
     assert not world.throttling.limits_connections
+
+
+def test_calls_of_a_grpc_connection_are_refused_until_its_address_may_connect() -> None:
+    world = World({Entity(ip="10.0.0.7"): {CONNECTION_CREATION_RATE: 1.0}})
+    meter = CallMeter(world.throttling, lambda context: caller())
+    for _ in range(3):
+        meter.check_connection("ipv4:10.0.0.7:1", "10.0.0.7")
+    for _ in range(3):
+        with pytest.raises(ThrottlingQuotaExceeded, match=r"connection_creation_rate.*try again in 1\.0 s"):
+            meter.check_connection("ipv4:10.0.0.7:2", "10.0.0.7")
+    meter.check_connection("ipv4:10.0.0.8:1", "10.0.0.8")
+    world.now += 1.0
+    meter.check_connection("ipv4:10.0.0.7:2", "10.0.0.7")
 
 
 def test_a_fetch_waits_until_its_records_are_within_the_quota() -> None:
