@@ -2,7 +2,8 @@
 
 Both read the same topics of one broker: the connector over Kafka's protocol, the data source `ottla` over gRPC. Rows
 that are read go to Spark's `noop` sink; rows that are written come from `spark.range`. Each query is one of a warm
-JVM: the caller runs all of them once before it counts.
+JVM: the caller runs all of them once before it counts, and each follows a tiny one of its kind, because Spark ends the
+Python processes that were idle for a minute.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class Measures:
         self._cluster = cluster
         self._sizes = sizes
         self._folder = folder
+        self._tiny = f"{prefix}tiny"
         self._hundred, self._kilobyte, self._crowd = (f"{prefix}{n}" for n in ("hundred", "kilobyte", "many"))
         self._admin = Admin(cluster.grpc_bootstrap)
 
@@ -86,6 +88,7 @@ class Measures:
 
     def fill(self, wanted: set[str]) -> None:
         sizes = self._sizes
+        self._produce(self._tiny, 100, 10, 1)
         self._produce(self._hundred, 100, sizes.rows_100, _PARTITIONS)
         self._produce(self._kilobyte, 1000, sizes.rows_1k, _PARTITIONS)
         if "many" in wanted:
@@ -108,6 +111,12 @@ class Measures:
     def take(self, name: str, side: str) -> dict[str, float]:
         """The figures of one measure, by the keys of the rows."""
         sizes = self._sizes
+        if name.startswith(("write", "exact")):
+            self._write(
+                "tiny", side, 100, 10, "at-least-once" if name.startswith("write") else "exactly-once"
+            )
+        else:
+            self._to_noop(side, self._tiny)
         return {
             "read_100": lambda: self._read("read_100", side, self._hundred, sizes.rows_100),
             "read_1k": lambda: self._read("read_1k", side, self._kilobyte, sizes.rows_1k),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 from dataclasses import replace
@@ -42,6 +43,8 @@ _HEAD = ("", "unit", CONNECTOR, OTTLA, "ratio", "goal")
 
 
 def main() -> int:
+    # On a signal, stop the started processes as well.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     options = _options()
     console = Console()
     try:

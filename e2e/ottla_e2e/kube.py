@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -59,8 +60,10 @@ class Kube:
             **({"spark.kubernetes.context": self._of[2]} if self._of[2] else {}),
         }
         flags = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
-        program = str(Path(sys.executable).parent / "spark-submit")
-        submit = [program, "--master", f"k8s://{server}", "--deploy-mode", "cluster"]
+        # The script spark-submit beside Python would look for PySpark in the first python3 of PATH.
+        (home,) = find_spec("pyspark").submodule_search_locations  # type: ignore[union-attr, misc]
+        program = f"SPARK_HOME={home}", f"{home}/bin/spark-submit"
+        submit = ["env", *program, "--master", f"k8s://{server}", "--deploy-mode", "cluster"]
         return self._run([*submit, *flags, *arguments], None, timeout_s, folder)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:

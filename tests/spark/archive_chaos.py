@@ -132,7 +132,7 @@ def _hit_a_task(archive: Archive, chance: random.Random) -> None:
         archive.job.check()
         assert time.monotonic() < deadline, "no kill has hit a task"
         archive.stay_ahead()
-        archive.job.kill_worker(chance)
+        archive.job.kill_worker(chance, of_tasks=True)
         time.sleep(chance.uniform(0.3, 1.0))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from jobs import archive
@@ -33,7 +33,7 @@ def main() -> None:
     while True:
         try:
             archive.start(spark, job).awaitTermination()
-        except StreamingQueryException as error:
+        except PySparkException as error:  # also of a planning process that was killed
             print(str(error)[:2000], file=sys.stderr, flush=True)
 
 

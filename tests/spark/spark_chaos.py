@@ -71,9 +71,11 @@ class SparkJob:
         self._process.wait()
         self._process = None
 
-    def kill_worker(self, chance: random.Random) -> bool:
-        """One of the Python processes that Spark has started."""
+    def kill_worker(self, chance: random.Random, *, of_tasks: bool = False) -> bool:
+        """One of the Python processes that Spark has started, or of those that run tasks."""
         workers = [each for each in self._all() if "python" in _name(each)]
+        if of_tasks:
+            workers = [each for each in workers if _runs_tasks(each)]
         if not workers:
             return False
         _kill(chance.choice(workers))
@@ -90,6 +92,15 @@ def _name(process: psutil.Process) -> str:
         return str(process.name())
     except psutil.NoSuchProcess:
         return ""
+
+
+def _runs_tasks(process: psutil.Process) -> bool:
+    """Whether it was forked by the daemon of the tasks, which has the same command line."""
+    try:
+        parent = process.parent()
+        return parent is not None and all("pyspark.worker" in each.cmdline() for each in (process, parent))
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _kill(process: psutil.Process) -> None:
