@@ -18,7 +18,7 @@ from ottla_cli.local_cluster import LocalCluster
 _HEAD = ("rows of 100 B", "k/s", "longest task's worker, MB", "JVM, MB")
 #: A rate within this of the first one's is as good as the same.
 _SHARE = 0.9
-_KINDS = {"read_100": "batch read", "stream_100": "stream", "exact_100": "batch write, exactly once"}
+_KINDS = {"read_100": "batch read", "exact_100": "batch write, exactly once", "stream_100": "stream"}
 
 
 def growth(console: Console, sizes: Sequence[int], page: Path | None) -> int:
