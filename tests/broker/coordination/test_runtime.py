@@ -36,6 +36,7 @@ from ottla_core.errors import (
     RequestError,
 )
 from ottla_core.ids import TopicPartition
+from sim.loop import SimClock, SimLoop
 
 #: A topic that exists; offsets of others are removed. Which one does not matter to the coordinator.
 TP = TopicPartition("t", 0)
@@ -367,3 +368,31 @@ async def test_a_damaged_record_log_is_tried_again(monkeypatch: pytest.MonkeyPat
         await ready(runtime, made)
         assert await committed(runtime) == 7
         runtime.close()
+
+
+def test_a_timer_has_come_when_it_runs() -> None:
+    """On a clock that is exact: found where time goes on only when nobody runs any more."""
+    loop = SimLoop()
+    clock = SimClock(loop)
+    runtime = Runtime(
+        "topic",
+        cast(Any, None),
+        clock,
+        InlineOffload(),
+        cast(Any, None),
+        cast(Any, None),
+        commit_timeout_s=1.0,
+    )
+    early: list[int] = []
+
+    async def main() -> None:
+        for at_ms in range(1, 5000, 7):
+            ran = loop.create_future()
+            runtime._time_is_up = lambda: ran.set_result(runtime._now().monotonic_ms)  # type: ignore[method-assign]  # noqa: B023
+            runtime._arm(at_ms)
+            if await ran < at_ms:
+                early.append(at_ms)
+
+    loop.run_until_complete(main())
+    loop.close()
+    assert early == []
