@@ -88,7 +88,6 @@ async def back_up(config_path: str | None, folder: str, keep: int, now_s: float)
 
 def main(argv: Sequence[str] | None = None) -> int:
     from ottla_broker.setting import ConfigError
-    from ottla_core.real.clock import RealClock
 
     parser = argparse.ArgumentParser(prog="etcd_backup", description="Save a snapshot of a cluster's etcd.")
     parser.add_argument("--to", metavar="DIR", required=True)
