@@ -50,6 +50,7 @@ static:
 
 # A fifth of the examples of property tests and of the seeds of the heaviest others (tests/budget.py), and no
 # simulation: `make test` runs all of it.
+
 .PHONY: quick
 quick:
 	$(bin)/pytest $(CROWDED) --hypothesis-profile=quick -m "$(UNITS)" --ignore=tests/sim tests
@@ -106,10 +107,12 @@ bench-floods: ## three brokers each: a normal client beside none, one, two and f
 bench-client: ## client libraries on one broker, per second of client CPU: Ottla, aiokafka, confluent-kafka (RUNS=5)
 	@scripts/setup.sh $(RUNTIME)
 	$(bin)/python -m ottla_bench.client_libraries --runs $(or $(RUNS),5) $(BENCH)
+
 .PHONY: bench-groups
 bench-groups: ## three brokers each: ten members share 900 partitions, an eleventh joins, with both group protocols (RUNS=3)
 	@scripts/setup.sh $(TESTING)
 	$(bin)/python -m ottla_bench.groups --runs $(or $(RUNS),3) $(BENCH)
+
 .PHONY: bench-spark
 bench-spark: ## Spark's Kafka connector and the data source ottla in one JVM, on the same topics (RUNS=3)
 	@scripts/setup.sh $(TESTING)
@@ -136,6 +139,7 @@ drain-chaos: ## drain brokers under writes while brokers, the controller and etc
 	@scripts/setup.sh $(RUNTIME)
 	OTTLA_DRAIN_KILLS=$(or $(KILLS),20) OTTLA_DRAIN_SEED=$(or $(SEED),1) $(bin)/pytest -s -m integration \
 		tests/cluster/test_drain_chaos.py
+
 .PHONY: eos-chaos
 eos-chaos: ## consume, transform, produce while brokers, coordinators and workers are killed for SECONDS=60: each record once
 	@scripts/setup.sh $(RUNTIME)
