@@ -703,7 +703,7 @@ def _streaming(metric: str) -> str:
 SPARK = Board(
     "ottla-spark",
     "Ottla: Spark",
-    "Streaming queries, from Spark's own metrics (docs/spark.md says how to switch them on).",
+    "Streaming queries, from Spark's own metrics (docs/monitoring.md says how to switch them on).",
     (),
     (
         Row(

@@ -31,7 +31,7 @@ PLACES = {
     },
     "elsewhere": {"cluster": "", "namespace": "", "pod": "", "instance": ".*", "topic": ".*", "group": ".*"},
 }  # fmt: skip
-#: Spark's own metrics: their names were read off a driver once, and no test asks for them.
+#: Spark's own metrics: `test_spark_dashboard` asks for them.
 NOT_HERE = {"ottla-spark"}
 
 
