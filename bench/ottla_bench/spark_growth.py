@@ -15,7 +15,7 @@ from ottla_bench.spark_measures import OTTLA, QUICK, Measures, Sizes
 from ottla_bench.spark_session import PeakMemory, spark_with_both
 from ottla_cli.local_cluster import LocalCluster
 
-_HEAD = ("rows of 100 B", "k/s", "longest task's worker, MB", "JVM, MB")
+_HEAD = ("rows of 100 B", "k/s", "largest Python process, MB", "JVM, MB")
 #: A rate within this of the first one's is as good as the same.
 _SHARE = 0.9
 _KINDS = {"read_100": "batch read", "exact_100": "batch write, exactly once", "stream_100": "stream"}
