@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla_client import Admin
 from ottla_client.acl_admin import Acl, AclFilter
+from ottla_client.quota_admin import QuotaEntity
 from ottla_core.errors import ResourceNotFound, SecurityDisabled
 from ottla_operator.metrics import ACTIONS
 from ottla_operator.user_plan import (
@@ -15,6 +16,7 @@ from ottla_operator.user_plan import (
     RemoveAcls,
     SeenUser,
     SetPassword,
+    SetQuotas,
 )
 from ottla_operator.user_spec import AclRule
 
@@ -33,7 +35,9 @@ async def read_user(admin: Admin, user: str) -> SeenUser:
         AclRule(each.resource_type, each.name, each.operation, each.pattern_type, each.permission, each.host)
         for each in acls
     )
-    return SeenUser(mechanisms, frozenset(rules))
+    own = QuotaEntity(user=user)
+    quotas = [each.values for each in await admin.describe_quotas(own) if each.entity == own]
+    return SeenUser(mechanisms, frozenset(rules), dict(quotas[0]) if quotas else {})
 
 
 async def change_user(admin: Admin, action: Action) -> None:
@@ -50,6 +54,8 @@ async def change_user(admin: Admin, action: Action) -> None:
             await admin.create_acls([_acl(user, rule) for rule in rules])
         case RemoveAcls(user, rules):
             await admin.delete_acls([_filter(_acl(user, rule)) for rule in rules])
+        case SetQuotas(user, values, remove):
+            await admin.alter_quotas(QuotaEntity(user=user), values, remove=remove)
 
 
 def _acl(user: str, rule: AclRule) -> Acl:

@@ -26,6 +26,8 @@ class SeenUser:
     #: Iterations by mechanism.
     mechanisms: Mapping[str, int] = field(default_factory=dict)
     acls: frozenset[AclRule] = frozenset()
+    #: Of the user alone, not of the user with a client id.
+    quotas: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,14 @@ class RemoveAcls:
     rules: tuple[AclRule, ...]
 
 
-Action = SetPassword | DropPasswords | AddAcls | RemoveAcls
+@dataclass(frozen=True, slots=True)
+class SetQuotas:
+    user: str
+    values: Mapping[str, float]
+    remove: tuple[str, ...] = ()
+
+
+Action = SetPassword | DropPasswords | AddAcls | RemoveAcls | SetQuotas
 
 
 def plan(spec: UserSpec, seen: SeenUser, password: str | None, *, is_new: bool) -> tuple[Action, ...]:
@@ -67,6 +76,9 @@ def plan(spec: UserSpec, seen: SeenUser, password: str | None, *, is_new: bool) 
             actions.append(AddAcls(spec.user, tuple(missing)))
         if extra := sorted(seen.acls - spec.acls):
             actions.append(RemoveAcls(spec.user, tuple(extra)))
+    if spec.quotas is not None and spec.quotas != seen.quotas:
+        changed = {name: value for name, value in spec.quotas.items() if seen.quotas.get(name) != value}
+        actions.append(SetQuotas(spec.user, changed, tuple(sorted(set(seen.quotas) - set(spec.quotas)))))
     if spec.authentication == SCRAM:
         if password is not None and (is_new or seen.mechanisms.get(MECHANISM) != ITERATIONS):
             actions.append(SetPassword(spec.user, password))
@@ -85,6 +97,8 @@ def plan_removal(spec: UserSpec, seen: SeenUser) -> tuple[Action, ...]:
         actions.append(DropPasswords(spec.user, tuple(sorted(seen.mechanisms))))
     if spec.acls is not None and seen.acls:
         actions.append(RemoveAcls(spec.user, tuple(sorted(seen.acls))))
+    if spec.quotas is not None and seen.quotas:
+        actions.append(SetQuotas(spec.user, {}, tuple(sorted(seen.quotas))))
     return tuple(actions)
 
 
@@ -121,6 +135,9 @@ def words(action: Action) -> str:
             return f"Adding {len(rules)} ACLs of user {user}: {_list(rules)}."
         case RemoveAcls(user, rules):
             return f"Removing {len(rules)} ACLs of user {user}: {_list(rules)}."
+        case SetQuotas(user, values, remove):
+            said = [f"{name}={value:g}" for name, value in sorted(values.items())]
+            return f"Setting quotas of user {user}: {', '.join([*said, *(f'no {name}' for name in remove)])}."
 
 
 def _list(rules: Sequence[AclRule]) -> str:

@@ -48,7 +48,7 @@ def user_spec() -> Schema:
         rules=[("self.resourceType == 'CLUSTER' || has(self.name)", "name is needed; * for all")],
     )
     return thing(
-        "A user of a cluster: credentials in a Secret, ACLs.",
+        "A user of a cluster: credentials in a Secret, ACLs, quotas.",
         {
             "cluster": cluster_reference(),
             "userName": text(
@@ -76,6 +76,13 @@ def user_spec() -> Schema:
             "acls": listed(
                 "All ACLs of the user; others are removed. Without the field, the operator leaves them alone.", acl, 500
             ),
+            "quotas": {
+                "type": "object",
+                "description": "All quotas of the user, with Kafka's names, such as producer_byte_rate; others are "
+                "removed. Without the field, the operator leaves them alone.",
+                "additionalProperties": {"type": "number", "minimum": 0},
+                "maxProperties": 16,
+            },
         },
         required=("cluster",),
         rules=[

@@ -44,6 +44,8 @@ class UserSpec:
     secret: str = ""
     #: None: the operator leaves the ACLs of the user alone.
     acls: frozenset[AclRule] | None = None
+    #: None: the operator leaves the quotas of the user alone.
+    quotas: Mapping[str, float] | None = None
 
     @property
     def principal(self) -> str:
@@ -57,13 +59,14 @@ class UserSpec:
             raise InvalidSpec(f"{user!r} is not a user name; use up to 64 of a-z A-Z 0-9 . _ -")
         if user == OPERATOR_USER:
             raise InvalidSpec(f"{user} is the operator's own user; choose another name.")
-        acls = spec.get("acls")
+        acls, quotas = spec.get("acls"), spec.get("quotas")
         return cls(
             ClusterRef.of(spec),
             user,
             (spec.get("authentication") or {}).get("type", SCRAM),
             spec.get("secretName") or f"{name}-credentials",
             None if acls is None else frozenset(rule for row in acls for rule in _rules(row)),
+            None if quotas is None else {name: float(value) for name, value in quotas.items()},
         )
 
 

@@ -18,6 +18,7 @@ from ottla_cli.free_ports import free_ports
 from ottla_cli.local_cluster import LocalCluster
 from ottla_client import Security
 from ottla_client.acl_admin import AclFilter
+from ottla_client.quota_admin import QuotaEntity
 from ottla_client.sync import Admin
 from ottla_core.errors import ResourceNotFound
 
@@ -220,7 +221,15 @@ def test_a_user_with_a_client_certificate(vault: Vault) -> None:
 def test_the_operator_logs_in_and_users_get_what_they_declare(vault: Vault) -> None:
     vault.apply(topic("orders", partitions=1), HOME)
     until(lambda: vault.ready("Topic", "orders", HOME) == ("True", "Reconciled"), vault.log)
-    alice = body("User", "alice", {"cluster": {"name": "main", "namespace": HOME}, "acls": [WRITE]})
+    alice = body(
+        "User",
+        "alice",
+        {
+            "cluster": {"name": "main", "namespace": HOME},
+            "acls": [WRITE],
+            "quotas": {"producer_byte_rate": 1e6},
+        },
+    )
     vault.apply(alice, TENANT)
     until(lambda: vault.ready("User", "alice", TENANT) == ("True", "Reconciled"), vault.log)
     password = vault.secret("alice-credentials", TENANT)["password"].decode()
@@ -232,6 +241,11 @@ def test_the_operator_logs_in_and_users_get_what_they_declare(vault: Vault) -> N
         mine = AclFilter(principal="User:alice")
         admin.delete_acls([mine])
         until(lambda: [acl.operation for acl in admin.describe_acls(mine)] == ["WRITE"], vault.log)
+        entity = QuotaEntity(user="alice")
+        assert [quota.values for quota in admin.describe_quotas(entity)] == [{"producer_byte_rate": 1e6}]
+        admin.alter_quotas(entity, {"producer_byte_rate": 5.0, "consumer_byte_rate": 5.0})
+        rate = {"producer_byte_rate": 1e6}
+        until(lambda: [quota.values for quota in admin.describe_quotas(entity)] == [rate], vault.log)
         # Another password in the Secret is the user's next one.
         old = vault.secret("alice-credentials", TENANT)
         path = path_of(
@@ -250,7 +264,7 @@ def test_the_operator_logs_in_and_users_get_what_they_declare(vault: Vault) -> N
         assert produce(vault, old["password"].decode(), timeout_ms=1000) != ""
 
         vault.delete("User", "alice", TENANT)
-        until(lambda: not admin.describe_acls(mine), vault.log)
+        until(lambda: not admin.describe_acls(mine) and not admin.describe_quotas(entity), vault.log)
         with pytest.raises(ResourceNotFound):
             admin.describe_users(["alice"])
 

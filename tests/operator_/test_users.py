@@ -22,6 +22,7 @@ from ottla_operator.user_plan import (
     RemoveAcls,
     SeenUser,
     SetPassword,
+    SetQuotas,
     plan,
     plan_removal,
 )
@@ -63,6 +64,18 @@ def test_denials_come_first_and_foreign_acls_stay_without_the_field() -> None:
     free = UserSpec(REF, "alice")
     assert plan(free, SeenUser({MECHANISM: ITERATIONS}, frozenset({READ})), None, is_new=False) == ()
     assert plan_removal(free, SeenUser({}, frozenset({READ}))) == ()
+
+
+@pytest.mark.parametrize("there", [{}, {"producer_byte_rate": 5.0}, {"request_percentage": 10.0}])
+def test_quotas_are_complete_if_the_spec_has_any(there: dict[str, float]) -> None:
+    spec = UserSpec(REF, "alice", quotas={"producer_byte_rate": 9.0})
+    seen = SeenUser({MECHANISM: ITERATIONS}, quotas=there)
+    (change,) = plan(spec, seen, None, is_new=False)
+    assert change == SetQuotas(
+        "alice", {"producer_byte_rate": 9.0}, tuple(set(there) - {"producer_byte_rate"})
+    )
+    assert plan(UserSpec(REF, "alice"), seen, None, is_new=False) == ()
+    assert SetQuotas("alice", {}, tuple(there)) in (*plan_removal(spec, seen), SetQuotas("alice", {}, ()))
 
 
 def test_the_operators_own_name_is_taken() -> None:

@@ -38,6 +38,7 @@ from ottla_operator.user_plan import (
     RemoveAcls,
     SeenUser,
     SetPassword,
+    SetQuotas,
 )
 
 
@@ -258,6 +259,9 @@ class MemoryBrokers:
                 made = replace(there, acls=there.acls | set(rules))
             case RemoveAcls(_, rules):
                 made = replace(there, acls=there.acls - set(rules))
+            case SetQuotas(_, values, remove):
+                left = {name: each for name, each in there.quotas.items() if name not in remove}
+                made = replace(there, quotas={**left, **values})
         self.users[action.user] = made
 
     async def cluster(self) -> SeenCluster:
