@@ -20,7 +20,6 @@ LOOSER = {
     "super.users": set(VALUES) - {""},
     "sasl.oauthbearer.jwks.endpoint.url": set(VALUES) - {""},
     "compression.gzip.level": {"0"},
-    "sasl.oauthbearer.jwks.endpoint.url": set(VALUES) - {""},
     "broker.rack": {"compact,delete", "compact,"},
 }
 
