@@ -420,7 +420,7 @@ def rule_22_replicas_are_removed_before_the_added_ones_are_in_sync(patch: pytest
     patch.setattr(PartitionImage, "has_caught_up", True)
 
 
-@planted(seed=1)
+@planted(seed=2, shape=Shape(brokers=5, replicas=2))
 def rule_22_moves_begin_whatever_their_brokers_copy_already(patch: pytest.MonkeyPatch) -> None:
     shipped = planner.begun
     patch.setattr(planner, "begun", lambda moves, limit_of: shipped(moves, lambda broker: 1000))
