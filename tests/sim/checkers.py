@@ -64,6 +64,7 @@ class Checkers:
         self._led: dict[tuple[Spot, int], str] = {}
         #: Of each replica, while its log is open: the highest epoch and high watermark, and how far it was compared.
         self._seen: dict[Partition, tuple[int, int, int]] = {}
+        self._spots: dict[Partition, Spot] = {}
         #: All that was ever below anybody's high watermark: batches by base offset, and where they end.
         self.committed: dict[Spot, dict[int, bytes]] = {}
         self.committed_end: dict[Spot, int] = {}
@@ -99,11 +100,21 @@ class Checkers:
             self._check_role(process, partition)
 
     def poll(self) -> None:
+        replicas: dict[Process, dict[Spot, Partition]] = {}
         for process in self._world.processes:
+            there = replicas[process] = {}
             for partition in process.partitions():
+                there[self._spot(partition)] = partition
                 self._check_role(process, partition)
                 self._check_marks(process, partition)
-        self._check_in_sync()
+        self._check_in_sync(replicas)
+
+    def _spot(self, partition: Partition) -> Spot:
+        """Asked for again and again."""
+        spot = self._spots.get(partition)
+        if spot is None:
+            spot = self._spots[partition] = spot_of(partition)
+        return spot
 
     def on_store_write(
         self, place: Place | None, key: str, old: Entry | None, new: Entry | None, controller: Entry | None
@@ -174,7 +185,7 @@ class Checkers:
 
     def _check_role(self, process: Process, partition: Partition) -> None:
         """I1, I2."""
-        spot, epoch, name = spot_of(partition), partition.image.leader_epoch, process.place.name
+        spot, epoch, name = self._spot(partition), partition.image.leader_epoch, process.place.name
         if partition.is_leader:
             first = self._led.setdefault((spot, epoch), name)
             if first != name:
@@ -193,7 +204,7 @@ class Checkers:
 
     def _check_marks(self, process: Process, partition: Partition) -> None:
         """I3: what is below a high watermark is the same everywhere, for ever."""
-        spot, name = spot_of(partition), process.place.name
+        spot, name = self._spot(partition), process.place.name
         epoch, mark, compared = self._seen[partition]
         if self._world.shape.is_compacted and spot.topic in INTERNAL_TOPICS:
             self._check_compacted(process, partition)
@@ -226,7 +237,7 @@ class Checkers:
 
     def _check_compacted(self, process: Process, partition: Partition) -> None:
         """I3 where records go: those that are there are the same everywhere, and the newest of each key is there."""
-        spot, name = spot_of(partition), process.place.name
+        spot, name = self._spot(partition), process.place.name
         epoch, mark, compared = self._seen[partition]
         if compared == mark and self._world.chance_of_rereading():
             compared = 0  # The cleaner may have been at work since.
@@ -264,7 +275,7 @@ class Checkers:
                 )
             offset = header.next_offset
 
-    def _check_in_sync(self) -> None:
+    def _check_in_sync(self, replicas: dict[Process, dict[Spot, Partition]]) -> None:
         """I4: who is in sync by the store, and is not known to be torn, has all that was committed."""
         world = self._world
         serving = {p.id: p for p in world.serving if world.is_admitted(p)}
@@ -274,13 +285,13 @@ class Checkers:
                 process = serving.get(broker_id)
                 if process is None or broker_id in state.torn:
                     continue
-                for partition in process.partitions():
-                    if spot_of(partition) != spot:
-                        continue
-                    log = partition.log
-                    has = log.recovery_point if log.config.flush_before_ack else log.end_offset
-                    if has < end:
-                        self.fail(f"I4 {spot}: {process.place} is in sync, has {has}, committed are {end}")
+                partition = replicas[process].get(spot)
+                if partition is None:
+                    continue
+                log = partition.log
+                has = log.recovery_point if log.config.flush_before_ack else log.end_offset
+                if has < end:
+                    self.fail(f"I4 {spot}: {process.place} is in sync, has {has}, committed are {end}")
 
     # ------------------------------------------------------------------ clients
 

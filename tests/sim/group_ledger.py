@@ -36,7 +36,8 @@ class Hold:
     member: str
     #: Lives with the same group instance id follow each other without a new generation.
     instance: str
-    generation: int
+    #: The member's own, now.
+    generation: Callable[[], int]
     number: int
     #: How far its polls have come; None before the first.
     position: int | None = None
@@ -91,14 +92,18 @@ class GroupLedger:
 
     # ------------------------------------------------------------------ who has a partition
 
-    def on_held(self, group: str, tp: TopicPartition, member: str, instance: str, generation: int) -> Hold:
+    def on_held(
+        self, group: str, tp: TopicPartition, member: str, instance: str, generation: Callable[[], int]
+    ) -> Hold:
         """I20: nobody else has it in the same generation."""
         there = self._at(group, tp)
         hold = Hold(member, instance, generation, len(there.holds) + 1)
         for other in there.holds:
-            same = other.generation == generation and not (instance and other.instance == instance)
+            same = other.generation() == generation() and not (instance and other.instance == instance)
             if not other.is_over and same and other.member != member:
-                self._fail(f"I20 {group} {tp}: {other.member} and {member} own it in generation {generation}")
+                self._fail(
+                    f"I20 {group} {tp}: {other.member} and {member} own it in generation {generation()}"
+                )
         there.holds.append(hold)
         return hold
 

@@ -255,7 +255,7 @@ class Member(Caller):
         for tp in turn.assignment:
             if tp in self.group.partitions and tp not in self.holds:
                 self.holds[tp] = self.group.ledger.on_held(
-                    self.group.name, tp, self.name, self.instance, self.identity.generation
+                    self.group.name, tp, self.name, self.instance, lambda: self.identity.generation
                 )
         self.world.note(f"{self.name} holds {', '.join(map(str, self.holds))} in {self.identity.generation}")
 
@@ -561,7 +561,7 @@ class Seat:
         workload, clock = self._group.workload, self._world.clock
         while not workload.is_settling:
             self._sit_down()
-            await self._wait(0.8 + self._chance.fraction() * 5)
+            await self._wait(0.4 + self._chance.fraction() * 2.5)
             if not workload.is_settling:
                 await self._happen()
         for zombie in self._zombies:

@@ -32,12 +32,12 @@ class Shape:
 PLAIN = Shape()
 
 
-#: Of ten worlds: one with transactions, one with groups, one with both.
-_KINDS = {0: (True, False), 1: (False, True), 2: (True, True)}
+#: Of twenty worlds: two with transactions, two with groups, one with both, which takes longest.
+_KINDS = {0: (True, False), 1: (True, False), 2: (False, True), 3: (False, True), 4: (True, True)}
 
 
 def drawn(seed: int) -> Shape:
-    is_transactional, has_groups = _KINDS.get(chance_for(seed, "kinds").below(10), (False, False))
+    is_transactional, has_groups = _KINDS.get(chance_for(seed, "kinds").below(20), (False, False))
     return replace(_built(seed), is_transactional=is_transactional, has_groups=has_groups)
 
 

@@ -135,9 +135,13 @@ class _Transforming(Life):
                 await self._world.clock.sleep(chance.fraction() ** 3)
             if chance.below(2) and worker.identity.generation >= 0:
                 identity = worker.identity  # As it is now, or as it was when the partitions were read.
+            # Time enough for its partitions to go to another, before or after.
+            pause_s, is_before = chance.fraction() ** 3 * 3, chance.below(2) == 0
+            await self._world.clock.sleep(pause_s * is_before)
             await self._commit_offsets(
                 wanted, identity.generation, identity.member_id, worker.instance or None
             )
+            await self._world.clock.sleep(pause_s * (not is_before))
         except Spoiled:
             return txn if await self._ended(txn, commits=False) else None
         except Over:

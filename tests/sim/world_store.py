@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: How long the store's adapter waits for an answer.
 _TIMEOUT_S = 2.0
 #: etcd gives up a request that has waited so long for its turn.
-_LATE_S_MAX = 7.0
+LATE_S_MAX = 7.0
 
 
 class WorldEtcd(SimEtcd):
@@ -65,7 +65,7 @@ class WorldStore(SimStore):
         raise StoreError("no answer in time to transact")
 
     async def _arrive_late(self, guard: Sequence[Compare], branches: Sequence[Branch]) -> None:
-        await self._world.clock.sleep(self._world.store_chance.fraction() * _LATE_S_MAX)
+        await self._world.clock.sleep(self._world.store_chance.fraction() * LATE_S_MAX)
         self._world.note("store: a late request arrives")
         with suppress(StoreError):
             self.server.transact(guard, branches)
