@@ -196,7 +196,7 @@ class Machine:
                 dirs=("/data/log",),
                 checkpoint_interval_ms=1500,
                 retention_check_interval_ms=700 if world.shape.is_trimmed else 300_000,
-                cleaner_backoff_ms=600 if world.shape.is_compacted else 15_000,
+                cleaner_backoff_ms=600 if world.shape.is_compacted else 300_000,
             ),
             replication=replace(config.replication, lag_max_ms=world.lag_max_ms, moves_max=MOVES_MAX),
             etcd=replace(config.etcd, session_timeout_ms=SESSION_S * 1000, heartbeat_interval_ms=800),
