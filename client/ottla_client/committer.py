@@ -53,6 +53,7 @@ class Committer:
         instance_id: str,
         timeout_s: float,
         identity: Callable[[], Identity],
+        is_subscribed: Callable[[], bool],
         held: Callable[[], Iterable[TopicPartition]],
         on_refused: Callable[[Identity, RequestError], None],
         on_committed: Callable[[Offsets], None],
@@ -63,6 +64,7 @@ class Committer:
         self._instance_id = instance_id
         self._timeout_s = timeout_s
         self._identity = identity
+        self._is_subscribed = is_subscribed
         self._held = held
         self._on_refused = on_refused
         self._on_committed = on_committed
@@ -109,6 +111,12 @@ class Committer:
     async def _attempt(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: float) -> bool:
         """False: try again."""
         identity = self._identity()
+        if self._is_subscribed() and identity.generation < 0:
+            # A group without members takes it as a commit of a consumer that needs no group, and offsets go back.
+            raise CommitFailed(
+                "The offsets were not committed: this consumer is not a member of its group now. Other members may "
+                "read its partitions from the last committed offsets."
+            )
         request = pb.CommitOffsetsRequest(
             group=self._coordinator.group,
             generation=identity.generation,

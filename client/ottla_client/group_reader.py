@@ -66,6 +66,7 @@ class GroupReader:
             instance_id=settings.group_instance_id,
             timeout_s=settings.request_timeout_s,
             identity=lambda: self.session.identity,
+            is_subscribed=lambda: self.session.is_subscribed,
             held=machine.assignment,
             on_refused=self._commit_refused,
             on_committed=on_committed,

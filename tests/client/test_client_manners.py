@@ -12,7 +12,7 @@ import pytest
 from client.fake_services import FakeCluster
 from ottla_client import Admin, Consumer, Producer, TopicPartition, sync
 from ottla_client.committer import Committer
-from ottla_client.errors import BufferExhausted, ClientClosed, UnknownTopicOrPartition
+from ottla_client.errors import BufferExhausted, ClientClosed, CommitFailed, UnknownTopicOrPartition
 from ottla_client.group_effects import Identity
 from ottla_client.record import OffsetAndMetadata
 from ottla_core.pb import groups_pb2 as pb
@@ -159,7 +159,9 @@ async def committing(cluster: FakeCluster) -> AsyncIterator[tuple[Committer, Slo
         yield _committer(admin, coordinator), coordinator
 
 
-def _committer(admin: Admin, coordinator: SlowCoordinator) -> Committer:
+def _committer(
+    admin: Admin, coordinator: SlowCoordinator, is_subscribed: Callable[[], bool] = lambda: False
+) -> Committer:
     return Committer(
         admin._cluster,
         RealClock(),
@@ -167,6 +169,7 @@ def _committer(admin: Admin, coordinator: SlowCoordinator) -> Committer:
         instance_id="",
         timeout_s=5,
         identity=Identity,
+        is_subscribed=is_subscribed,
         held=lambda: (),
         on_refused=lambda *_: None,
         on_committed=lambda _: None,
@@ -181,6 +184,16 @@ async def test_a_commit_does_not_overtake_one_that_nobody_waits_for(
     await committer.commit({T0: OffsetAndMetadata(10)})
     await committer.settled(5)
     assert coordinator.committed == [5, 10]
+
+
+async def test_a_subscribed_consumer_that_is_no_member_commits_nothing(cluster: FakeCluster) -> None:
+    """Its group may be empty by now, and takes commits without a generation from anybody."""
+    coordinator = SlowCoordinator()
+    async with Admin(cluster.address) as admin:
+        committer = _committer(admin, coordinator, lambda: True)
+        with pytest.raises(CommitFailed, match="not a member"):
+            await committer.commit({T0: OffsetAndMetadata(5)})
+    assert coordinator.committed == []
 
 
 async def test_commits_under_way_are_waited_for_at_the_end(
