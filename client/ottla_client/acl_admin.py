@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ottla_client.connection import told
+from ottla_client.connection import exception_of
 from ottla_core.pb import acls_pb2 as pb
 
 _Call = Callable[[str, Any], Awaitable[Any]]
@@ -69,7 +69,7 @@ class AclAdmin:
 
 def _raise(answer: Any) -> None:
     if answer.HasField("error"):
-        raise told(answer.error)
+        raise exception_of(answer.error)
 
 
 def _number(enum: Any, prefix: str, name: str | None) -> Any:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla_client.connected import Connected
-from ottla_client.connection import told
+from ottla_client.connection import exception_of
 from ottla_client.leaders import Producers, delete_records, list_offsets
 from ottla_client.record import CommittedOffset, OffsetAndMetadata, OffsetAndTimestamp
 from ottla_client.security import Security
@@ -249,7 +249,7 @@ class Admin(Connected):
         request = pb.DescribeConfigsRequest(resources=[_resource(topic, broker, group)])
         resource = (await self._ask("DescribeConfigs", request)).resources[0]
         if resource.HasField("error"):
-            raise told(resource.error)
+            raise exception_of(resource.error)
         return [
             ConfigEntry(
                 entry.name,
@@ -288,7 +288,7 @@ class Admin(Connected):
             request.changes.add(kind=chosen, name=name, value=value or "")
         answer = await self._change("AlterConfigs", request)
         if answer.HasField("error"):
-            raise told(answer.error)
+            raise exception_of(answer.error)
 
     # ------------------------------------------------------------------ offsets and records
 
@@ -551,7 +551,7 @@ def _several(named: Iterable[Named], what: str = "topic") -> list[Named]:
 def _raise_first(outcomes: Iterable[Any]) -> None:
     for outcome in outcomes:
         if outcome.HasField("error"):
-            raise told(outcome.error)
+            raise exception_of(outcome.error)
 
 
 def _resource(

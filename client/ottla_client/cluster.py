@@ -14,7 +14,7 @@ from typing import Any
 from grpc import aio
 
 from ottla_client.background import Background
-from ottla_client.connection import Broker, Connections, address_of, addresses_of, told, translated
+from ottla_client.connection import Broker, Connections, address_of, addresses_of, exception_of, translated
 from ottla_client.errors import CannotConnect, ClientClosed, ClientError
 from ottla_client.reachability import Reachability
 from ottla_client.security import PLAINTEXT, Security
@@ -209,7 +209,7 @@ class Cluster:
         errors: dict[str, RequestError] = {}
         for topic in answer.topics:
             if topic.HasField("error"):
-                errors[topic.name] = told(topic.error)
+                errors[topic.name] = exception_of(topic.error)
                 self.topics.pop(topic.name, None)
                 continue
             led = self._newest(topic)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ottla_client.connection import told
+from ottla_client.connection import exception_of
 from ottla_core.errors import RequestError
 from ottla_core.ids import TopicPartition
 from ottla_core.pb import broker_pb2 as pb
@@ -203,13 +203,14 @@ class ClusterAdmin:
 
 def _raise(answer: Any) -> None:
     if answer.HasField("error"):
-        raise told(answer.error)
+        raise exception_of(answer.error)
 
 
 def _outcomes(answer: Any) -> list[PartitionOutcome]:
     return [
         PartitionOutcome(
-            TopicPartition(each.topic, each.partition), told(each.error) if each.HasField("error") else None
+            TopicPartition(each.topic, each.partition),
+            exception_of(each.error) if each.HasField("error") else None,
         )
         for each in answer.partitions
     ]
@@ -243,7 +244,7 @@ def _log_dir(found: pb.LogDirDetails) -> LogDir:
     return LogDir(
         found.broker,
         found.path,
-        told(found.error) if found.HasField("error") else None,
+        exception_of(found.error) if found.HasField("error") else None,
         found.total_bytes,
         found.usable_bytes,
         tuple(

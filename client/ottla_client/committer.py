@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from ottla_client.cluster import Cluster
-from ottla_client.connection import told
+from ottla_client.connection import exception_of
 from ottla_client.coordinator import Coordinator, passes, refusal
 from ottla_client.errors import BufferExhausted, CannotConnect, ClientClosed, ClientError, CommitFailed
 from ottla_client.group_effects import Identity
@@ -141,7 +141,7 @@ class Committer:
                 raise refused
             for each in answer.partitions:
                 if each.HasField("error"):
-                    raise told(each.error)
+                    raise exception_of(each.error)
         except _REFUSED_AS_MEMBER as error:
             if identity != self._identity() and self._identity().generation >= 0:
                 return False  # a rebalance completed while it was in flight
@@ -249,7 +249,7 @@ async def fetch_committed(
     found: dict[TopicPartition, CommittedOffset] = {}
     for each in answer.offsets:
         if each.HasField("error"):
-            raise told(each.error)
+            raise exception_of(each.error)
         if each.offset >= 0:
             found[TopicPartition(each.topic, each.partition)] = CommittedOffset(
                 each.offset, each.metadata, each.leader_epoch, each.commit_timestamp_ms

@@ -188,7 +188,7 @@ def translated(error: Any, address: str) -> RequestError | ClientError:
     """The client's error for a failed gRPC call."""
     for key, value in error.trailing_metadata() or ():
         if key == _ERROR_TRAILER:
-            return told(pb.Error.FromString(value))
+            return exception_of(pb.Error.FromString(value))
     code, details = error.code(), error.details() or ""
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
         return RequestTimedOut(f"{address} did not answer in time.")
@@ -203,6 +203,6 @@ def translated(error: Any, address: str) -> RequestError | ClientError:
     return RequestError(f"{address} refused the call: {details}")
 
 
-def told(error: pb.Error) -> RequestError:
+def exception_of(error: pb.Error) -> RequestError:
     """The exception for an error message from a broker."""
     return error_from_code(error.code, error.message)

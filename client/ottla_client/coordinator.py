@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla_client.cluster import Cluster
-from ottla_client.connection import Broker, told
+from ottla_client.connection import Broker, exception_of
 from ottla_client.errors import CannotConnect, ClientError, NotServed
 from ottla_core.errors import (
     CoordinatorLoadInProgress,
@@ -116,7 +116,7 @@ class Coordinator:
     def _named(self, answer: pb.FindCoordinatorResponse) -> Broker:
         found = answer.coordinators[0] if answer.coordinators else pb.GroupCoordinator()
         if found.HasField("error"):
-            raise told(found.error)
+            raise exception_of(found.error)
         if not found.broker.host:
             raise CoordinatorNotAvailable()
         return self._cluster.broker_at(found.broker)
@@ -129,13 +129,13 @@ class Coordinator:
 def refusal(answer: Any) -> RequestError | None:
     """The top-level error of the response, if any."""
     if "error" in answer.DESCRIPTOR.fields_by_name and answer.HasField("error"):
-        return told(answer.error)
+        return exception_of(answer.error)
     return None
 
 
 def first_refusal(answer: Any) -> RequestError | None:
     """The error of the only group, for responses with one error per group."""
-    return next((told(each.error) for each in answer.groups if each.HasField("error")), None)
+    return next((exception_of(each.error) for each in answer.groups if each.HasField("error")), None)
 
 
 def passes(error: RequestError | ClientError) -> bool:

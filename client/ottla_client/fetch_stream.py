@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ottla_client.background import Background
-from ottla_client.connection import Broker, told
+from ottla_client.connection import Broker, exception_of
 from ottla_client.consumer_machine import Want
 from ottla_client.request_stream import RequestStream
 from ottla_core.errors import RequestError
@@ -65,7 +65,7 @@ class FetchStream(RequestStream[list[Want]]):
         )
 
     def answered(self, item: list[Want], answer: pb.FetchResponse) -> bool:
-        whole = told(answer.error) if answer.HasField("error") else None
+        whole = exception_of(answer.error) if answer.HasField("error") else None
         if whole is None and len(answer.partitions) != len(item):
             log.error("%s answered for other partitions than requested; reconnecting", self.broker.address)
             return False
@@ -75,6 +75,6 @@ class FetchStream(RequestStream[list[Want]]):
                 self._on_answer(want, nothing, whole)
         else:
             for want, got in zip(item, answer.partitions, strict=True):
-                self._on_answer(want, got, told(got.error) if got.HasField("error") else None)
+                self._on_answer(want, got, exception_of(got.error) if got.HasField("error") else None)
         self._on_done()
         return True

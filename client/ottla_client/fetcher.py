@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from ottla_client.cluster import Cluster, TopicLayout
-from ottla_client.connection import Broker, told
+from ottla_client.connection import Broker, exception_of
 from ottla_client.consumer_machine import COMMITTED, ConsumerMachine, Lookup, Validation, Want
 from ottla_client.errors import ClientError
 from ottla_client.fetch_stream import FetchLimits, FetchStream
@@ -213,7 +213,7 @@ class Fetcher:
         else:
             for each, got in zip(asked, answer.answers, strict=True):
                 if got.HasField("error"):
-                    self._machine.validation_failed(each, told(got.error), self._clock.monotonic())
+                    self._machine.validation_failed(each, exception_of(got.error), self._clock.monotonic())
                 elif (
                     sentence := self._machine.validated(each, got.leader_epoch, got.end_offset)
                 ) is not None:

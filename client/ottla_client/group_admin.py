@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ottla_client.cluster import Cluster
 from ottla_client.committer import fetch_committed
-from ottla_client.connection import told
+from ottla_client.connection import exception_of
 from ottla_client.coordinator import Coordinator, first_refusal, passes, refusal
 from ottla_client.errors import CannotConnect, NotServed
 from ottla_client.group_protocol import Undecodable, decode_assignment, decode_subscription
@@ -261,7 +261,7 @@ class GroupAdmin:
 def _raise_first(parts: Iterable[pb.CommittedOffset | pb.DeletedOffset]) -> None:
     for part in parts:
         if part.HasField("error"):
-            error = told(part.error)
+            error = exception_of(part.error)
             raise type(error)(f"{TopicPartition(part.topic, part.partition)}: {error.message}")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from ottla_client.cluster import Cluster
-from ottla_client.connection import Broker, told
+from ottla_client.connection import Broker, exception_of
 from ottla_client.errors import CannotConnect, ClientError, UnknownTopicOrPartition
 from ottla_client.record import ActiveProducer, OffsetAndTimestamp
 from ottla_core.errors import LeaderNotAvailable, RequestError, RequestTimedOut
@@ -95,7 +95,7 @@ async def abort_transaction(
             topic=tp.topic, partition=tp.partition, first_offset=offset
         )
         answer = await cluster.call_at(broker, "AbortTransaction", request, left_s)
-        return [(tp, told(answer.error) if answer.HasField("error") else None)]
+        return [(tp, exception_of(answer.error) if answer.HasField("error") else None)]
 
     await _ask_leaders(cluster, clock, {partition: first_offset}, ask, timeout_s)
 
@@ -116,7 +116,7 @@ def _outcomes(parts: Iterable[Any], read: Callable[[Any], Answer]) -> Answers[An
     for each in parts:
         yield (
             TopicPartition(each.topic, each.partition),
-            told(each.error) if each.HasField("error") else read(each),
+            exception_of(each.error) if each.HasField("error") else read(each),
         )
 
 

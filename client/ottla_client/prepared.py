@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ottla_client.cluster import Cluster
-from ottla_client.connection import told
+from ottla_client.connection import exception_of
 from ottla_client.coordinator import Coordinator
 from ottla_client.record import PreparedTransaction as PreparedTransaction
 from ottla_client.security import Security, security_of
@@ -146,4 +146,4 @@ class PreparedTransactions:
 
 
 def _first_forgotten(answer: Any) -> RequestError | None:
-    return next((told(each.error) for each in answer.forgotten if each.HasField("error")), None)
+    return next((exception_of(each.error) for each in answer.forgotten if each.HasField("error")), None)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ottla_client.accumulator import Batch
 from ottla_client.background import Background
-from ottla_client.connection import Broker, told
+from ottla_client.connection import Broker, exception_of
 from ottla_client.request_stream import RequestStream
 from ottla_core.pb import broker_pb2 as pb
 from ottla_core.ports.clock import Clock
@@ -76,5 +76,5 @@ class ProduceStream(RequestStream[list[Batch]]):
         """acks=0 has no waiter, so log the refusal."""
         for outcome in answer.partitions:
             if outcome.HasField("error"):
-                refusal = told(outcome.error)
+                refusal = exception_of(outcome.error)
                 log.warning("acks=0: %s-%d refused records: %s", outcome.topic, outcome.partition, refusal)

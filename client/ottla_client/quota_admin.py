@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla_client.connection import told
+from ottla_client.connection import exception_of
 from ottla_core.pb import quotas_pb2 as pb
 
 _Call = Callable[[str, Any], Awaitable[Any]]
@@ -54,7 +54,7 @@ class QuotaAdmin:
 
 def _raise(answer: Any) -> None:
     if answer.HasField("error"):
-        raise told(answer.error)
+        raise exception_of(answer.error)
 
 
 def _to_pb(entity: QuotaEntity) -> pb.QuotaEntity:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ottla_client.accumulator import Accumulator, Batch, Lane, Outcome
 from ottla_client.cluster import Cluster, TopicLayout
-from ottla_client.connection import Broker, told
+from ottla_client.connection import Broker, exception_of
 from ottla_client.errors import BufferExhausted, ClientClosed, ClientError
 from ottla_client.produce_stream import ProduceStream
 from ottla_client.producer_machine import ProducerMachine
@@ -203,7 +203,7 @@ class Sender:
     def _answered(self, batch: Batch, answer: pb.PartitionProduced) -> None:
         with self.lock:
             if answer.HasField("error"):
-                self._machine.refused(batch, told(answer.error), self._clock.monotonic())
+                self._machine.refused(batch, exception_of(answer.error), self._clock.monotonic())
                 if batch.outcome is not None:
                     _log_failure(batch)
             else:
@@ -242,7 +242,7 @@ class Sender:
     async def _fetch_identity(self) -> None:
         answer = await self._cluster.call("InitProducerId", pb.InitProducerIdRequest())
         if answer.HasField("error"):
-            raise told(answer.error)
+            raise exception_of(answer.error)
         with self.lock:
             self._machine.identified(answer.producer_id, answer.producer_epoch)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ottla_client.cluster import Cluster
-from ottla_client.connection import told
+from ottla_client.connection import exception_of
 from ottla_client.coordinator import Coordinator, passes, refusal
 from ottla_client.errors import CannotConnect
 from ottla_client.leaders import Producers, abort_transaction, describe_producers
@@ -173,7 +173,7 @@ def open_transactions(producers: Producers, before_ms: int) -> list[HangingTrans
 
 
 def _first_refusal(answer: Any) -> RequestError | None:
-    return next((told(each.error) for each in answer.transactions if each.HasField("error")), None)
+    return next((exception_of(each.error) for each in answer.transactions if each.HasField("error")), None)
 
 
 def _description(each: pb.DescribedTransaction) -> TransactionDescription:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from ottla_client.cluster import Cluster
-from ottla_client.connection import told
+from ottla_client.connection import exception_of
 from ottla_client.coordinator import Coordinator, refusal
 from ottla_client.errors import ClientError, CommitFailed, TransactionFailed
 from ottla_client.prepared import PreparedTransaction
@@ -199,4 +199,4 @@ def _first_refusal(answer: Any) -> RequestError | None:
     found = refusal(answer)
     if found is not None:
         return found
-    return next((told(each.error) for each in answer.partitions if each.HasField("error")), None)
+    return next((exception_of(each.error) for each in answer.partitions if each.HasField("error")), None)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ottla_client.connection import told
+from ottla_client.connection import exception_of
 from ottla_core.pb import broker_pb2 as pb
 
 Call: TypeAlias = Callable[[str, Any], Awaitable[Any]]
@@ -33,7 +33,7 @@ class UserAdmin:
         answer = await self._ask("DescribeUserScramCredentials", request)
         for each in answer.users:
             if each.HasField("error"):
-                raise told(each.error)
+                raise exception_of(each.error)
         return [
             UserDescription(each.user, {one.mechanism: one.iterations for one in each.credentials})
             for each in answer.users
@@ -72,4 +72,4 @@ class UserAdmin:
         answer = await self._change("AlterUserScramCredentials", request)
         for each in answer.users:
             if each.HasField("error"):
-                raise told(each.error)
+                raise exception_of(each.error)

@@ -21,7 +21,7 @@ from typing import Any
 from grpc import aio
 
 from ottla_client.cluster import Cluster
-from ottla_client.connection import told
+from ottla_client.connection import exception_of
 from ottla_client.errors import CannotConnect, ClientError
 from ottla_client.leaders import list_offsets
 from ottla_client.security import PLAINTEXT, Security
@@ -250,14 +250,14 @@ class PartitionFetch:
         if answer is aio.EOF:
             raise RequestTimedOut(f"The leader of {self._tp} closed the stream.")
         if answer.HasField("error"):
-            raise told(answer.error)
+            raise exception_of(answer.error)
         if len(answer.partitions) != 1:
             raise RequestTimedOut(
                 f"The leader of {self._tp} sent a response that does not match the request."
             )
         got = answer.partitions[0]
         if got.HasField("error"):
-            raise told(got.error)
+            raise exception_of(got.error)
         return got  # type: ignore[no-any-return]
 
     async def _ask(self) -> None:
@@ -320,7 +320,7 @@ class PartitionFetch:
         answer = await self._cluster.call_at(leader, "OffsetsForLeaderEpoch", request, self._timeout_s)
         for found in answer.answers:
             if found.HasField("error"):
-                raise told(found.error)
+                raise exception_of(found.error)
             if found.leader_epoch != self._last_epoch or found.end_offset < self._position:
                 raise Lost(
                     f"The log of {self._tp} no longer contains all records before offset {self._position}: they "

@@ -240,7 +240,7 @@ def test_responses_say_the_wait(key: int, version: int) -> None:
     fields: dict[str, Any] = {"responses": []}
     request = Request(api, version, 1, None, memoryview(b""))
     reply = Encoded((codec.encode_response(api, version, fields),))
-    told = throttle.told(request, reply, 1.5)
+    told = throttle.with_wait(request, reply, 1.5)
     assert isinstance(told, Encoded)
     made = codec.compile_reader(schema.load(api, version, "response"))(memoryview(b"".join(told.body)))
     assert made["throttle_time"] == 1500
@@ -248,4 +248,4 @@ def test_responses_say_the_wait(key: int, version: int) -> None:
 
 def test_fields_that_are_not_encoded_yet_say_the_wait_too() -> None:
     request = Request(APIS[12], 4, 1, None, memoryview(b""))
-    assert throttle.told(request, {"error_code": 0}, 0.0001) == {"error_code": 0, "throttle_time": 1}
+    assert throttle.with_wait(request, {"error_code": 0}, 0.0001) == {"error_code": 0, "throttle_time": 1}

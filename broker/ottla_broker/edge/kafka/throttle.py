@@ -46,7 +46,7 @@ def wait_s(throttling: Throttling, caller: Caller, request: Request, reply: Repl
     return 0.0
 
 
-def told(request: Request, reply: Reply, wait: float) -> Reply:
+def with_wait(request: Request, reply: Reply, wait: float) -> Reply:
     """The response with its throttle time, if its version has one: of Produce the last field, else the first."""
     wait_ms = max(1, round(wait * 1000))
     if isinstance(reply, dict):
@@ -133,7 +133,7 @@ class Muting:
         muted, self._until = self._until, max(self._until, self._now() + wait)
         if not muted:
             asyncio.get_running_loop().call_later(wait, self._unmute)
-        return told(request, reply, wait)
+        return with_wait(request, reply, wait)
 
     def _unmute(self) -> None:
         left_s = self._until - self._now()
