@@ -8,9 +8,9 @@ cd "$(dirname "$0")/.."
 waiting=(tests/cli tests/client tests/conformance tests/interop tests/observe tests/operator_ tests/spark)
 marked="integration or java"
 
-.venv/bin/pytest --cache-clear -n 2 --dist loadfile -m "$marked" "${waiting[@]}"
+.venv/bin/pytest -rs --durations=12 --cache-clear -n 2 --dist loadfile -m "$marked" "${waiting[@]}"
 first=$?
-.venv/bin/pytest -m "$marked" "${waiting[@]/#/--ignore=}" tests
+.venv/bin/pytest -rs --durations=12 -m "$marked" "${waiting[@]/#/--ignore=}" tests
 second=$?
 # Everything but success and failed tests is final: interrupted, a usage error, no tests.
 for code in $first $second; do ((code <= 1)) || exit "$code"; done

@@ -143,11 +143,13 @@ class ApiServer:
                 raise ApiError(failed.code, failed.read().decode(errors="replace")) from None
         return content.decode() if text else json.loads(content)
 
-    def apply(self, document: dict[str, Any], namespace: str = "") -> dict[str, Any]:
-        """Server-side apply, as `kubectl apply --server-side` does."""
+    def apply(
+        self, document: dict[str, Any], namespace: str = "", *, dry_run: bool = False
+    ) -> dict[str, Any]:
+        """Server-side apply, as `kubectl apply --server-side` does; with `dry_run` nothing is stored."""
         meta = document["metadata"]
         path = path_of(document, meta.get("namespace") or namespace)
-        query = "?fieldManager=test&force=true"
+        query = "?fieldManager=test&force=true" + ("&dryRun=All" if dry_run else "")
         found: dict[str, Any] = self.request("PATCH", path + query, document, kind="apply-patch+yaml")
         return found
 

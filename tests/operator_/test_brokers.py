@@ -12,7 +12,7 @@ import pytest
 from ottla_cli.local_cluster import LocalCluster
 from ottla_client import Producer
 from ottla_core.errors import InvalidConfig, RequestError
-from ottla_operator.brokers import Brokers, BrokersAway, Links
+from ottla_operator.brokers import Brokers, BrokersAway, Links, Way
 from ottla_operator.plan import AlterTopic, CreateTopic, DeleteTopic, GrowTopic
 
 pytestmark = pytest.mark.integration
@@ -129,7 +129,10 @@ async def test_members_and_their_partitions(brokers: Brokers, cluster: LocalClus
 
 
 async def test_nobody_there_is_a_sentence() -> None:
-    links = Links(lambda namespace, cluster: "127.0.0.1:1")
+    async def ways(namespace: str, cluster: str) -> list[Way]:
+        return [("127.0.0.1:1", None)]
+
+    links = Links(ways)
     with pytest.raises(BrokersAway, match="brokers of main do not answer"):
         await links.ask("shop", "main", lambda brokers: brokers.cluster())
     await links.close()

@@ -134,7 +134,7 @@ def test_a_first_micro_batch_that_failed_is_repeated_from_the_same_start(
     with pytest.raises(StreamingQueryException, match="not this time"):
         query.awaitTermination(PATIENCE_S)
     (first,) = collected.logged()
-    time.sleep(0.5)
+    time.sleep(2)  # For 60 more records.
     collected.all_there_is(startingOffsets=start)
     assert collected.logged()[0] == first
     assert len(collected.numbers) > 50
