@@ -5,7 +5,7 @@
 # run is a defect to fix (docs/roadmap.md), and one that fails again fails the run.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-waiting=(tests/cli tests/client tests/conformance tests/interop tests/observe tests/operator_ tests/spark)
+waiting=(tests/cli tests/client tests/conformance tests/examples tests/interop tests/observe tests/operator_ tests/spark)
 marked="integration or java"
 
 .venv/bin/pytest -rs --durations=12 --cache-clear -n 2 --dist loadfile -m "$marked" "${waiting[@]}"
