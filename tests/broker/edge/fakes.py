@@ -25,7 +25,7 @@ from ottla_broker.requests import (
     ProducerIdentity,
 )
 from ottla_broker.service.access import FULL
-from ottla_broker.service.log_dirs import DescribedDir, ReplicaInDir
+from ottla_broker.service.log_dirs import DescribedDir, DirTarget, ReplicaInDir
 from ottla_broker.service.producing import Producing
 from ottla_broker.steps import Steps
 from ottla_core.errors import (
@@ -33,6 +33,7 @@ from ottla_core.errors import (
     CorruptMessage,
     NotController,
     OffsetOutOfRange,
+    ReplicaNotAvailable,
     RequestError,
     RequestTimedOut,
     UnknownTopicOrPartition,
@@ -286,6 +287,10 @@ class FakeLogDirs:
         held = self._services.records.partitions
         rows = [tp for tp in held if wanted is None or tp.partition in wanted.get(tp.topic, ())]
         return [DescribedDir("/logs", None, tuple(ReplicaInDir(tp, 1, 0) for tp in rows))]
+
+    async def alter(self, targets: Sequence[DirTarget]) -> list[RequestError | None]:
+        held = self._services.records.partitions
+        return [None if tp in held else ReplicaNotAvailable() for tp, _ in targets]
 
 
 class FakeServices:
