@@ -11,6 +11,7 @@ import pytest
 
 from golden.coordinators import reading, scenario
 from ottla_broker.coordination.shard import StateRecord
+from ottla_broker.group.consumer.partitions import each
 from ottla_broker.group.consumer.records import (
     ConsumerRecord,
     CurrentAssignment,
@@ -122,8 +123,10 @@ def _plain(value: Any, first: int) -> Any:
             return sorted(len(indexes) for indexes in value.partitions.values())
         case CurrentAssignment():
             epoch = value.epoch - first if value.epoch > 0 else value.epoch
-            counts = [sorted(map(len, each.values())) for each in (value.assigned, value.revoking)]
-            return epoch, value.state, counts
+            counts = [sorted(map(len, found.values())) for found in (value.assigned, value.revoking)]
+            got = (value.has_since(*place) or 0 for place in each(value.assigned))
+            since = sorted(number - first if number > 0 else number for number in got)
+            return epoch, value.state, counts, since
         case ResolvedRegex():
             return value.topics
     return value

@@ -122,6 +122,22 @@ async def test_offsets_are_fenced_by_the_member_epoch(stub: Any) -> None:
     assert [o.offset for o in (await fetch("", -1)).offsets] == [5]
 
 
+async def test_offsets_of_partitions_that_a_member_keeps_are_committed_with_its_earlier_epoch(
+    stub: Any,
+) -> None:
+    await stub.ConsumerHeartbeat(joining("a"))
+    await stub.ConsumerHeartbeat(joining("b"))
+    ((_, kept),) = partitions(await stub.ConsumerHeartbeat(owning("a", 1, 0, 1)))
+    assert (await stub.ConsumerHeartbeat(owning("a", 1, *kept))).member_epoch == 2
+
+    async def commit(partition: int) -> str:
+        offset = pb.OffsetToCommit(topic="t", partition=partition, offset=5, leader_epoch=-1)
+        request = pb.CommitOffsetsRequest(group="g", generation=1, member_id="a", offsets=[offset])
+        return str((await stub.CommitOffsets(request)).error.name)
+
+    assert {each: await commit(each) for each in (0, 1)} == {kept[0]: "", 1 - kept[0]: "STALE_MEMBER_EPOCH"}
+
+
 async def test_leaving_fencing_and_refusals(stub: Any) -> None:
     def leaving(epoch: int) -> pb.ConsumerHeartbeatRequest:
         return pb.ConsumerHeartbeatRequest(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.group.consumer_driver import ConsumerDriver
+from broker.group.consumer_driver import ConsumerDriver, topic_id
 from ottla_broker.group.messages import (
     CommitOffsets,
     Heartbeat,
@@ -128,7 +128,7 @@ class ClassicMember:
             self._refused(error)
 
     def commit(self, tp: TopicPartition, offset: int) -> RequestError | None:
-        wanted = (OffsetToCommit(tp, offset),)
+        wanted = (OffsetToCommit(tp, offset, topic_id=topic_id(tp.topic)),)
         request = CommitOffsets("g", self.generation, self.id, self.instance_id, wanted)
         try:
             self.driver.ask(request)

@@ -13,10 +13,12 @@ from ottla_broker.coordination.shard import Entry, replay_entry
 from ottla_broker.group.consumer.group import ConsumerGroup
 from ottla_broker.group.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 from ottla_broker.group.consumer.partitions import Partitions
+from ottla_broker.group.messages import CommitOffsets, OffsetToCommit
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metadata.sections.partitions import PartitionImage
 from ottla_broker.metadata.sections.topics import TopicImage
-from ottla_core.errors import RequestError
+from ottla_core.errors import IllegalGeneration, RequestError, StaleMemberEpoch, UnknownMemberId
+from ottla_core.ids import TopicPartition
 
 TIMEOUT_MS = 30_000
 
@@ -96,6 +98,17 @@ class ConsumerDriver(GroupDriver):
     def leave(self, member: ModelMember, epoch: int = -1) -> None:  # type: ignore[override]
         self.ask(ConsumerHeartbeat("g", member.id, epoch, instance_id=member.instance_id))
         member.epoch, member.owned = 0, {}
+
+    def commits(self, member_id: str, epoch: int, *partitions: int, topic: str = "t", **more: Any) -> bool:
+        """Whether the member may commit offsets of these partitions with that epoch."""
+        offsets = tuple(
+            OffsetToCommit(TopicPartition(topic, each), 7, topic_id=topic_id(topic)) for each in partitions
+        )
+        try:
+            self.ask(CommitOffsets("g", epoch, member_id, None, offsets, **more))
+        except (StaleMemberEpoch, IllegalGeneration, UnknownMemberId):
+            return False
+        return True
 
     def settle(self, members: list[ModelMember], rounds: int = 12) -> None:
         for _ in range(rounds):

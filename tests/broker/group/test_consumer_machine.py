@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from broker.group.consumer_driver import TIMEOUT_MS, ConsumerDriver, ModelMember, topic_id
+from ottla_broker.coordination.fields import Undecodable
+from ottla_broker.coordination.shard import StateRecord
 from ottla_broker.group.consumer.messages import ConsumerHeartbeat, DescribeConsumerGroup
 from ottla_broker.group.consumer.pace import heartbeat_interval_ms
+from ottla_broker.group.consumer.records import CurrentAssignment, read_record
 from ottla_broker.group.messages import (
     DeleteGroup,
     DeleteOffsets,
@@ -295,6 +298,74 @@ def test_offsets_need_the_current_epoch() -> None:
     errors = driver.ask(DeleteOffsets("g", (TopicPartition("t", 0), TopicPartition("u", 0)))).errors
     assert isinstance(errors[0], GroupSubscribedToTopic)
     assert errors[1] is None
+
+
+@pytest.mark.parametrize("producer", [None, ProducerIdentity(9, 3)])
+def test_a_member_commits_with_an_earlier_epoch_what_it_has_kept(producer: ProducerIdentity | None) -> None:
+    driver = ConsumerDriver({"t": 3, "u": 1})
+    one, two = ModelMember("one"), ModelMember("two")
+    driver.beat(one)
+    earlier = one.epoch
+    driver.beat(two)
+    driver.beat(one)  # It learns what it has to revoke; its epoch stays until it has.
+    kept, (lost,) = one.owned[T], frozenset(range(3)) - one.owned[T]
+    assert one.epoch == earlier and driver.commits("one", earlier, *kept, lost, producer=producer)
+    driver.settle([one, two], 4)
+    assert one.epoch > earlier and two.owned[T] == {lost}
+    for _ in range(2):
+        assert driver.commits("one", earlier, *kept, producer=producer)
+        assert not driver.commits("one", earlier, lost, producer=producer), "its new owner may have committed"
+        assert not driver.commits("one", earlier, *kept, lost, producer=producer)
+        assert not driver.commits("one", earlier, 0, topic="u", producer=producer)
+        assert not driver.commits("one", earlier - 1, *kept, producer=producer)
+        assert not driver.commits("one", one.epoch + 1, *kept, producer=producer)
+        assert not driver.commits("two", earlier, lost, producer=producer), "it was given it later"
+        driver.reload()
+        driver.show(driver.counts)
+    driver.leave(two)
+    driver.settle([one], 3)
+    assert driver.commits("one", earlier, *kept, producer=producer)
+    assert not driver.commits("one", earlier, lost, producer=producer), "it has it again, since a later epoch"
+    with pytest.raises(StaleMemberEpoch):
+        driver.ask(FetchOffsets("g", None, "one", earlier))
+
+
+def test_a_member_that_joins_again_or_was_removed_commits_nothing_with_earlier_epochs() -> None:
+    driver = ConsumerDriver({"t": 2})
+    one, two = ModelMember("one", instance_id="i"), ModelMember("two")
+    driver.settle([one, two], 4)
+    (owned,), epoch = one.owned[T], one.epoch
+    driver.leave(one, -2)
+    assert not driver.commits("one", epoch, owned), "its next process has it"
+    again = ModelMember("again", instance_id="i")
+    driver.beat(again)
+    assert not driver.commits("one", epoch, owned)
+    driver.leave(two)
+    driver.settle([again], 3)
+    assert driver.commits("again", epoch, owned)
+    epoch, again.epoch, again.owned = again.epoch, 0, {}
+    three = ModelMember("three")
+    driver.beat(three)
+    driver.settle([again, three], 4)
+    assert not driver.commits("again", epoch, 0) and not driver.commits("again", epoch, 1)
+
+
+def test_records_without_epochs_of_partitions_are_read_as_of_the_members_epoch() -> None:
+    def record(tag: str) -> StateRecord:
+        value = "000000000005000000040002" + T.bytes.hex() + "030000000000000001" + tag
+        return StateRecord(b"\0\x08\0\x01g\0\x01m", bytes.fromhex(value + "0100"))
+
+    for tag, expected in (
+        ("00", (5, 5)),  # As brokers before KIP-1251 wrote it.
+        ("01000100", (5, 5)),  # Null.
+        ("010009030000000200000005", (2, 5)),
+    ):
+        found = read_record(record(tag))
+        assert found is not None and isinstance(found.value, CurrentAssignment)
+        assert (found.value.has_since(T, 0), found.value.has_since(T, 1)) == expected
+        assert found.value.has_since(T, 2) is None and read_record(found.encoded()) == found
+    with pytest.raises(Undecodable, match="2 partitions have 1 epochs"):
+        read_record(record("0100050200000002"))
 
 
 def test_offsets_in_a_transaction_need_no_member() -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
+from uuid import UUID
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker.group.consumer_driver import ConsumerDriver, ModelMember
+from broker.group.consumer_driver import ConsumerDriver, ModelMember, topic_id
 from budget import examples
 from ottla_broker.group.consumer.group import ConsumerGroup
 from ottla_broker.group.consumer.partitions import each
 from ottla_broker.group.messages import State
+from ottla_core.errors import RequestError
 
 NUMBERS = st.integers(0, 4)
 
@@ -22,11 +25,43 @@ def held(group: ConsumerGroup) -> object:
     return group.epoch, group.target_epoch, group.metadata_hash, members, group.static, group.regexes
 
 
+class Watched(ConsumerDriver):
+    """Watches from when on each member has each partition, without a break."""
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        #: By member and partition: the member's epoch when it got it.
+        self.got: dict[tuple[str, UUID, int], int] = {}
+        #: The epochs that each member was told.
+        self.told: dict[str, list[int]] = {}
+        super().__init__(counts)
+
+    def beat(self, member: ModelMember, *, lose_reply: bool = False, **changes: Any) -> RequestError | None:
+        joins = member.epoch == 0
+        error = super().beat(member, lose_reply=lose_reply, **changes)
+        if error is None and joins:  # It begins without partitions, whatever it had.
+            epoch = self.group_of().members[member.id].current.epoch
+            self.got |= {key: epoch for key in self.got if key[0] == member.id}
+        if error is None and not lose_reply:
+            self.told.setdefault(member.id, []).append(member.epoch)
+        return error
+
+    def _carry_out(self, decision: Any) -> None:
+        super()._carry_out(decision)
+        group = self.shard.consumers.get("g")
+        held = {
+            (member.id, *place): max(member.current.epoch, 0)
+            for member in (group.members.values() if group is not None else ())
+            for partitions in (member.current.assigned, member.current.revoking)
+            for place in each(partitions)
+        }
+        self.got = {key: self.got.get(key, epoch) for key, epoch in held.items()}
+
+
 class Members(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.counts = {"t": 3}
-        self.driver = ConsumerDriver(self.counts)
+        self.driver = Watched(self.counts)
         self.members: dict[int, ModelMember] = {}
         self.joined = 0
 
@@ -74,6 +109,21 @@ class Members(RuleBasedStateMachine):
         self.counts = {**self.counts, topic: self.counts.get(topic, 0) + more}
         self.driver.show(self.counts)
 
+    @precondition(lambda self: self.driver.told)
+    @rule(data=st.data(), topic=st.sampled_from("tu"), index=st.integers(0, 5))
+    def commit_with_an_epoch_that_was_told(self, data: st.DataObject, topic: str, index: int) -> None:
+        """Of the past, only what the member has had since then: so nobody else's commit is overwritten."""
+        name = data.draw(st.sampled_from(sorted(self.driver.told)))
+        epoch = data.draw(st.sampled_from(sorted(set(self.driver.told[name]))))
+        member = self.driver.group_of().members.get(name)
+        own = member.current.epoch if member is not None else -1
+        has = {(found, number) for owner, found, number in self.driver.got if owner == name}
+        for found, number in {*has, (topic_id(topic), index)}:
+            since = self.driver.got.get((name, found, number))
+            kept = since is not None and since <= epoch < own
+            asked = "t" if found == topic_id("t") else "u"
+            assert self.driver.commits(name, epoch, number, topic=asked) == (epoch == own or kept)
+
     @rule()
     def change_coordinator(self) -> None:
         self.driver.reload()
@@ -103,6 +153,14 @@ class Members(RuleBasedStateMachine):
     def no_partition_has_two_owners(self) -> None:
         owned = Counter(place for member in self.members.values() for place in each(member.owned))
         assert not owned or max(owned.values()) == 1
+
+    @invariant()
+    def a_member_has_its_partitions_since_it_got_them(self) -> None:
+        for (name, topic, index), got in self.driver.got.items():
+            since = self.driver.group_of().members[name].current.has_since(topic, index)
+            assert since is not None
+            told = self.driver.told.get(name, ())
+            assert [epoch for epoch in told if since <= epoch] == [epoch for epoch in told if got <= epoch]
 
     @invariant()
     def replay_gives_the_state(self) -> None:

@@ -6,6 +6,7 @@ Invariants, checked by `validate` in tests:
 * B2: the epoch of the group is at least that of its target assignment, and that at least those of its members.
 * B3: every instance id belongs to exactly one member.
 * B4: the number of holders of each partition is what its members' assignments add up to.
+* B5: a member has none of its partitions since a later epoch than its own.
 """
 
 from __future__ import annotations
@@ -232,7 +233,7 @@ class ConsumerGroup:
         yield ConsumerRecord(self.id, GroupEpoch.kind, "", None)
 
     def validate(self, *, shares_partitions: bool = False) -> None:
-        """B1 to B4, for tests: it walks over all members."""
+        """B1 to B5, for tests: it walks over all members."""
         held = Counter(
             place
             for member in self.members.values()
@@ -247,3 +248,10 @@ class ConsumerGroup:
         invariant(claimed == self.static, "B3: instance ids and members do not match")
         counted = {(t, i): n for t, found in self._holders.items() for i, n in found.items() if n}
         invariant(counted == dict(held), "B4: the holders of partitions are miscounted")
+        for member in self.members.values():
+            current = member.current
+            own = max(current.epoch, 0)
+            got = [
+                current.has_since(topic, index) for topic, known in current.since.items() for index in known
+            ]
+            invariant(all(e is not None and 0 <= e < own for e in got), "B5: wrong epochs of partitions")

@@ -378,7 +378,11 @@ class ConsumerMachine:
     # ------------------------------------------------------------------ offsets and looking
 
     def check_offsets(self, group: ConsumerGroup, request: CommitOffsets | FetchOffsets) -> None:
-        """Check that a member may commit or fetch offsets: it has the current epoch."""
+        """Check that a member may commit or fetch offsets: it has the current epoch.
+
+        It may also commit with an earlier one, which its newest heartbeat has just replaced, offsets of partitions
+        that it has had since that epoch without a break: nobody else had them in between (KIP-1251).
+        """
         # Producers before KIP-447 do not name the member whose offsets are part of their transaction.
         commits = isinstance(request, CommitOffsets) and request.producer is None
         epoch = request.generation if isinstance(request, CommitOffsets) else request.member_epoch
@@ -390,10 +394,16 @@ class ConsumerMachine:
             return  # A consumer that assigns partitions to itself.
         instance_id = request.instance_id if isinstance(request, CommitOffsets) else None
         member = self.known(group, request.member_id, instance_id)
-        if epoch != member.current.epoch and member.is_classic:
+        own = member.current.epoch
+        if epoch == own:
+            return
+        if isinstance(request, CommitOffsets) and 0 <= epoch < own:
+            since = (member.current.has_since(each.topic_id, each.tp.partition) for each in request.offsets)
+            if all(got is not None and got <= epoch for got in since):
+                return
+        if member.is_classic:
             raise IllegalGeneration()
-        if epoch != member.current.epoch:
-            raise StaleMemberEpoch(f"The member's epoch is {member.current.epoch}, not {epoch}.")
+        raise StaleMemberEpoch(f"The member's epoch is {own}, not {epoch}.")
 
     def described(self, group: ConsumerGroup) -> DescribedConsumerGroup:
         assignor = selected_assignor(group, self._settings_of(group.id), self._assignors)

@@ -10,6 +10,8 @@ from typing import TypeAlias
 from uuid import UUID
 
 Partitions: TypeAlias = Mapping[UUID, frozenset[int]]
+#: Epochs by topic id and partition.
+Since: TypeAlias = Mapping[UUID, Mapping[int, int]]
 
 NONE: Partitions = {}
 

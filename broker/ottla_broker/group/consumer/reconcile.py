@@ -6,6 +6,8 @@ partition never has two owners, and members whose target equals their assignment
 * It owns partitions that are not in its target: UNREVOKED. Its epoch stays until it reports that it has revoked them.
 * Otherwise it advances to the epoch of the target, with the free partitions of its target: STABLE if these are all,
   UNRELEASED if others still own some; each heartbeat tries again.
+
+What it keeps, it keeps since the epoch at which it got it (KIP-1251); what it gains, it has since the new epoch.
 """
 
 from __future__ import annotations
@@ -31,11 +33,13 @@ def next_assignment(
     assigned = common(current.assigned, target)
     revoking = minus(current.assigned, target)
     if revoking and (owned is None or common(revoking, owned)):
+        held = current.since_of(current.assigned, current.epoch)
         return CurrentAssignment(
-            current.epoch, current.previous_epoch, MemberState.UNREVOKED, assigned, revoking
+            current.epoch, current.previous_epoch, MemberState.UNREVOKED, assigned, revoking, held
         )
     missing = minus(target, assigned)
     gained = free(missing)
     state = MemberState.STABLE if size(gained) == size(missing) else MemberState.UNRELEASED
     previous = current.previous_epoch if current.epoch == target_epoch else current.epoch
-    return CurrentAssignment(target_epoch, previous, state, union(assigned, gained), NONE)
+    kept = current.since_of(assigned, target_epoch)
+    return CurrentAssignment(target_epoch, previous, state, union(assigned, gained), NONE, kept)

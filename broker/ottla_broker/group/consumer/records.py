@@ -2,12 +2,12 @@
 
 Kinds: 3 the group's epoch, 5 a member's metadata, 6 the epoch of the target assignment, 7 the target of a member, 8 its
 current assignment, 16 the topics of a regular expression. Kind 4 (partition metadata) is obsolete since Kafka 4.1: the
-hash in kind 3 replaces it. Each class is one record; `value` None is its tombstone. Kafka's optional epochs of assigned
-partitions (KIP-1251) in kind 8 are passed over and not written.
+hash in kind 3 replaces it. Each class is one record; `value` None is its tombstone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import ClassVar, TypeAlias
@@ -15,14 +15,17 @@ from uuid import UUID
 
 from ottla_broker.coordination.fields import FieldReader, FieldWriter, Undecodable
 from ottla_broker.coordination.shard import StateRecord
-from ottla_broker.group.consumer.partitions import Partitions
+from ottla_broker.group.consumer.partitions import Partitions, Since
 from ottla_broker.group.member_memory import MEMBER_BYTES, protocol_bytes
 from ottla_broker.group.messages import Protocol
 
 _VERSION = 0
 _CLASSIC_TAG = 0
+#: Of a topic in kind 8: since which epoch the member has each of its partitions (KIP-1251).
+_SINCE_TAG = 0
 #: Of a structure in a tagged field.
 _NULL = b"\0"
+_NOTHING: Mapping[int, int] = {}
 
 
 class MemberState(IntEnum):
@@ -186,21 +189,51 @@ class CurrentAssignment:
     state: MemberState = MemberState.STABLE
     assigned: Partitions = field(default_factory=dict)
     revoking: Partitions = field(default_factory=dict)
+    #: By topic and partition, of both: the epoch at which the member got it (KIP-1251), where that is not the member's
+    #: epoch. A partition that a static member has left for its next process counts as one from epoch 0.
+    since: Since = field(default_factory=dict)
+
+    def has_since(self, topic: UUID, index: int) -> int | None:
+        """The epoch at which the member got a partition that it has, or has still to revoke."""
+        if index not in self.assigned.get(topic, ()) and index not in self.revoking.get(topic, ()):
+            return None
+        return self.since.get(topic, _NOTHING).get(index, max(self.epoch, 0))
+
+    def since_of(self, kept: Partitions, epoch: int) -> Since:
+        """What `since` is of partitions that the member keeps when its epoch becomes this one."""
+        made: dict[UUID, Mapping[int, int]] = {}
+        own, later = max(self.epoch, 0), max(epoch, 0)
+        for topic, indexes in kept.items():
+            known = self.since.get(topic, _NOTHING)
+            if not known.keys() <= indexes:
+                known = {index: got for index, got in known.items() if index in indexes}
+            # Members may have thousands of partitions: nothing is made for those of a topic that all stay.
+            found = (
+                known
+                if own == later or len(known) == len(indexes)
+                else {**dict.fromkeys(indexes, own), **known}
+            )
+            if later in found.values():
+                found = {index: got for index, got in found.items() if got != later}
+            if found:
+                made[topic] = found
+        return made
 
     def write(self, writer: FieldWriter) -> None:
         writer.int32(self.epoch)
         writer.int32(self.previous_epoch)
         writer.int8(self.state)
-        _write_partitions(writer, self.assigned)
-        _write_partitions(writer, self.revoking)
+        for partitions in (self.assigned, self.revoking):
+            _write_partitions(writer, partitions, (self.since, max(self.epoch, 0)))
         writer.tagged({})
 
     @classmethod
     def read(cls, reader: FieldReader) -> CurrentAssignment:
         epoch, previous_epoch, number = reader.int32(), reader.int32(), reader.int8()
-        assigned, revoking = _read_partitions(reader), _read_partitions(reader)
+        since: dict[UUID, dict[int, int]] = {}
+        assigned, revoking = (_read_partitions(reader, (since, max(epoch, 0))) for _ in range(2))
         reader.tagged()
-        return cls(epoch, previous_epoch, _state(number, revoking), assigned, revoking)
+        return cls(epoch, previous_epoch, _state(number, revoking), assigned, revoking, since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,21 +311,53 @@ def read_record(record: StateRecord) -> ConsumerRecord | None:
     return ConsumerRecord(group, kind, name, KINDS[kind].read(reader))
 
 
-def _write_partitions(writer: FieldWriter, partitions: Partitions) -> None:
+def _write_partitions(
+    writer: FieldWriter, partitions: Partitions, epochs: tuple[Since, int] | None = None
+) -> None:
+    """`epochs`: since when the member has the partitions, and its own epoch, which stands for those not named."""
     writer.count(len(partitions))
     for topic, found in partitions.items():
+        indexes = sorted(found)
         writer.raw(topic.bytes)
-        writer.count(len(found))
-        writer.int32s(sorted(found))
-        writer.tagged({})
+        writer.count(len(indexes))
+        writer.int32s(indexes)
+        if epochs is None:
+            writer.tagged({})
+            continue
+        known, own = epochs[0].get(topic, _NOTHING), epochs[1]
+        tag = FieldWriter(flexible=True)
+        tag.count(len(indexes))
+        tag.int32s([known.get(index, own) for index in indexes])
+        writer.tagged({_SINCE_TAG: tag.made()})
 
 
-def _read_partitions(reader: FieldReader) -> Partitions:
+def _read_partitions(
+    reader: FieldReader, epochs: tuple[dict[UUID, dict[int, int]], int] | None = None
+) -> Partitions:
     found: dict[UUID, frozenset[int]] = {}
     for _ in range(reader.count()):
         topic = UUID(bytes=reader.raw(16))
         indexes = reader.int32s(reader.count())
-        reader.tagged()
+        tag = reader.tagged().get(_SINCE_TAG)
         if indexes:
             found[topic] = frozenset(indexes)
+        if epochs is not None and tag is not None:
+            _read_since(topic, indexes, tag, *epochs)
     return found
+
+
+def _read_since(
+    topic: UUID, indexes: tuple[int, ...], tag: bytes, since: dict[UUID, dict[int, int]], own: int
+) -> None:
+    """Records of brokers before KIP-1251 have none: all counts as assigned at the member's epoch."""
+    reader = FieldReader(tag, flexible=True)
+    number = reader.count_or_none()
+    if number is None:
+        return
+    if number != len(indexes):
+        raise Undecodable(f"{len(indexes)} partitions have {number} epochs")
+    found = dict(zip(indexes, reader.int32s(number), strict=True))
+    if own in found.values():
+        found = {index: epoch for index, epoch in found.items() if epoch != own}
+    if found:
+        since.setdefault(topic, {}).update(found)
