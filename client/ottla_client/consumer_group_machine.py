@@ -21,6 +21,7 @@ C2. Held partitions change in turns only, and the user never holds a partition t
 C3. The reported partitions are those that the user holds: a partition is never reported as revoked while it is read.
 C4. A fenced member holds nothing when it joins again; its partitions are *lost*, never revoked.
 C5. A member that does not poll for `max_poll_interval_s` leaves; with the next poll it joins again.
+C6. A member that fails for good leaves, so that others get its partitions before its session would expire.
 
 Called by `consumer_group_session`, which executes the effects in order. `now` is monotonic seconds.
 """
@@ -356,13 +357,15 @@ class ConsumerGroupMachine:
 
     def _fail(self, error: Exception) -> None:
         if isinstance(error, FencedInstanceId):
+            self._forget()  # It is no member; its successor has what it had.
             error = GroupTrouble(
                 "Another process has joined with the same group_instance_id and has taken over. Give each "
                 "member its own."
             )
-        elif isinstance(error, GroupIdNotFound):
-            error = GroupTrouble(f"The group cannot be joined with group_protocol='consumer': {error}")
-        self._forget()
+        else:
+            self._goodbye()
+            if isinstance(error, GroupIdNotFound):
+                error = GroupTrouble(f"The group cannot be joined with group_protocol='consumer': {error}")
         self._end(error)
 
     def _end(self, failure: Exception) -> None:

@@ -227,8 +227,10 @@ def test_errors_that_pass_are_tried_again_with_everything() -> None:
 def test_fatal_errors_are_raised_by_the_poll(error: Exception, words: str) -> None:
     bench = Bench()
     bench.stable(A)
-    bench.refuse(bench.next_beat(), error)
+    effects = bench.refuse(bench.next_beat(), error)
     assert words in str(bench.machine.failure) and bench.machine.phase is Phase.OUT
+    leave = SendConsumerLeave(Identity("m1", LEAVE_EPOCH))  # C6; who was replaced is no member.
+    assert effects == [*([] if isinstance(error, FencedInstanceId) else [leave]), TakeTurn()]
     assert bench.take_turn()[0] == Turn((), lost=(A,))
     assert bench.machine.poll_began(bench.now + 1) == []
 

@@ -20,6 +20,7 @@ from ottla_client.errors import CommitFailed, GroupTrouble, NotServed
 from ottla_client.group_session import GroupSession
 from ottla_client.group_shell import GroupShell
 from ottla_client.sync import Consumer as BlockingConsumer
+from ottla_core.errors import InvalidRegularExpression
 
 pytestmark = pytest.mark.integration
 
@@ -98,6 +99,16 @@ async def test_a_crashed_member_is_replaced_and_a_silent_one_returns(place: Plac
         await third.crash()
         await eventually(lambda: one.has == EVERYTHING)
         await eventually(lambda: set(one.values + other.values + third.values) == set(range(60)))
+
+
+async def test_a_member_that_is_refused_for_good_frees_its_partitions_at_once(place: Place) -> None:
+    async with Admin(place.address) as admin:
+        await admin.alter_configs({**SETTINGS, "consumer.session.timeout.ms": "45000"}, group=place.group)
+    one, other = member(place), member(place)
+    async with both(one, other):
+        other.consumer.subscribe(re.compile("(?!what brokers do not know)"))
+        await eventually(lambda: one.has == EVERYTHING)
+        assert isinstance(other.failed, InvalidRegularExpression)
 
 
 async def test_static_members_restart_without_a_rebalance(place: Place) -> None:
