@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from attack.kafka_wire import HostileClient
 from golden.coordinators import reading, scenario
 from ottla_broker.coordination.shard import StateRecord
 from ottla_broker.group.consumer.partitions import each
@@ -31,11 +32,70 @@ SETTINGS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.part
 
 
 @pytest.fixture(scope="module")
-def data() -> Iterator[Path]:
-    """Of a broker on which the scenario has run."""
+def broker() -> Iterator[LocalCluster]:
     with LocalCluster(settings={"group.initial.rebalance.delay.ms": "0", **SETTINGS}) as cluster:
-        asyncio.run(scenario.run(int(cluster.kafka_bootstrap.rpartition(":")[2])))
-        yield Path(cluster.data_dir)
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def data(broker: LocalCluster) -> Path:
+    """Of a broker on which the scenario has run."""
+    asyncio.run(scenario.run(_port(broker)))
+    return Path(broker.data_dir)
+
+
+def _port(broker: LocalCluster) -> int:
+    return int(broker.kafka_bootstrap.rpartition(":")[2])
+
+
+@pytest.mark.usefixtures("data")
+def test_a_late_commit_is_taken_for_what_the_member_has_kept(broker: LocalCluster) -> None:
+    """OffsetCommit and TxnOffsetCommit with the epoch before the last one (KIP-1251)."""
+    asyncio.run(late_commits(_port(broker)))
+
+
+async def late_commits(port: int) -> None:
+    wire = await HostileClient.connect(port)
+    client, group = scenario.Client(wire), "late"
+    await client.ask(scenario.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[group])
+    one, two = (
+        scenario.Member(client, group, name, subscribed_topic_names=[scenario.TOPIC]) for name in ("1", "2")
+    )
+    await one.beat()
+    await one.report()
+    late = one.epoch
+    await two.beat()
+    await one.beat()
+    await one.report()
+    kept = one.owned[0]["partitions"]
+    assert one.epoch == late + 1 and len(kept) == 2
+    (lost,) = {0, 1, 2} - set(kept)
+    producer = await client.ask(
+        scenario.INIT,
+        4,
+        transactional_id=group,
+        transaction_timeout=60_000,
+        producer_id=-1,
+        producer_epoch=-1,
+    )
+    identity = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+    await client.ask(scenario.ADD_OFFSETS, 3, transactional_id=group, group_id=group, **identity)
+    member = {"group_id": group, "member_id": one.id}
+    for partition, expected in ((kept[0], 0), (kept[1], 0), (lost, 113)):
+        one_partition = {
+            "partition_index": partition,
+            "committed_offset": 0,
+            "committed_leader_epoch": -1,
+            "committed_metadata": "",
+        }
+        topics = [{"name": scenario.TOPIC, "partitions": [one_partition]}]
+        for key, version, fields in (
+            (scenario.OFFSET_COMMIT, 9, {"generation_id_or_member_epoch": late}),
+            (scenario.TXN_OFFSETS, 3, {"generation_id": late, "transactional_id": group, **identity}),
+        ):
+            answer = await wire.ask(key, version, **member, **fields, topics=topics)
+            assert int(answer.topics[0].partitions[0].error_code) == expected, (key, partition, answer)
+    wire.close()
 
 
 def test_the_records_of_transactions_are_kafkas(data: Path) -> None:
@@ -46,6 +106,7 @@ def test_the_records_of_transactions_are_kafkas(data: Path) -> None:
 def transactions(batches: list[list[StateRecord]]) -> list[tuple[Any, ...]]:
     """Everything but times. Producer ids count from where they begin."""
     read = [(read_key(record.key), read_value(record.value or b"")) for batch in batches for record in batch]
+    read = [(name, value) for name, value in read if name in (scenario.TXN, scenario.TXN_V2)]
     first = min(value.producer_id for _, value in read)
     return [
         (
