@@ -1,4 +1,4 @@
-"""Membership of a broker-side group step by step; C1 to C5 of the consumer group machine."""
+"""Membership of a broker-side group step by step; C1 to C6 of the consumer group machine."""
 
 from __future__ import annotations
 
