@@ -89,7 +89,8 @@ class LogDirService:
 
     async def alter(self, targets: Sequence[DirTarget]) -> list[RequestError | None]:
         """Move partitions of this broker to other directories; the outcome of each. Answered when they have begun."""
-        paths = {each.path for each in targets}
+        # Only directories of this broker are looked at, not those that a client names.
+        paths = [each.path for each in self._dirs.dirs if each.error is None]
         logs = {each.tp: log for each in targets if (log := self._dirs.logs.get(each.tp)) is not None}
 
         def measure() -> tuple[dict[str, int], dict[TopicPartition, int]]:
@@ -100,7 +101,10 @@ class LogDirService:
         for tp, path in targets:
             try:
                 self._dirs.moves.request(
-                    tp, path, size_bytes=sizes.get(tp, 0), free_bytes=free.get(path, UNKNOWN_BYTES)
+                    tp,
+                    path,
+                    size_bytes=sizes.get(tp, 0),
+                    free_bytes=free.get(path.rstrip("/") or "/", UNKNOWN_BYTES),
                 )
                 outcomes.append(None)
             except RequestError as error:
