@@ -29,7 +29,7 @@ DIST = ROOT / "dist"
 CLIENT = ("core/ottla_core", "client/ottla_client")
 REST = ("broker/ottla_broker", "cli/ottla_cli", "operator/ottla_operator", "spark/pyspark_ottla")
 _CLIENT_EXTRAS = ("telemetry",)
-_REST_EXTRAS = ("client", "broker", "operator", "spark")
+_REST_EXTRAS = ("client", "decode", "broker", "operator", "spark")
 _SHARED = ("version", "requires-python", "license", "license-files", "urls", "classifiers")
 _IGNORED = shutil.ignore_patterns("__pycache__", "_compiled")
 

@@ -26,12 +26,15 @@ from ottla_cli.connecting import (
     run,
     usage,
 )
+from ottla_cli.decode_spec import decode_specs
+from ottla_cli.decoding import Decoding
 from ottla_cli.failure import Failure
 from ottla_cli.formats import Formatter, formatter, unescape
 from ottla_cli.groups_consume import GroupReading
 from ottla_cli.position import Position, parse_position
 from ottla_cli.profiles import security
-from ottla_cli.record_filter import Filter, record_filter
+from ottla_cli.record_filter import record_filter
+from ottla_cli.record_output import RecordOutput
 from ottla_cli.screen import note
 from ottla_client import Admin, Consumer, OffsetAndTimestamp, TopicPartition
 
@@ -97,6 +100,19 @@ def consume(
             "--header", metavar="NAME[=VALUE]", help="Only records with this header; may be repeated."
         ),
     ] = None,
+    decode: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--decode",
+            "-D",
+            metavar="FORMAT:FILE",
+            help="Decode values by this schema; key=FORMAT:FILE decodes keys; see above.",
+        ),
+    ] = None,
+    skip_bad: Annotated[
+        bool,
+        typer.Option("--skip-bad", help="Leave out records that --decode cannot decode; name the first ten."),
+    ] = False,
     follow: Annotated[
         bool, typer.Option("--follow/--no-follow", " /-e", help="At the end, wait for more records or stop.")
     ] = True,
@@ -139,6 +155,8 @@ def consume(
     $ ottla consume 'orders-.*' --regex --header source=import
     $ ottla consume orders -f '%p:%o %d %k=%v\\n'
     $ ottla consume orders --group billing            # share the partitions
+    $ ottla consume orders --decode avro:order.avsc --json | jq .value
+    $ ottla consume orders -D protobuf:order.proto#Order -D key=json
 
     A POSITION is earliest, latest, an offset, -N (the last N of each
     partition), a time (2026-03-31T14:00Z, or ms since 1970) or an age (7d, -1h).
@@ -156,6 +174,13 @@ def consume(
     Tokens of a template: %t topic, %p partition, %o offset, %k key, %v or %s
     value, %K and %V their sizes, %T timestamp in ms, %d timestamp as ISO,
     %h headers, %%; and \\n \\t \\r \\0 \\xFF.
+
+    --decode shows values as JSON text. FORMAT is json (FILE: a JSON Schema, or
+    none), avro (FILE: .avsc) or protobuf (FILE: .proto or a descriptor set;
+    FILE#MESSAGE if it has several). For bytes that begin with the schema id
+    of a registry it is json-confluent, avro-confluent, protobuf-confluent. A
+    record that does not fit ends the command; --skip-bad leaves it out.
+    --grep then searches what is shown.
 
     --json is JSON lines with topic, partition, offset, timestamp (ms),
     timestamp_type, key, value, headers; bytes that are not UTF-8 appear as
@@ -177,6 +202,7 @@ def consume(
     )
     if group is not None:
         _check_group_options(begin, end, partition)
+    output = _output(write, decode or [], skip_bad, format_, grep, key, header or [])
     isolation_level = "read_committed" if read_committed else "read_uncommitted"
     consumer = usage(
         Consumer,
@@ -191,13 +217,12 @@ def consume(
         enable_auto_commit=False,
         client_id="ottla-cli",
     )
-    shown = usage(record_filter, grep, key, header or [])
     work: _Work | GroupReading
     if group is None:
-        work = _Work(consumer, write, max_records, isolation_level, shown)
+        work = _Work(consumer, output, max_records, isolation_level)
         reading = work.run(bootstrap, Chosen(topics, regex), partition, begin, until)
     else:
-        work = GroupReading(consumer, write, max_records, shown, quiet=quiet)
+        work = GroupReading(consumer, output, max_records, quiet=quiet)
         reading = work.run(bootstrap, Chosen(topics, regex), follow=follow)
     try:
         run(reading)
@@ -209,6 +234,30 @@ def consume(
         # Ctrl-C is the normal end of following.
         if not quiet and sys.stderr.isatty():
             note(f"\n{work.count:,} records.", style="dim")
+    finally:
+        output.close()
+
+
+def _output(
+    write: Formatter,
+    decode: list[str],
+    skip_bad: bool,
+    format_: str,
+    grep: str | None,
+    key: str | None,
+    header: list[str],
+) -> RecordOutput:
+    specs = usage(decode_specs, decode)
+    if not specs:
+        if skip_bad:
+            raise Failure("--skip-bad is for --decode: without it all records are shown.", exit_code=2)
+        return RecordOutput(write, after=usage(record_filter, grep, key, header))
+    if format_ == "hex":
+        raise Failure("--format hex shows bytes; it excludes --decode.", exit_code=2)
+    late_key = key if any(spec.part == "key" for spec in specs) else None
+    before = usage(record_filter, None, None if late_key is not None else key, header)
+    after = usage(record_filter, grep, late_key, [])
+    return RecordOutput(write, before=before, decoding=Decoding(specs), after=after, skip_bad=skip_bad)
 
 
 def _check_group_options(begin: Position, end: str | None, partition: list[int] | None) -> None:
@@ -226,14 +275,12 @@ class _Work:
     def __init__(
         self,
         consumer: Consumer,
-        write: Formatter,
+        output: RecordOutput,
         max_records: int | None,
         isolation_level: str,
-        shown: Filter | None,
     ) -> None:
         self._consumer = consumer
-        self._shown = shown
-        self._format = write
+        self._output = output
         self._max = max_records
         self._isolation_level = isolation_level
         self.count = 0
@@ -265,16 +312,11 @@ class _Work:
         while left:
             left_over = None if self._max is None else self._max - self.count
             # A filter may drop most records, so poll many of them then.
-            limit = 5000 if left_over is None or self._shown is not None else min(5000, left_over)
+            limit = 5000 if left_over is None or self._output.drops else min(5000, left_over)
             records = await consumer.poll(timeout_ms=_POLL_MS, max_records=limit)
             if ends is not None:
                 records = [r for r in records if r.offset < ends[TopicPartition(r.topic, r.partition)]]
-            if self._shown is not None:
-                records = list(filter(self._shown, records))[:left_over]
-            self.count += len(records)
-            if records:
-                sys.stdout.buffer.write(b"".join(map(self._format, records)))
-                sys.stdout.buffer.flush()
+            self.count += self._output.write(records, left_over)
             if self._max is not None and self.count >= self._max:
                 return
             if ends is not None:

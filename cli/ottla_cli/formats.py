@@ -8,11 +8,11 @@ base64 in a field named `…_base64`, null is null.
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Callable
 from typing import Any
 
+from ottla_cli.json_text import JsonText, json_line
 from ottla_cli.quantities import show_time
 from ottla_client.record import ConsumerRecord, Headers
 
@@ -67,9 +67,11 @@ def _or(data: bytes | None, null: bytes) -> bytes:
 
 
 def json_fields(name: str, data: bytes | None) -> dict[str, Any]:
-    """`{"value": "text"}`, or `{"value_base64": "…"}` for bytes that are not UTF-8."""
+    """`{"value": "text"}`, or `{"value_base64": "…"}` for bytes that are not UTF-8; decoded data is JSON itself."""
     if data is None:
         return {name: None}
+    if isinstance(data, JsonText):
+        return {name: data.parsed()}
     try:
         return {name: data.decode()}
     except UnicodeDecodeError:
@@ -89,12 +91,8 @@ def as_json(record: ConsumerRecord) -> dict[str, Any]:
     }
 
 
-#: Created once: json.dumps would create one per record.
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
-
-
 def as_json_line(record: ConsumerRecord) -> bytes:
-    return _encode(as_json(record)).encode() + b"\n"
+    return json_line(as_json(record)) + b"\n"
 
 
 # --- templates ---

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ottla_cli.chosen_topics import Chosen, chosen_topics
 from ottla_cli.connecting import admin
-from ottla_cli.record_filter import Filter
+from ottla_cli.record_output import RecordOutput
 from ottla_cli.screen import note
-from ottla_client import Consumer, ConsumerRecord, RebalanceListener, TopicPartition
+from ottla_client import Consumer, RebalanceListener, TopicPartition
 from ottla_client.errors import CommitFailed
 
 _POLL_MS = 500
@@ -28,16 +28,14 @@ class GroupReading:
     def __init__(
         self,
         consumer: Consumer,
-        write: Callable[[ConsumerRecord], bytes],
+        output: RecordOutput,
         max_records: int | None,
-        shown: Filter | None,
         *,
         quiet: bool,
     ) -> None:
         self._consumer = consumer
-        self._format = write
+        self._output = output
         self._max = max_records
-        self._shown = shown
         self._quiet = quiet
         #: Whether all polled records are written, so that the consumer's positions may be committed.
         self._all_written = True
@@ -70,12 +68,9 @@ class GroupReading:
             records = await self._consumer.poll(timeout_ms=_POLL_MS, max_records=limit)
             if records:
                 # Records that the filter drops count as read: they are committed with the others.
-                shown = records if self._shown is None else list(filter(self._shown, records))
                 self._all_written = False
-                sys.stdout.buffer.write(b"".join(map(self._format, shown)))
-                sys.stdout.buffer.flush()
+                self.count += self._output.write(records)
                 self._all_written = True
-                self.count += len(shown)
                 if time.monotonic() >= self._committed_at + _COMMIT_EVERY_S:
                     self._committed_at = time.monotonic()
                     self._consumer.commit_nowait()

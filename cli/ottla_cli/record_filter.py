@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from ottla_cli.json_text import JsonText, json_line
 from ottla_client.record import ConsumerRecord
 
 Filter = Callable[[ConsumerRecord], bool]
@@ -16,8 +17,7 @@ def record_filter(pattern: str | None, key: str | None, headers: Sequence[str]) 
     if pattern is not None:
         checks.append(_grep(pattern))
     if key is not None:
-        wanted = key.encode()
-        checks.append(lambda record: record.key == wanted)
+        checks.append(_key(key))
     checks.extend(_header(each) for each in headers)
     if not checks:
         return None
@@ -30,6 +30,12 @@ def _grep(pattern: str) -> Filter:
     except re.error as wrong:
         raise ValueError(f"{pattern!r} is not a regular expression: {wrong}.") from None
     return lambda record: record.value is not None and search(record.value) is not None
+
+
+def _key(key: str) -> Filter:
+    """A decoded key matches as JSON text, or as the string that it is."""
+    wanted, quoted = key.encode(), json_line(key)
+    return lambda record: record.key == wanted or (isinstance(record.key, JsonText) and record.key == quoted)
 
 
 def _header(text: str) -> Filter:
