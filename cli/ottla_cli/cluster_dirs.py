@@ -53,7 +53,7 @@ def dirs(
         )
         for each in found
     ]
-    show(table(("broker#", "directory", "state", "partitions#", "arriving#", "size#", "free#"), rows))
+    show(table(("broker#", "directory~", "state", "partitions#", "arriving#", "size#", "free#"), rows))
 
 
 def _json(found: LogDir) -> dict[str, Any]:

@@ -147,7 +147,7 @@ def consume(
     $ ottla consume greetings                         # all records, then new ones
     $ ottla consume greetings --from earliest --max 10
     $ ottla consume greetings --from latest           # only new records
-    $ ottla consume greetings --from -10 --no-follow  # the last ten of each partition
+    $ ottla consume greetings --from -10 --no-follow  # ten of each partition
     $ ottla consume greetings --from -1h --no-follow  # the last hour
     $ ottla consume orders --from 2026-03-31T14:00Z --to 2026-03-31T15:00Z
     $ ottla consume orders --partition 2 --from 1000 --json | jq .value

@@ -125,10 +125,10 @@ def _list(rows: list[dict[str, Any]], *, lag: bool, filtered: bool, as_json: boo
         print_json(rows)
     elif rows:
         names = ("group", "state", "type", *(("topics", "partitions", "lag") if lag else ()))
-        columns = [
-            "partitions#" if name == "partitions" else "lag#" if name == "lag" else name for name in names
-        ]
-        show(table(columns, ([row[key] for key in names] for row in rows)))
+        signs = {"topics": "~", "partitions": "#", "lag": "#"}
+        cells = [{**row, "topics": ", ".join(row.get("topics", ()))} for row in rows]
+        columns = [f"{name}{signs.get(name, '')}" for name in names]
+        show(table(columns, ([row[key] for key in names] for row in cells)))
     elif filtered:
         note("No group matches.")
     else:
@@ -223,10 +223,12 @@ def _show(group: GroupDescription, lags: _Lags, *, only_members: bool) -> None:
     say(f"{group.group}: {', '.join(facts)}")
     if only_members:
         if group.members and group.is_broker_side:
-            columns = ("member", "instance", "host", "epoch#", "partitions#", "reads", "moves")
+            columns = ("member", "instance", "host", "epoch#", "partitions#", "reads~", "moves~")
             show(table(columns, _broker_side_rows(group)))
         elif group.members:
-            show(table(("member", "client", "host", "instance", "partitions#", "reads"), _member_rows(group)))
+            show(
+                table(("member", "client", "host", "instance", "partitions#", "reads~"), _member_rows(group))
+            )
         return
     names = {member.member_id: member for member in group.members}
     rows = []
@@ -240,7 +242,7 @@ def _show(group: GroupDescription, lags: _Lags, *, only_members: bool) -> None:
         seconds = None if lag.seconds is None else f"{lag.seconds:.1f}"
         rows.append([tp.topic, tp.partition, lag.committed, lag.end, lag.lag, seconds, *who])
     if rows:
-        show(table(("topic", "partition#", "committed#", "end#", "lag#", "lag s#", "member", "host"), rows))
+        show(table(("topic", "partition#", "committed#", "end#", "lag#", "lag s#", "member~", "host"), rows))
     idle = [member for member in group.members if not member.partitions]
     if idle and group.state == "Stable":
         note(f"{plural(len(idle), 'member')} without a partition: more members than partitions.")

@@ -160,7 +160,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         _drop_output()
         sys.exit(141)
     except Failure as failed:
-        sys.stderr.write(f"ottla: {failed}\n")
+        from ottla_cli.screen import fitted
+
+        sys.stderr.write(fitted(f"ottla: {failed}", sys.stderr) + "\n")
         sys.exit(failed.exit_code)
     except KeyboardInterrupt:
         # Ctrl-C while modules were loading; `run` handles it in commands.

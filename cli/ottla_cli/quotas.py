@@ -209,9 +209,14 @@ def _row(quota: Quota) -> dict[str, Any]:
 
 
 def _table(quotas: list[Quota]) -> Any:
+    """Without the columns that no quota has: names of clients are long."""
     rows = [
-        (row["user"] or "", row["client_id"] or "", row["ip"] or "", name, f"{value:,g}")
+        (row["user"], row["client_id"], row["ip"], name, f"{value:,.15g}")
         for row in map(_row, quotas)
         for name, value in row["quotas"].items()
     ]
-    return table(("user", "client id", "ip", "quota", "value"), rows)
+    names = ("user", "client id~", "ip", "quota", "value#")
+    kept = [at for at in range(len(names)) if any(row[at] is not None for row in rows)]
+    return table(
+        [names[at] for at in kept], [["" if row[at] is None else row[at] for at in kept] for row in rows]
+    )

@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -47,13 +48,24 @@ def width_of(stream: TextIO) -> int:
 
 def say(sentence: str) -> None:
     """Print the result of a command that changes something."""
-    typer.echo(sentence)
+    typer.echo(fitted(sentence, sys.stdout))
 
 
 def note(sentence: str, *, style: str = "") -> None:
     """Print a note on standard error, beside the result."""
-    code = _STYLES[style]
+    code, sentence = _STYLES[style], fitted(sentence, sys.stderr)
     typer.echo(f"{code}{sentence}\x1b[0m" if code and has_colours(sys.stderr) else sentence, err=True)
+
+
+def fitted(text: str, stream: TextIO) -> str:
+    """On a terminal: lines that end between words. Terminals end them anywhere. Commands stay whole, to be copied."""
+    width = width_of(stream)
+    return "\n".join(
+        line
+        if len(line) <= width or line.lstrip().startswith("ottla ")
+        else textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+        for line in text.split("\n")
+    )
 
 
 def print_json(document: Any) -> None:

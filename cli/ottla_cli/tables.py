@@ -1,7 +1,8 @@
 """Tables as lines of text, for a window of any width. [P]
 
 Names and numbers are never cut or broken. A table that is too wide wraps its sentences first, then puts them below
-their row, and at last shows each row as a block of `column  value` lines.
+their row, then gives names of the first column that are too long a line of their own, as `df` does. At last it shows
+each row as a block of `column  value` lines; a value that is too long stands below its column.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Table:
         sentences = [i for i, column in enumerate(self.columns) if column.sentences]
         fixed = [i for i in range(len(self.columns)) if i not in sentences]
         room = width - len(_GAP) * (len(self.columns) - 1) - sum(natural[i] for i in fixed)
-        least = [min(natural[i], _SENTENCE_WIDTH) for i in sentences]
+        least = [min(natural[i], max(_SENTENCE_WIDTH, self._longest_word(i))) for i in sentences]
         if sum(least) <= room:
             widths = list(natural)
             for i, share in zip(
@@ -51,10 +52,23 @@ class Table:
             ):
                 widths[i] = share
             return [*made, *self._grid(range(len(self.columns)), widths, (), width, colours=colours)]
+        if not self.header and len(self.columns) == 2:
+            return [*made, *self._facts(natural[0], width)]
         alone = sum(natural[i] for i in fixed) + len(_GAP) * (len(fixed) - 1)
         if sentences and fixed and alone <= width:
             return [*made, *self._grid(fixed, natural, sentences, width, colours=colours)]
+        room = width - alone + natural[fixed[0]] if fixed else 0
+        if not self.columns[0].right and fixed[:1] == [0] and room >= _width(self.columns[0].name):
+            natural[0] = max(each for row in self._firsts() if (each := _width(row)) <= room)
+            return [*made, *self._grid(fixed, natural, sentences, width, colours=colours)]
         return [*made, *self._blocks(width, colours=colours)]
+
+    def _firsts(self) -> list[str]:
+        """The first column: its name, then its cells."""
+        return [self.columns[0].name, *(row[0] for row in self.rows)]
+
+    def _longest_word(self, column: int) -> int:
+        return max((_width(word) for row in self.rows for word in row[column].split()), default=0)
 
     def _grid(
         self, shown: Iterable[int], widths: list[int], below: Sequence[int], width: int, *, colours: bool
@@ -65,12 +79,18 @@ class Table:
             yield _styled(self._row(columns, names, widths), _BOLD, colours=colours)
         for row, dim in zip(self.rows, self.dim, strict=True):
             cells = [_wrapped(row[i], widths[i]) if self.columns[i].sentences else [row[i]] for i in columns]
+            if 0 in columns and _width(row[0]) > widths[0] and not self.columns[0].sentences:
+                yield _styled(row[0], _DIM if dim else "", colours=colours)
+                cells[0] = [""]
             for n in range(max(map(len, cells), default=0)):
                 part = [cell[n] if n < len(cell) else "" for cell in cells]
                 yield _styled(self._row(columns, part, widths), _DIM if dim else "", colours=colours)
             for i in below:
-                for line in _wrapped(row[i], width - 4):
-                    yield _styled(f"    {line}", _DIM if dim else "", colours=colours)
+                if len(below) > 1 and row[i] in ("", "-"):
+                    continue
+                text = f"{self.columns[i].name}: {row[i]}" if len(below) > 1 else row[i]
+                for line in _own_lines(text, width, indent=4):
+                    yield _styled(line, _DIM if dim else "", colours=colours)
 
     def _row(self, columns: Sequence[int], cells: Sequence[str], widths: Sequence[int]) -> str:
         padded = []
@@ -86,11 +106,26 @@ class Table:
             if number:
                 yield ""
             for column, cell in zip(self.columns, row, strict=True):
-                for n, part in enumerate(_wrapped(cell, room) or [""]):
+                parts, style = _wrapped(cell, room) or [""], _DIM if dim else ""
+                if max(map(_width, parts)) > room:
+                    # A name that is too long for the space beside its column's name has a line of its own.
+                    yield _styled(column.name, _BOLD, colours=colours)
+                    yield from (_styled(line, style, colours=colours) for line in _own_lines(cell, width))
+                    continue
+                for n, part in enumerate(parts):
                     name = column.name if not n else ""
                     space = " " * (names - _width(name))
                     line = f"{_styled(name, _BOLD, colours=colours)}{space}{_GAP}"
-                    yield (line + _styled(part, _DIM if dim else "", colours=colours)).rstrip()
+                    yield (line + _styled(part, style, colours=colours)).rstrip()
+
+    def _facts(self, names: int, width: int) -> Iterator[str]:
+        """A list of facts in which one is too long to stand beside its name."""
+        for name, fact in self.rows:
+            if names + len(_GAP) + _width(fact) <= width:
+                yield f"{name}{' ' * (names - _width(name))}{_GAP}{fact}".rstrip()
+            else:
+                yield name
+                yield from _own_lines(fact, width)
 
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
         """Lets the demo print tables among its panels."""
@@ -110,6 +145,13 @@ def _shares(natural: Sequence[int], least: Sequence[int], room: int) -> list[int
 
 def _wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, max(1, width), break_long_words=False, break_on_hyphens=False)
+
+
+def _own_lines(text: str, width: int, indent: int = 2) -> list[str]:
+    """Indented, but less if a word would not fit then."""
+    parts = _wrapped(text, width - indent)
+    space = " " * max(0, min(indent, width - max(map(_width, parts), default=0)))
+    return [f"{space}{part}" for part in parts]
 
 
 def _styled(text: str, style: str, *, colours: bool) -> str:

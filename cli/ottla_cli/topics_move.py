@@ -68,7 +68,13 @@ def move(
             beyond = [n for n in targets if n >= len(topic.partitions)]
             if beyond:
                 raise Failure(f"Topic {name} has no partition {beyond[0]}.")
-            placed = (await read_layout(client)).partitions
+            layout = await read_layout(client)
+            known = {each.id for each in layout.brokers}
+            unknown = sorted({broker for each in targets.values() for broker in each} - known)
+            if unknown:
+                listed = ", ".join(map(str, sorted(known)))
+                raise Failure(f"There is no broker {unknown[0]}; the cluster has {listed}.")
+            placed = layout.partitions
             moves = [
                 Move(name, p.partition, p.replicas, tuple(targets[p.partition]), p.size)
                 for p in placed

@@ -66,7 +66,7 @@ def up(
     $ ottla up                                # one broker, in a temporary folder
     $ ottla up --brokers 3 --data ./data      # three brokers; the data is kept
     $ ottla up --detach --data ./data         # in the background
-    $ ottla up --set num.partitions=3         # all settings: ottla configs preview
+    $ ottla up --set num.partitions=3         # see ottla configs preview
 
     Broker i uses the given ports plus i. A process that exits unexpectedly is
     restarted.

@@ -15,7 +15,7 @@ import typer
 
 from ottla_cli.connecting import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, admin, run, usage
 from ottla_cli.failure import Failure
-from ottla_cli.screen import print_json, say, show, table
+from ottla_cli.screen import confirm, print_json, say, show, table
 from ottla_client import Admin
 from ottla_core.errors import ResourceNotFound
 from ottla_core.scram import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISMS
@@ -69,7 +69,7 @@ def list_users(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False
     if not found:
         say("There are no users; `ottla users create NAME` creates one.")
         return
-    show(table(("user", "mechanisms"), [(name, ", ".join(mechanisms)) for name, mechanisms in found]))
+    show(table(("user", "mechanisms~"), [(name, ", ".join(mechanisms)) for name, mechanisms in found]))
 
 
 @app.command()
@@ -124,18 +124,27 @@ def passwd(
 
 
 @app.command()
-def delete(user: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+def delete(
+    user: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
     """Delete a user. Open connections stay until they log in again.
 
     $ ottla users delete alice
     """
 
-    async def work() -> None:
+    async def look() -> None:
         async with admin(bootstrap) as client:
             if not await _exists(client, user):
                 raise Failure(f"There is no user {user!r}; `ottla users list` lists all.")
+
+    async def work() -> None:
+        async with admin(bootstrap) as client:
             await client.delete_user(user)
 
+    run(look())
+    confirm(f"Delete user {user}?", yes=yes)
     run(work())
     say(f"Deleted user {user}.")
 

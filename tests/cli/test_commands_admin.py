@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -149,3 +150,17 @@ def test_the_cluster(local_cluster: LocalCluster, ottla: Ottla) -> None:
         (local_cluster.grpc_bootstrap, local_cluster.kafka_bootstrap)
     ]
     assert "controller" in ottla("cluster").out
+
+
+def test_mistakes_are_named_before_a_question_is_asked(ottla: Ottla, tmp_path: Path) -> None:
+    topic = ottla.topic("--partitions", "1")
+    assert (
+        "There is no broker 99; the cluster has " in ottla("topics", "move", topic, "--to", "99", code=1).err
+    )
+    assert "1,234,567" in ottla("quotas", "set", "--client-id", topic, "producer_byte_rate=1234567").out
+    ottla("quotas", "delete", "--client-id", topic, "--yes")
+    (tmp_path / "password").write_text("secret-of-a-test")
+    ottla("users", "create", topic, "--password-file", str(tmp_path / "password"))
+    assert "--yes confirms it" in ottla("users", "delete", topic, code=2).err
+    ottla("users", "delete", topic, "--yes")
+    assert "There is no user" in ottla("users", "delete", topic, code=1).err

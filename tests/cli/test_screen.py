@@ -11,7 +11,7 @@ import typer
 
 from ottla_cli.connecting import sentence
 from ottla_cli.failure import Failure
-from ottla_cli.screen import confirm, show, table
+from ottla_cli.screen import confirm, fitted, show, table
 from ottla_core.errors import InvalidConfig
 
 ADDRESS, NAME = "broker-0.ottla.example:19192", "group.initial.rebalance.delay.ms"
@@ -71,3 +71,15 @@ def test_ctrl_c_answers_a_question_at_once(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_question_keeps_its_mark() -> None:
     assert sentence(InvalidConfig("Did you mean x?")) == "Did you mean x? (INVALID_CONFIG)"
     assert sentence(InvalidConfig("No.")) == "No. (INVALID_CONFIG)"
+
+
+def test_sentences_on_a_terminal_break_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    text = "ottla: a sentence with many words (AND_ONE_THAT_IS_LONGER)"
+    assert fitted(text, Window()).split("\n") == [
+        "ottla: a sentence", "with many words", "(AND_ONE_THAT_IS_LONGER)",
+    ]  # fmt: skip
+    assert fitted("short\n  indented", Window()) == "short\n  indented"
+    assert fitted(text, io.StringIO()) == text
+    command = "ottla transactions abort --topic orders -p 0 --start-offset 17"
+    assert fitted(command, Window()) == command

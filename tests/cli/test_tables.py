@@ -35,3 +35,19 @@ def test_a_row_that_is_too_wide_is_a_block() -> None:
         "topic      orders", "partition  0", f"member     {'m' * 60}", "",
         "topic      orders", "partition  1", f"member     {'n' * 60}",
     ]  # fmt: skip
+
+
+def test_a_name_that_is_too_long_has_a_line_of_its_own() -> None:
+    made = table(("topic", "lag#", "host"), [("orders", 5, "a"), ("x" * 38, 70, "b")])
+    assert made.lines(40) == ["topic   lag  host", "orders    5  a", "x" * 38, "         70  b"]
+
+
+def test_a_word_is_not_narrower_than_its_column() -> None:
+    made = table(("n#", "member~"), [(1, "m" * 36)])
+    assert made.lines(38) == ["n", "1", f"  {'m' * 36}"]
+    assert made.lines(39) == ["n  member", f"1  {'m' * 36}"]
+
+
+def test_long_facts_stand_below_their_names() -> None:
+    made = table(("", ""), [("topic", "x" * 19), ("replicas", 3)])
+    assert made.lines(20) == ["topic", f" {'x' * 19}", "replicas  3"]

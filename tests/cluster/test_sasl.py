@@ -408,7 +408,7 @@ def test_the_command_line_makes_users_with_a_profile(guarded: Guarded, tmp_path:
     assert {"user": "carol", "mechanisms": {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4096}} in json.loads(
         listed.stdout
     )
-    gone = ottla("users", "delete", "carol", "--profile", "here", home=tmp_path)
+    gone = ottla("users", "delete", "carol", "--yes", "--profile", "here", home=tmp_path)
     assert gone.returncode == 0, gone.stderr
     refused = ottla("topics", "list", "--profile", "here", home=tmp_path)
     assert refused.returncode == 1
