@@ -47,7 +47,7 @@ from ottla_broker.group.messages import (
     SyncReply,
 )
 from ottla_broker.group.records import group_record
-from ottla_broker.group.subscription import subscribed_topics
+from ottla_broker.group.subscription import has_to_revoke, subscribed_topics
 from ottla_broker.group_config import GroupSettings
 from ottla_broker.groups_config import GroupsConfig
 from ottla_broker.metrics import GroupsProbe
@@ -220,11 +220,18 @@ class Machine:
         self._rebalance_or_complete(group, now, out)
 
     def _changes_nothing(self, group: Group, member: Member, before: bytes) -> bool:
-        """Whether the generation can continue: same vote, same topics (Kafka checks the vote only)."""
+        """Whether the generation can continue: same vote, same topics, nothing to revoke (Kafka checks the vote only).
+
+        A member that had to revoke partitions, and died before it joined again, would leave them without an owner: the
+        process that takes its place does not know of them.
+        """
         if self._vote(group) != group.protocol:
             return False
+        if not group.is_consumers:
+            return True
         after = member.metadata_for(group.protocol)
-        return not group.is_consumers or subscribed_topics((before,)) == subscribed_topics((after,))
+        is_settled = not has_to_revoke(before, member.assignment)
+        return is_settled and subscribed_topics((before,)) == subscribed_topics((after,))
 
     def _wait_in_join(self, group: Group, member: Member, ticket: Ticket, out: Decision) -> None:
         if member.joining is not None:

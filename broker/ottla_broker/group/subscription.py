@@ -1,8 +1,9 @@
 """Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment: what consumers of classic groups send. [P]
 
-Members define these bytes, and the coordinator of a classic group never decides by them: there they only
-protect offsets of subscribed topics from deletion and expiry. A broker-side group with members of the classic
-protocol reads their subscriptions, and writes their assignments.
+Members define these bytes, and the coordinator of a classic group assigns nothing by them: there they protect
+offsets of subscribed topics from deletion and expiry, and say whether a static member may return without a
+rebalance. A broker-side group with members of the classic protocol reads their subscriptions, and writes their
+assignments.
 """
 
 from __future__ import annotations
@@ -61,6 +62,15 @@ def read_assignment(data: bytes) -> tuple[list[TopicPartition], bytes]:
     reader = FieldReader(data)
     _version(reader)
     return _partitions(reader), reader.blob()
+
+
+def has_to_revoke(metadata: bytes, assignment: bytes) -> bool:
+    """Whether the assignment takes partitions from the member. It joins again when they are revoked, and only then
+    others get them. False if the bytes cannot be decoded."""
+    try:
+        return not set(read_subscription(metadata).owned) <= set(read_assignment(assignment)[0])
+    except Undecodable:
+        return False
 
 
 def write_assignment(version: int, partitions: Iterable[TopicPartition]) -> bytes:

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from broker.group import classic_member
 from broker.group.group_driver import REBALANCE_MS, SESSION_MS, GroupDriver, subscription
 from ottla_broker.group.messages import HeartbeatReply, State, SyncReply
 from ottla_broker.group.records import read_group
+from ottla_broker.group.subscription import write_assignment
 from ottla_core.errors import (
     FencedInstanceId,
     GroupMaxSizeReached,
@@ -20,6 +22,7 @@ from ottla_core.errors import (
     RequestError,
     UnknownMemberId,
 )
+from ottla_core.ids import TopicPartition
 
 
 def refusal(driver: GroupDriver, ticket: int) -> type[RequestError]:
@@ -442,6 +445,26 @@ def test_a_static_member_with_other_topics_begins_a_rebalance() -> None:
     driver.stable(1, instance="a")
     back = driver.joined(driver.join(instance="a", protocols=(("range", subscription("t", "u")),)))
     assert back.generation == 2
+
+
+def test_a_static_member_that_restarts_before_it_has_revoked_begins_a_rebalance() -> None:
+    """Cooperative: what it had to give up is assigned when it joins again, and its successor does not know of that."""
+    driver = GroupDriver()
+    kept, moving = TopicPartition("t", 0), TopicPartition("t", 1)
+    (leader,) = driver.stable(1, instance="a")
+    other = driver.join()
+    owned = classic_member.subscription(("t",), (kept, moving))
+    driver.join(leader, instance="a", protocols=(("range", owned),))
+    other_id = driver.joined(other).member_id
+    driver.sync(leader, 2, {leader: write_assignment(1, [kept]), other_id: b""}, instance_id="a")
+    fresh = (("range", classic_member.subscription(("t",))),)
+    back = driver.join(instance="a", protocols=fresh)
+    assert driver.state is State.PREPARING
+    driver.join(other_id)
+    leader = driver.joined(back).member_id
+    driver.sync(leader, 3, {leader: write_assignment(1, [kept])}, instance_id="a")
+    back = driver.join(instance="a", protocols=fresh)
+    assert driver.joined(back).generation == 3, "with nothing to revoke, it goes on"
 
 
 def test_two_processes_with_one_instance_id_fence_each_other() -> None:
