@@ -98,6 +98,7 @@ class FailureDetector:
         self._refusing: dict[int, None] = {}
         self._alarm = asyncio.Event()
         self._vanished_at = float("-inf")
+        self._named_gone = NamedGone()
         self._watches: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._ending = asyncio.Event()
         rpc.answered_by("hold", self._hold)
@@ -271,7 +272,7 @@ class FailureDetector:
         now = self._clock.monotonic()
         if self._suspects and (self._refusing or now - self._suspected_at < FIRST_LOOK_S):
             return True
-        return now - self._vanished_at < SETTLE_MAX_S and _names_the_gone(self._metadata.image)
+        return now - self._vanished_at < SETTLE_MAX_S and self._named_gone.are_named_by(self._metadata.image)
 
     async def _news(self) -> None:
         await wait_for_sign(self._alarm, self._clock, NEWS_S)
@@ -317,12 +318,23 @@ def _is_registered(image: ClusterImage, broker: BrokerImage) -> bool:
     return found is not None and found.revision == broker.revision
 
 
-def _names_the_gone(image: ClusterImage) -> bool:
-    return any(
-        partition.leader not in image.brokers and partition.leader != NO_BROKER
-        for topic in image.topics.values()
-        for partition in topic.partitions
-    )
+class NamedGone:
+    """Whether an image names leaders that are offline: looked up once for each image, and asked by every waiting client
+    every few milliseconds."""
+
+    def __init__(self) -> None:
+        self._image: ClusterImage | None = None
+        self._answer = False
+
+    def are_named_by(self, image: ClusterImage) -> bool:
+        if image is not self._image:
+            self._image = image
+            self._answer = any(
+                partition.leader not in image.brokers and partition.leader != NO_BROKER
+                for topic in image.topics.values()
+                for partition in topic.partitions
+            )
+        return self._answer
 
 
 def _report(task: asyncio.Task[None]) -> None:
