@@ -93,6 +93,11 @@ bench-partitions: ## one broker with ten thousand partitions (RUNS=5): rates, id
 	@scripts/setup.sh $(RUNTIME) $(LOAD)
 	$(bin)/python -m ottla_bench.many_partitions --runs $(or $(RUNS),5) $(BENCH)
 
+.PHONY: bench-scale
+bench-scale: ## metadata of 10,000 partitions: memory, creation, elections, etcd (BENCH="--partitions 100000 --real 0")
+	@scripts/setup.sh $(RUNTIME)
+	$(bin)/python -m ottla_bench.scale $(BENCH)
+
 .PHONY: bench-timers
 bench-timers: ## a million deadlines in a heap and in a timing wheel
 	@scripts/setup.sh
