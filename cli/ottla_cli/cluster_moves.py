@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 import typer
@@ -153,7 +154,7 @@ async def _drain_plan(client: Admin, broker: int) -> list[Move]:
             f"There is no broker {broker}; the cluster has {', '.join(map(str, known))}.", exit_code=2
         )
     try:
-        return plan(layout.planned({broker}), layout.partitions, balance=False)
+        return await asyncio.to_thread(plan, layout.planned({broker}), layout.partitions, balance=False)
     except CannotPlace as reason:
         raise Failure(f"Broker {broker} cannot be drained: {reason}") from None
 

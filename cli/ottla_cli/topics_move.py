@@ -5,6 +5,7 @@ The planner is loaded when a command runs: `ottla topics list` would start notic
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -109,7 +110,9 @@ def replicas(
             await describe_topic(client, name)
             layout = await read_layout(client)
             try:
-                moves = plan(layout.planned(), layout.partitions, replication={name: count}, balance=False)
+                moves = await asyncio.to_thread(
+                    plan, layout.planned(), layout.partitions, replication={name: count}, balance=False
+                )
             except CannotPlace as reason:
                 raise Failure(str(reason)) from None
             moves = [each for each in moves if each.topic == name]

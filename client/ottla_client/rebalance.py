@@ -6,7 +6,8 @@ operator call it, and the brokers carry the moves out (AlterPartitionReassignmen
 **Must hold** (or `CannotPlace`, and no moves at all): every partition has its replication factor, on distinct
 brokers; no replica is on a leaving broker; no replica comes to a cordoned, leaving or unknown broker.
 
-**Goals**, in this order; a step for one goal never undoes a goal before it (`rebalance_goals.py` has the steps):
+**Goals**, in this order; a step for one goal never undoes a goal before it (`rebalance_goals.py`,
+`rebalance_replicas.py` and `rebalance_sizes.py` have the steps):
  1. Racks: the replicas of each partition are spread over as many racks as possible, as evenly as possible. Ignored
     unless every broker that stays has a rack.
  2. Replicas: each broker has the same number of replicas, give or take one.
@@ -20,7 +21,9 @@ The algorithm is a local search. First it repairs what must hold: it replaces ea
 adds or drops replicas until the replication factor is right. Then it takes single steps (one replica to another
 broker, or two replicas that change places), each of which lowers the first of (crowded racks, uneven replicas, uneven
 bytes) that it changes, until no step does. These are integers, so the search ends; the bytes that goal 3 copies are
-at most ten times the imbalance that it started from. Every step depends on the placement alone, so the placement it
+at most ten times the imbalance that it started from. The candidates that a search evaluates are limited as well
+(`Board.is_spent`): a search that reaches the limit, which none of those measured did, ends with fewer improvements, and
+planning again continues. Otherwise every step depends on the placement alone, so the placement it
 ends with, planned again, gives no moves. A replica that took several steps is one move, from its first broker to its
 last; a replica that returns to its first broker is none.
 
@@ -35,6 +38,8 @@ from dataclasses import dataclass, replace
 
 from ottla_client import rebalance_goals
 from ottla_client.rebalance_board import Board, Broker, CannotPlace, Goals, Placed
+from ottla_client.rebalance_replicas import even_replicas
+from ottla_client.rebalance_sizes import even_sizes
 
 __all__ = ["Broker", "CannotPlace", "Goals", "Load", "Move", "Placed", "applied", "loads", "plan"]
 
@@ -88,21 +93,20 @@ def plan(
     board = Board(brokers, partitions, goals or Goals())
     rebalance_goals.repair(board, replication or {})
     if balance:
-        while any(
-            [
-                rebalance_goals.spread_racks(board),
-                rebalance_goals.even_replicas(board),
-                rebalance_goals.even_sizes(board),
-            ]
-        ):
-            pass
-        rebalance_goals.even_leaders(board)
+        settle(board)
     moves = [
         Move(each.topic, each.partition, each.replicas, tuple(after), each.size)
         for each, after in zip(board.partitions, board.replicas, strict=True)
         if tuple(after) != each.replicas
     ]
     return sorted(moves, key=lambda move: (-move.copied, move.topic, move.partition))
+
+
+def settle(board: Board) -> None:
+    """Improve the goals until no step does."""
+    while any([rebalance_goals.spread_racks(board), even_replicas(board), even_sizes(board)]):
+        pass
+    rebalance_goals.even_leaders(board)
 
 
 def applied(partitions: Iterable[Placed], moves: Iterable[Move]) -> list[Placed]:
