@@ -6,11 +6,9 @@ from typing import Any, Protocol
 
 from ottla_broker.acl import AclRow, Binding
 from ottla_broker.acl_filter import ANY, AclFilter
-from ottla_broker.edge.grpc.callers import Enter
-from ottla_broker.edge.grpc.probe import GrpcProbe
-from ottla_broker.edge.grpc.refusal import Refusals, guarded
+from ottla_broker.edge.grpc.native_service import NativeService
+from ottla_broker.edge.grpc.refusal import guarded
 from ottla_broker.edge.grpc.translation import error_message
-from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.service.acls import AclService
 from ottla_core.errors import RequestError
 from ottla_core.pb import acls_pb2 as pb
@@ -31,15 +29,7 @@ class AclServices(Protocol):
     def acls(self) -> AclService: ...
 
 
-class AclsService:
-    def __init__(
-        self, enter: Enter[AclServices], probe: GrpcProbe, refusals: Refusals, scheduler: Scheduler
-    ) -> None:
-        self._enter = enter
-        self.probe = probe
-        self.refusals = refusals
-        self.scheduler = scheduler
-
+class AclsService(NativeService[AclServices]):
     @guarded
     async def create_acls(self, request: pb.CreateAclsRequest, context: Any) -> pb.CreateAclsResponse:
         rows = [

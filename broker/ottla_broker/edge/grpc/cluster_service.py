@@ -8,12 +8,10 @@ from typing import Any, Protocol
 
 from ottla_broker.caller import Caller
 from ottla_broker.controller.commands.move_partitions import Move
-from ottla_broker.edge.grpc.callers import Enter
-from ottla_broker.edge.grpc.probe import GrpcProbe
-from ottla_broker.edge.grpc.refusal import Refusals, guarded
+from ottla_broker.edge.grpc.native_service import NativeService
+from ottla_broker.edge.grpc.refusal import guarded
 from ottla_broker.edge.grpc.translation import broker_info, error_message, timeout_s
 from ottla_broker.edge.grpc.visits import filled
-from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.requests import PartitionResult
 from ottla_broker.service.cluster import BrokerLoad, OngoingMove
@@ -80,15 +78,7 @@ class ClusterServices(Protocol):
     def caller(self) -> Caller: ...
 
 
-class ClusterAdminService:
-    def __init__(
-        self, enter: Enter[ClusterServices], probe: GrpcProbe, refusals: Refusals, scheduler: Scheduler
-    ) -> None:
-        self._enter = enter
-        self.probe = probe
-        self.refusals = refusals
-        self.scheduler = scheduler
-
+class ClusterAdminService(NativeService[ClusterServices]):
     @guarded
     async def describe_cluster(
         self, request: pb.DescribeClusterRequest, context: Any

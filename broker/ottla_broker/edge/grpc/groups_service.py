@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ottla_broker.caller import Caller
 from ottla_broker.edge.grpc import consumer_groups
-from ottla_broker.edge.grpc.callers import Enter
-from ottla_broker.edge.grpc.probe import GrpcProbe
-from ottla_broker.edge.grpc.refusal import Refusals, guarded
+from ottla_broker.edge.grpc.native_service import NativeService
+from ottla_broker.edge.grpc.refusal import guarded
 from ottla_broker.edge.grpc.translation import broker_info, error_message
 from ottla_broker.edge.grpc.visits import filled, in_slices, next_slice, stepped
-from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.group import messages
 from ottla_broker.metadata.image import BrokerImage, ClusterImage
 from ottla_broker.requests import Maybe
@@ -73,19 +71,7 @@ class GroupServices(Protocol):
     def image(self) -> ClusterImage: ...
 
 
-class GroupsService:
-    def __init__(
-        self,
-        enter: Enter[GroupServices],
-        probe: GrpcProbe,
-        refusals: Refusals,
-        scheduler: Scheduler,
-    ) -> None:
-        self._enter = enter
-        self.probe = probe
-        self.refusals = refusals
-        self.scheduler = scheduler
-
+class GroupsService(NativeService[GroupServices]):
     @guarded
     async def find_coordinator(
         self, request: pb.FindCoordinatorRequest, context: Any

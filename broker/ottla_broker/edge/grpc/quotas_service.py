@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ottla_broker.controller.commands.alter_quotas import QuotaChange
-from ottla_broker.edge.grpc.callers import Enter
-from ottla_broker.edge.grpc.probe import GrpcProbe
-from ottla_broker.edge.grpc.refusal import Refusals, guarded
+from ottla_broker.edge.grpc.native_service import NativeService
+from ottla_broker.edge.grpc.refusal import guarded
 from ottla_broker.edge.grpc.translation import error_message
-from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.quota import Entity
 from ottla_broker.service.quotas import NameFilter, QuotaService
 from ottla_core.errors import RequestError
@@ -31,15 +29,7 @@ class QuotasServices(Protocol):
     def quotas(self) -> QuotaService: ...
 
 
-class QuotasService:
-    def __init__(
-        self, enter: Enter[QuotasServices], probe: GrpcProbe, refusals: Refusals, scheduler: Scheduler
-    ) -> None:
-        self._enter = enter
-        self.probe = probe
-        self.refusals = refusals
-        self.scheduler = scheduler
-
+class QuotasService(NativeService[QuotasServices]):
     @guarded
     async def describe_quotas(
         self, request: pb.DescribeQuotasRequest, context: Any

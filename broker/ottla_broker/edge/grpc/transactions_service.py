@@ -10,14 +10,12 @@ from collections.abc import Awaitable
 from itertools import groupby
 from typing import Any, Protocol
 
-from ottla_broker.edge.grpc.callers import Enter
 from ottla_broker.edge.grpc.groups_service import committed_offset, offset_to_commit
 from ottla_broker.edge.grpc.log_service import Records
-from ottla_broker.edge.grpc.probe import GrpcProbe
-from ottla_broker.edge.grpc.refusal import Refusals, guarded
+from ottla_broker.edge.grpc.native_service import NativeService
+from ottla_broker.edge.grpc.refusal import guarded
 from ottla_broker.edge.grpc.translation import error_message
 from ottla_broker.edge.grpc.visits import filled, in_slices, next_slice, stepped
-from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.group import messages
 from ottla_broker.log.producers import ProducerDescription
 from ottla_broker.requests import ProducerIdentity
@@ -62,15 +60,7 @@ class TransactionServices(Protocol):
     def broker_id(self) -> int: ...
 
 
-class TransactionsService:
-    def __init__(
-        self, enter: Enter[TransactionServices], probe: GrpcProbe, refusals: Refusals, scheduler: Scheduler
-    ) -> None:
-        self._enter = enter
-        self.probe = probe
-        self.refusals = refusals
-        self.scheduler = scheduler
-
+class TransactionsService(NativeService[TransactionServices]):
     # ------------------------------------------------------------------ producers
 
     @guarded

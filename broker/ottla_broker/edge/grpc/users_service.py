@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
-from ottla_broker.edge.grpc.callers import Enter
-from ottla_broker.edge.grpc.probe import GrpcProbe
-from ottla_broker.edge.grpc.refusal import Refusals, guarded
+from ottla_broker.edge.grpc.native_service import NativeService
+from ottla_broker.edge.grpc.refusal import guarded
 from ottla_broker.edge.grpc.translation import error_message, timeout_s
-from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.requests import UserResult
 from ottla_broker.service.users import Deletion, Upsertion, UserCredentials
 from ottla_core.pb import broker_pb2 as pb
@@ -42,15 +40,7 @@ class UsersServices(Protocol):
     def users(self) -> Users: ...
 
 
-class UsersService:
-    def __init__(
-        self, enter: Enter[UsersServices], probe: GrpcProbe, refusals: Refusals, scheduler: Scheduler
-    ) -> None:
-        self._enter = enter
-        self.probe = probe
-        self.refusals = refusals
-        self.scheduler = scheduler
-
+class UsersService(NativeService[UsersServices]):
     @guarded
     async def describe_user_scram_credentials(
         self, request: pb.DescribeUserScramCredentialsRequest, context: Any
