@@ -87,6 +87,7 @@ class Cluster:
     async def open(self) -> None:
         """Make sure that a broker answers; CannotConnect with a sentence about each address if none does."""
         self._open = True
+        await self._connections.log_in()
         await self.refresh([], timeout_s=self._request_timeout_s, patient=False)
         self.background.spawn(self._keep_fresh(), "metadata refresh")
 

@@ -6,6 +6,7 @@ channel reconnects by itself; its backoff is set here.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -119,6 +120,13 @@ class Connections:
         self.security = security
         self._client_id = _checked_client_id(client_id)
         self._brokers: dict[str, Broker] = {}
+
+    async def log_in(self) -> None:
+        """Wait for the first token on a thread: the call that needs it would hold the event loop for seconds."""
+        if self.security.takes_token:
+            from ottla_client.token_source import source_of
+
+            await asyncio.to_thread(source_of(self.security).token)
 
     def broker(self, address: str) -> Broker:
         found = self._brokers.get(address)

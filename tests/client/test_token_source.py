@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from identity_provider import Key
+from ottla_client.connection import Connections
 from ottla_client.security import Security
 from ottla_client.token_source import TokenSource, _Token, source_of
 from ottla_core.errors import SaslAuthenticationFailed
@@ -107,3 +109,18 @@ def test_secrets_are_not_shown() -> None:
         sasl_oauthbearer_client_secret="s3cret",
     )
     assert "s3cret" not in repr(made)
+
+
+async def test_the_first_token_is_waited_for_on_a_thread() -> None:
+    """A slow provider holds no event loop."""
+    threads: list[int] = []
+
+    def provider() -> str:
+        threads.append(threading.get_ident())
+        return KEY.token()
+
+    security = Security("SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", token_provider=provider)
+    await Connections(security).log_in()
+    assert source_of(security).token()
+    (thread,) = threads
+    assert thread != threading.get_ident()
