@@ -108,7 +108,7 @@ def a_prepared_transaction_times_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(machine, "prepare", prepare)
 
 
-@planted(137)
+@planted(212)
 def a_repeated_end_ends_the_next_transaction(patch: pytest.MonkeyPatch) -> None:
     """With transactions v2 an end keeps the epoch, and one that comes again is taken for one of now."""
     shipped = machine.end
