@@ -208,7 +208,7 @@ def test_aiokafka(target: Target, filled: str, group: str) -> None:
 
 def test_kafka_python(target: Target, filled: str, group: str) -> None:
     def make() -> Any:
-        return kafka.KafkaConsumer(
+        consumer = kafka.KafkaConsumer(
             filled,
             bootstrap_servers=target.bootstrap,
             group_id=group,
@@ -216,6 +216,9 @@ def test_kafka_python(target: Target, filled: str, group: str) -> None:
             enable_auto_commit=False,
             heartbeat_interval_ms=300,
         )
+        # A leader that learns the topic's partitions while it assigns keeps an empty assignment (kafka-python's race).
+        consumer.partitions_for_topic(filled)
+        return consumer
 
     def until(holds: Callable[[], bool], *consumers: Any) -> int:
         read, deadline = 0, time.monotonic() + TIMEOUT_S
