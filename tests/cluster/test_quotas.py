@@ -65,11 +65,15 @@ def send(client: Producer, size: int, at: list[float]) -> None:
     assert client.flush(60) == 0
 
 
-def test_producers_and_consumers_are_held_to_their_quotas(
-    local_cluster: LocalCluster, configs: Callable[..., str]
-) -> None:
+@pytest.fixture(scope="module")
+def quotas_topic(local_cluster: LocalCluster) -> None:
     admin = AdminClient({"bootstrap.servers": local_cluster.kafka_bootstrap})
     admin.create_topics([NewTopic("quotas", 1, 1)], operation_timeout=20)["quotas"].result(30)
+
+
+def test_producers_and_consumers_are_held_to_their_quotas(
+    local_cluster: LocalCluster, quotas_topic: None, configs: Callable[..., str]
+) -> None:
     for client_id, name in (("slow", "producer_byte_rate"), ("reader", "consumer_byte_rate")):
         configs(
             *("--alter", "--entity-type", "clients", "--entity-name", client_id),
@@ -228,9 +232,9 @@ def test_topics_are_made_at_the_rate_of_the_quota(
     assert [each.exception(30) for each in done.values()] == [None, None]
 
 
-def test_time_of_the_event_loop_is_a_quota(local_cluster: LocalCluster, configs: Callable[..., str]) -> None:
-    admin = AdminClient({"bootstrap.servers": local_cluster.kafka_bootstrap})
-    admin.create_topics([NewTopic("quotas", 1, 1)], operation_timeout=20)["quotas"].exception(30)
+def test_time_of_the_event_loop_is_a_quota(
+    local_cluster: LocalCluster, quotas_topic: None, configs: Callable[..., str]
+) -> None:
     configs(
         *("--alter", "--entity-type", "clients", "--entity-name", "busy"),
         *("--add-config", "request_percentage=0.5"),
