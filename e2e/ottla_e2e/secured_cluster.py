@@ -32,7 +32,8 @@ def run(kube: Kube) -> None:
     _use(kube)
     kube.run("delete", f"pod/{_POD}", f"users.ottla.dev/{_USER}", f"topic/{_TOPIC}", "--timeout=60s")
     kube.run("delete", f"{_KIND}/{_CLUSTER}", "--timeout=60s")
-    kube.until("its Secrets are gone", lambda: None if _secrets(kube) else True, timeout_s=90)
+    # The next step lists the pods that run.
+    kube.until("its Secrets and pods are gone", lambda: None if _left(kube) else True, timeout_s=90)
 
 
 def _until_ready(kube: Kube, kind: str, name: str) -> None:
@@ -60,8 +61,8 @@ def _has_tls(kube: Kube) -> Object | None:
     return cluster if whole and len(brokers) == 2 and all(each.get("current") for each in brokers) else None
 
 
-def _secrets(kube: Kube) -> list[str]:
-    names = (each["metadata"]["name"] for each in kube.list("secrets"))
+def _left(kube: Kube) -> list[str]:
+    names = (each["metadata"]["name"] for kind in ("secrets", "pods") for each in kube.list(kind))
     return [name for name in names if name.startswith((f"{_CLUSTER}-", f"{_USER}-"))]
 
 
