@@ -265,7 +265,7 @@ class Broker:
             ttl_s=config.etcd.session_timeout_ms / 1000,
         )
         self._calls = ControllerCalls(own, self._controller, self._metadata, self._clock, self._rpc)
-        self._neighbours = PeerWiring(
+        self._peer_wiring = PeerWiring(
             own,
             incarnation,
             self._host,
@@ -436,7 +436,7 @@ class Broker:
                 edges.append(grpc)
             else:
                 internal = InternalEdge(
-                    self._neighbours,
+                    self._peer_wiring,
                     self._auth,
                     config.internal,
                     self._clock,
@@ -565,7 +565,7 @@ class Broker:
         self._begin("housekeeping", self._housekeeping.run())
         self._begin("dir mover", self._dir_mover.run())
         self._begin("in-sync sets", self._host.run())
-        self._begin("followers", self._neighbours.run())
+        self._begin("followers", self._peer_wiring.run())
 
     def _check_alone(self, image: ClusterImage) -> None:
         """Without a shared secret this broker can neither follow others nor be followed, so it must be the only one."""
@@ -598,14 +598,14 @@ class Broker:
         return ours and image.controller != NO_BROKER
 
     async def _watch_dirs(self) -> None:
-        """What is in a directory that failed is led elsewhere. Without any this broker is of no use, and goes."""
+        """Announce partitions of failed directories, so that other brokers lead them. Stop when none is left."""
         while self._dirs is not None and self._dirs.online:
-            await self._tell_offline()
+            await self._announce_offline()
             await self._clock.sleep(_DIRS_CHECK_S)
         failed = [f"{log_dir.path}: {log_dir.error}" for log_dir in self._dirs.dirs] if self._dirs else []
         raise NoLogDirectory(f"All log directories have failed ({'; '.join(failed)}).")
 
-    async def _tell_offline(self) -> None:
+    async def _announce_offline(self) -> None:
         """Retry until the image shows the announcement: any attempt may get lost."""
         offline = self._host.give_up_broken()
         registered = self._metadata.image.brokers.get(self._config.process.broker_id)
@@ -701,7 +701,7 @@ class Broker:
         self._groups.close()
         self._transactions.close()
         self._host.close()
-        await self._neighbours.stop()
+        await self._peer_wiring.stop()
         await asyncio.gather(*(edge.stop(grace_s) for _, edge in self._edges))
         if self._audit is not None:
             self._audit.flush()

@@ -22,7 +22,7 @@ from ottla_broker.request_metrics import families as request_families
 
 
 class Cell:
-    """One labelled count, to be kept by who increments it."""
+    """One labelled count, held by the component that increments it."""
 
     __slots__ = ("n",)
 
@@ -430,7 +430,7 @@ class Topics:
         return probe
 
     def forget(self, topic: str) -> None:
-        """A deleted topic makes room for another; who still holds its probe counts into nothing."""
+        """Drop the probe of a deleted topic. Increments by components that still hold it are lost."""
         self._probes.pop(topic, None)
 
     def families(self) -> Iterator[Family]:

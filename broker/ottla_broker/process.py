@@ -208,7 +208,7 @@ def _watch_signals(stop: asyncio.Event) -> None:
 
 
 def _watch_callbacks(broker: Broker) -> None:
-    """What a timer or a forgotten task raises has no caller; a broken promise must not end there."""
+    """Handle exceptions of timers and unawaited tasks, which have no caller. `InvariantViolation` stops the broker."""
 
     def on_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         loop.default_exception_handler(context)

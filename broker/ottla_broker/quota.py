@@ -45,8 +45,8 @@ DEFAULT = ""
 
 
 class Entity(NamedTuple):
-    """Whom a quota concerns: a user, a client id, both, or an address. None: whatever it is; `DEFAULT`: all without
-    their own."""
+    """What a quota applies to: a user, a client id, both, or an address. None: not part of the entity; `DEFAULT`: all
+    without a quota of their own."""
 
     user: str | None = None
     client_id: str | None = None

@@ -20,7 +20,7 @@ import pytest
 from attack import effort
 from attack.victim import MemoryWatch, Victim
 from ottla_broker.replication import follow_wire as wire
-from ottla_broker.replication.follow_wire import PositionEntry, Says
+from ottla_broker.replication.follow_wire import PositionEntry, PositionKind
 from ottla_cli.local_cluster import LocalCluster
 from ottla_core.pb import replication_pb2 as pb
 
@@ -138,6 +138,6 @@ async def _follow(channel: grpc.aio.Channel, frames: Iterable[bytes]) -> grpc.St
 
 def _positions(first: int) -> list[PositionEntry]:
     return [
-        PositionEntry(wire.partition_key(UUID(int=number), 0), Says.WANT, 1, 1, 1 << 40, 1 << 40)
+        PositionEntry(wire.partition_key(UUID(int=number), 0), PositionKind.WANT, 1, 1, 1 << 40, 1 << 40)
         for number in range(first, first + 5000)
     ]

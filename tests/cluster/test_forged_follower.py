@@ -22,7 +22,7 @@ from ottla_broker.metadata.sections.brokers import BROKERS
 from ottla_broker.metadata.sections.partitions import PARTITIONS
 from ottla_broker.metadata.sections.topics import TOPICS
 from ottla_broker.replication import follow_wire as wire
-from ottla_broker.replication.follow_wire import PositionEntry, Says
+from ottla_broker.replication.follow_wire import PositionEntry, PositionKind
 from ottla_cli.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
@@ -62,7 +62,7 @@ async def _forge(address: str, facts: Facts, follower: int, end: int) -> grpc.St
     async with aio.insecure_channel(address) as channel:
         call: Any = channel.stream_stream("/ottla.v1.Replication/Follow")()
         frames = [wire.encode_hello(me, leader, follower, facts.leader)]
-        for says, last_epoch, have in ((Says.WANT, -1, 0), (Says.HAVE, facts.epoch, end)):
+        for says, last_epoch, have in ((PositionKind.WANT, -1, 0), (PositionKind.HAVE, facts.epoch, end)):
             entry = PositionEntry(facts.key, says, facts.epoch, last_epoch, have, have)
             frames.append(wire.encode_positions(me, leader, [entry]))
         try:

@@ -157,7 +157,7 @@ class Process:
         self.is_serving = True
         producing = self.broker.services.producing
         producing._writer = NotingWriter(producing._writer, self._on_append)  # type: ignore[assignment]
-        self.world.net.serve(self.id, self.broker._neighbours)
+        self.world.net.serve(self.id, self.broker._peer_wiring)
 
     def _on_append(self, tp: TopicPartition, records: Buffer) -> None:
         self.world.checkers.transactions.on_append(self, tp, records)

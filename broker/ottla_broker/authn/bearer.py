@@ -21,7 +21,7 @@ _BEARER = "bearer "
 
 class Asked(NamedTuple):
     token: str
-    #: Whom the client wants to be; empty for whom the token says.
+    #: Requested authorization id; empty: the token's subject.
     user: str = ""
 
     def __repr__(self) -> str:
@@ -98,7 +98,7 @@ def identity_of(claims: Mapping[str, Any], rules: TokenRules, now: float) -> Ide
 
 
 def _refused(reason: str, user: str = "") -> LoginFailed:
-    return LoginFailed(reason, user, told=reason)
+    return LoginFailed(reason, user, client_reason=reason)
 
 
 def _time(claims: Mapping[str, Any], name: str, user: str) -> float | None:

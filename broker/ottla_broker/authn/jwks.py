@@ -98,10 +98,10 @@ class Jwks:
         if self._keys is None:
             raise LoginFailed(
                 f"the keys at {self._url} cannot be read: {self._trouble}",
-                told="the broker cannot read the keys of the identity provider; its log has the reason",
+                client_reason="the broker cannot read the keys of the identity provider; its log has the reason",
             )
         reason = "the token names no key" if key_id is None else f"no key has the id {key_id[:100]!r}"
-        raise LoginFailed(reason, told=reason)
+        raise LoginFailed(reason, client_reason=reason)
 
     def _known(self, key_id: str | None) -> dict[str, Any] | None:
         keys = self._keys or []

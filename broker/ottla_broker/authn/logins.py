@@ -150,7 +150,9 @@ class Logins:
     async def check_token(self, asked: Asked) -> tuple[str, int]:
         """The user, and for how many milliseconds the token is valid. LoginFailed if it is not."""
         if self._tokens is None:
-            raise LoginFailed("bearer tokens are not enabled", told="the broker takes no bearer tokens")
+            raise LoginFailed(
+                "bearer tokens are not enabled", client_reason="the broker takes no bearer tokens"
+            )
         found = await self._tokens.check(asked.token)
         if asked.user not in ("", found.user):
             raise LoginFailed("the authorization id is another user", found.user)

@@ -78,7 +78,7 @@ class Tokens:
             header = self._checker.get_unverified_header(token)
         except (jwt.PyJWTError, ValueError):
             raise LoginFailed(
-                "it is not a JSON Web Token", told="the token is not a JSON Web Token"
+                "it is not a JSON Web Token", client_reason="the token is not a JSON Web Token"
             ) from None
         algorithm = header.get("alg")
         if algorithm not in _ALGORITHMS:
@@ -109,4 +109,4 @@ def _digest(token: str) -> bytes:
 
 
 def _refused(reason: str) -> LoginFailed:
-    return LoginFailed(reason, told=reason)
+    return LoginFailed(reason, client_reason=reason)

@@ -90,7 +90,7 @@ class IsrWriter:
         guard: list[Compare] = [ModRevisionIs(key, expected.revision)]
         for r in added:
             guard.append(ModRevisionIs(MEMBERS.key(r), image.members[r].revision))
-            guard.append(ModRevisionIs(BROKERS.key(r), image.brokers[r].told_at))
+            guard.append(ModRevisionIs(BROKERS.key(r), image.brokers[r].mod_revision))
         outcome = asyncio.get_running_loop().create_future()
         wanted = replace(expected, isr=isr, elr=elr, dropped=())
         self._waiting.append(_Proposal(key, wanted, tuple(guard), outcome))

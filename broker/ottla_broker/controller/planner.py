@@ -195,7 +195,7 @@ def _(event: BrokersArrived, image: ClusterImage, defaults: Mapping[str, str]) -
         return Plan()
     # The registrations in the plan must still exist when it is executed.
     guard = tuple(CreateRevisionIs(BROKERS.key(broker.id), broker.revision) for broker in arriving)
-    moved = tuple(_end_former_lives(image, arriving, defaults))
+    moved = tuple(_retire_earlier_incarnations(image, arriving, defaults))
     admissions = tuple(_admission(broker, image.members.get(broker.id)) for broker in arriving)
     return _plan_of(Stage(moved, guard), Stage(admissions, guard))
 
@@ -215,7 +215,7 @@ def _is_whole(broker: BrokerImage, member: MemberImage | None) -> bool:
     return member is not None and not broker.torn and set(member.directories) <= set(broker.directories)
 
 
-def _end_former_lives(
+def _retire_earlier_incarnations(
     image: ClusterImage, brokers: Sequence[BrokerImage], defaults: Mapping[str, str]
 ) -> Iterator[Branch]:
     arriving = frozenset(broker.id for broker in brokers)

@@ -62,7 +62,7 @@ async def recover(store: MetadataStore) -> Recovered:
             "There is no cluster in this store: etcd.endpoints or cluster.name lead elsewhere, or it is empty. "
             "Restore a backup of etcd first, however old it is."
         )
-    _check_nobody_is_there(snapshot)
+    _check_no_broker_registered(snapshot)
     known = entries.get(RECOVERIES.key)
     number = 1 + (0 if known is None else RECOVERIES.decode(known))
     guard = (
@@ -82,7 +82,7 @@ async def recover(store: MetadataStore) -> Recovered:
     return Recovered(CLUSTER.decode(cluster), counts[TOPICS], counts[PARTITIONS], number)
 
 
-def _check_nobody_is_there(snapshot: Snapshot) -> None:
+def _check_no_broker_registered(snapshot: Snapshot) -> None:
     here = [entry.key for entry in snapshot.entries if entry.key.startswith(BROKERS.prefix)]
     controller = any(entry.key == CONTROLLER.key for entry in snapshot.entries)
     if here or controller:

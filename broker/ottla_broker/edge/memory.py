@@ -132,8 +132,8 @@ class Hold:
         self._held = 0
 
     def ask(self, size: int, first: int) -> int:
-        """Count `size` bytes that are about to be read, `first` of them from the first partition. Gives how many may
-        be read: all, or less if there is no room; what is not 0 is enough for the first partition."""
+        """Count `size` bytes that are about to be read, `first` of them from the first partition. Returns how many may
+        be read: all; less if there is no room, but at least `first`; or 0."""
         memory = self._memory
         self.release()
         granted = min(size, memory.room)

@@ -201,7 +201,7 @@ class _Loader:
         return facts.end_offset
 
     def by_tail(self) -> int | None:
-        """From the last index entry to the end of the file; None if that is no way to get there."""
+        """From the last index entry to the end of the file; None if the checkpoint or the tail is damaged."""
         try:
             self._epochs.load()
             end = self._segments[-1].next_offset()

@@ -88,7 +88,7 @@ class _Replacement:
         return sorted([*left, self.new], key=lambda s: s.base_offset)
 
     def call_off(self) -> None:
-        """Instead of step 3. Durable with the next sync of the folder, and before all that comes after it."""
+        """Abort before step 3. Durable with the next sync of the folder, like everything done to it before."""
         new = self.new
         new.close()
         swapped = new.all_paths()

@@ -51,8 +51,8 @@ class Readable(Protocol):
 
 
 class CachedOnly:
-    """A file of which only what is in memory is read; `ColdRead` for the rest, and for what cannot be read: who waits
-    for the disk finds out why."""
+    """Reads from the page cache only. `ColdRead` for bytes that are not cached or unreadable: the caller then
+    reads from the disk, and sees the error."""
 
     __slots__ = ("_file",)
 
@@ -70,7 +70,7 @@ class CachedOnly:
 
 
 def complaint(header: BatchHeader, room_bytes: int) -> str | None:
-    """Why a header cannot be one, as far as the header alone can tell."""
+    """Why a header is invalid, as far as the header alone shows it; else None."""
     if header.magic != MAGIC:
         return f"magic {header.magic} instead of {MAGIC}"
     if header.length < HEADER_BYTES - LOG_OVERHEAD:
@@ -85,7 +85,7 @@ def complaint(header: BatchHeader, room_bytes: int) -> str | None:
 def walk(
     file: Readable, position: int, end: int, *, check_crc: bool = False, chunk_bytes: int = NEAR_BYTES
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each batch in [position, end). Raises `BadBatch` at the first that is none."""
+    """Position and header of each batch in [position, end). Raises `BadBatch` at the first invalid one."""
     chunk, chunk_at = b"", position
     while position < end:
         at = position - chunk_at

@@ -52,8 +52,8 @@ def drop_snapshots(disk: Disk, folder: str, names: list[str], keep: Callable[[in
 
 
 def drop_strays(disk: Disk, folder: str, names: list[str], bases: Collection[int]) -> None:
-    """A clean stop leaves one at the end of the log, where no segment begins and none takes it along when it goes. The
-    newest of them is the one that a start needs."""
+    """Delete producer snapshots without a segment, except for the newest. A clean stop leaves one at the end of the
+    log: the next start needs it, and it is deleted with no segment."""
     found = [p.base_offset for n in names if (p := parse_name(n)) and p.kind == SNAPSHOT and not p.suffix]
     for offset in sorted(set(found).difference(bases))[:-1]:
         disk.remove(snapshot_path(folder, offset))
@@ -76,7 +76,7 @@ def replay_batch(
 
 
 def replay(producers: ProducerStates, segments: list[Segment], from_offset: int, now_ms: int) -> None:
-    """Tell the state of all batches in `segments` from an offset on."""
+    """Apply all batches in `segments` from an offset on to the producer state."""
     for segment in segments:
         found = segment.locate(from_offset)
         if found is None:

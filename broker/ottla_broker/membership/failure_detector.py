@@ -98,7 +98,7 @@ class FailureDetector:
         self._refusing: dict[int, None] = {}
         self._alarm = asyncio.Event()
         self._vanished_at = float("-inf")
-        self._named_gone = NamedGone()
+        self._named_gone = OfflineLeaders()
         self._watches: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._ending = asyncio.Event()
         rpc.answered_by("hold", self._hold)
@@ -180,19 +180,19 @@ class FailureDetector:
             return
         key = (broker.id, broker.revision)
         if key not in self._suspects:
-            task = asyncio.ensure_future(self._look_into(broker))
+            task = asyncio.ensure_future(self._investigate(broker))
             self._suspects[key] = task
             self._suspected_at = self._clock.monotonic()
             alarm, self._alarm = self._alarm, asyncio.Event()
             alarm.set()
-            task.add_done_callback(lambda ended: self._on_looked_into(key))
+            task.add_done_callback(lambda ended: self._on_investigated(key))
             task.add_done_callback(_report)
 
-    def _on_looked_into(self, key: tuple[int, int]) -> None:
+    def _on_investigated(self, key: tuple[int, int]) -> None:
         self._suspects.pop(key, None)
         self._refusing.pop(key[0], None)
 
-    async def _look_into(self, broker: BrokerImage) -> None:
+    async def _investigate(self, broker: BrokerImage) -> None:
         own = self._registration.broker.id
         others = sorted(i for i in self._metadata.image.brokers if i not in (own, broker.id))
         # All at once, because each takes its time; most are cancelled, because most suspects are alive.
@@ -318,7 +318,7 @@ def _is_registered(image: ClusterImage, broker: BrokerImage) -> bool:
     return found is not None and found.revision == broker.revision
 
 
-class NamedGone:
+class OfflineLeaders:
     """Whether an image names leaders that are offline: looked up once for each image, and asked by every waiting client
     every few milliseconds."""
 

@@ -21,7 +21,7 @@ from ottla_broker.replication.effects import (
     RestartAt,
     TruncateTo,
 )
-from ottla_broker.replication.follow_wire import PositionEntry, Says, Section, Tells
+from ottla_broker.replication.follow_wire import PositionEntry, PositionKind, Section, SectionKind
 from ottla_broker.replication.follower import Follower
 from ottla_broker.replication.lineage import EpochEnd
 from ottla_core.ports.disk import Buffer
@@ -52,13 +52,13 @@ class Following:
     def __repr__(self) -> str:
         return f"Following({self._partition.tp}, epoch {self.machine.leader_epoch})"
 
-    def entry(self, says: Says) -> PositionEntry:
+    def entry(self, says: PositionKind) -> PositionEntry:
         """The current position of this replica (F4)."""
         partition = self._partition
         log = partition.log
         end = log.end_offset
         epoch = lineage.last_epoch(log.epochs.entries, end)
-        reported = log.start_offset if says == Says.START else partition.position
+        reported = log.start_offset if says == PositionKind.START else partition.position
         return PositionEntry(self.key, says, self.machine.leader_epoch, epoch, end, reported)
 
     @property
@@ -86,7 +86,7 @@ class Following:
         damaged."""
         log, machine, epoch = self._partition.log, self.machine, section.leader_epoch
         effects: list[FollowerEffect]
-        if section.tells == Tells.BATCHES:
+        if section.tells == SectionKind.BATCHES:
             effects = machine.on_batches(
                 epoch,
                 section.offset,
@@ -95,7 +95,7 @@ class Following:
                 section.log_start,
                 log.end_offset,
             )
-        elif section.tells == Tells.DIVERGED:
+        elif section.tells == SectionKind.DIVERGED:
             leader_end = EpochEnd(section.epoch, section.offset)
             effects = machine.on_divergence(
                 epoch, leader_end, section.log_start, log.epochs.entries, log.end_offset

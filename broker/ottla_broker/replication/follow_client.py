@@ -27,7 +27,7 @@ import structlog
 from ottla_broker.metrics import ReplicationProbe
 from ottla_broker.replication import follow_wire as wire
 from ottla_broker.replication.effects import Report
-from ottla_broker.replication.follow_wire import Kind, PositionEntry, Says, Section, WireError
+from ottla_broker.replication.follow_wire import Kind, PositionEntry, PositionKind, Section, WireError
 from ottla_broker.replication.throttle import Throttle
 from ottla_core.errors import CorruptMessage, KafkaStorageError, RequestError
 from ottla_core.ports.chance import Chance
@@ -58,7 +58,7 @@ class Followed(Protocol):
 
     def when_flushed(self, report: Callable[[], None] | None) -> None: ...
 
-    def entry(self, says: Says) -> PositionEntry: ...
+    def entry(self, says: PositionKind) -> PositionEntry: ...
 
     def on_stream(self) -> Report | None: ...
 
@@ -94,7 +94,7 @@ class FollowClient:
         self._throttle = throttle or Throttle()
         self._followed: dict[bytes, Followed] = {}
         #: Reports to send, in order; a position does not replace a request for batches.
-        self._reports: dict[bytes, Says] = {}
+        self._reports: dict[bytes, PositionKind] = {}
         #: Partitions whose leader asked for their log start.
         self._starts: dict[bytes, None] = {}
         #: The last report of a partition in its epoch: it no longer follows.
@@ -104,7 +104,7 @@ class FollowClient:
         #: Of these, partitions that were sent invalid data: nothing more reaches them until they have asked again.
         self._spoilt: dict[bytes, None] = {}
         #: Reports that wait for tokens (C4), in order.
-        self._held: dict[bytes, Says] = {}
+        self._held: dict[bytes, PositionKind] = {}
         self._held_timer: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
         self._is_connected = False
@@ -121,7 +121,7 @@ class FollowClient:
     def add(self, followed: Followed) -> None:
         key = followed.key
         self._followed[key] = followed
-        followed.when_flushed(lambda: self._report(key, Says.HAVE))
+        followed.when_flushed(lambda: self._report(key, PositionKind.HAVE))
         if self._is_connected:
             self._begin(followed)
 
@@ -138,21 +138,21 @@ class FollowClient:
         self._spoilt.pop(key, None)
         self._held.pop(key, None)
         if self._is_connected:
-            self._farewells[key] = followed.entry(Says.LEAVE)
+            self._farewells[key] = followed.entry(PositionKind.LEAVE)
             self._wake.set()
 
     def _begin(self, followed: Followed) -> None:
         if followed.on_stream() is not None:
-            self._report(followed.key, Says.WANT)
+            self._report(followed.key, PositionKind.WANT)
 
-    def _report(self, key: bytes, says: Says) -> None:
+    def _report(self, key: bytes, says: PositionKind) -> None:
         if self._is_connected and key in self._followed:
-            if says == Says.WANT:
+            if says == PositionKind.WANT:
                 self._unheard[key] = None
                 self._held.pop(key, None)
             elif key in self._held:
                 return  # A flush; the position is built when the report is sent.
-            elif self._reports.get(key) == Says.WANT:
+            elif self._reports.get(key) == PositionKind.WANT:
                 return
             self._reports[key] = says
             self._wake.set()
@@ -218,7 +218,7 @@ class FollowClient:
             for key in list(self._unheard):
                 self._spoilt.pop(key, None)
                 if self._followed[key].on_silence() is not None:
-                    self._report(key, Says.WANT)
+                    self._report(key, PositionKind.WANT)
             if not self._spoke:
                 self._beat_due = True
                 self._wake.set()
@@ -245,7 +245,7 @@ class FollowClient:
         starts = self._starts
         for key in list(starts)[: _ENTRIES_MAX - len(entries)]:
             del starts[key]
-            entries.append(self._followed[key].entry(Says.START))
+            entries.append(self._followed[key].entry(PositionKind.START))
         return entries
 
     async def _read(self, link: FollowLink) -> str:
@@ -286,7 +286,7 @@ class FollowClient:
         elif self._held.pop(section.key, None) is not None:
             report = report or Report(wants=False)
         if report is not None:
-            self._report(section.key, Says.WANT if report.wants else Says.HAVE)
+            self._report(section.key, PositionKind.WANT if report.wants else PositionKind.HAVE)
         if section.asks_start:
             self._starts[section.key] = None
             self._wake.set()
@@ -298,7 +298,7 @@ class FollowClient:
         self._throttle.take(size, now)
         wait_s = self._throttle.wait_s(now)
         if wait_s:
-            self._held[key] = Says.HAVE
+            self._held[key] = PositionKind.HAVE
             self._release_after(wait_s)
 
     def _release_after(self, wait_s: float) -> None:
@@ -327,5 +327,5 @@ class FollowClient:
         self._reports.pop(key, None)
         self._held.pop(key, None)
         self._unheard[key] = self._spoilt[key] = None
-        self._farewells[key] = followed.entry(Says.LEAVE)
+        self._farewells[key] = followed.entry(PositionKind.LEAVE)
         self._wake.set()

@@ -36,7 +36,14 @@ from ottla_broker.log.reader import Batches, LogReader
 from ottla_broker.metrics import ReplicationProbe
 from ottla_broker.replication import follow_wire as wire
 from ottla_broker.replication.effects import LeaderEffect, SendFrom, TellDivergence, TellStart
-from ottla_broker.replication.follow_wire import Kind, PositionEntry, Says, Section, Tells, WireError
+from ottla_broker.replication.follow_wire import (
+    Kind,
+    PositionEntry,
+    PositionKind,
+    Section,
+    SectionKind,
+    WireError,
+)
 from ottla_broker.replication.leader import Position
 from ottla_broker.replication.led import Led, LedRole
 from ottla_broker.replication.throttle import Throttles
@@ -260,13 +267,13 @@ class FollowStream:
                 return  # Rule 9.
             self._leave(sending)
             sending = None
-        if entry.says == Says.LEAVE:
+        if entry.says == PositionKind.LEAVE:
             self._early.pop(entry.key, None)
             if sending is not None:
                 self._leave(sending)
-        elif entry.says == Says.WANT:
+        elif entry.says == PositionKind.WANT:
             self._want(entry, sending)
-        elif entry.says == Says.START:
+        elif entry.says == PositionKind.START:
             if sending is not None:
                 sending.role.hear_start(self._position(entry))
         elif sending is not None:
@@ -307,7 +314,7 @@ class FollowStream:
             entry.last_epoch,
             entry.end_offset,
             entry.position,
-            entry.says == Says.WANT,
+            entry.says == PositionKind.WANT,
         )
 
     def _do(self, sending: Sending, effects: Sequence[LeaderEffect]) -> None:
@@ -316,11 +323,11 @@ class FollowStream:
                 sending.next_offset = effect.offset
                 sending.mark()
             elif isinstance(effect, TellDivergence):
-                self._tell(sending, Tells.DIVERGED, effect.epoch, effect.end_offset)
+                self._tell(sending, SectionKind.DIVERGED, effect.epoch, effect.end_offset)
             elif isinstance(effect, TellStart):
-                self._tell(sending, Tells.START, NO_EPOCH, effect.offset)
+                self._tell(sending, SectionKind.START, NO_EPOCH, effect.offset)
 
-    def _tell(self, sending: Sending, tells: Tells, epoch: int, offset: int) -> None:
+    def _tell(self, sending: Sending, tells: SectionKind, epoch: int, offset: int) -> None:
         """The follower cannot continue at its position; it will ask again."""
         self._reset(sending)
         log = sending.led.log
@@ -371,7 +378,7 @@ class FollowStream:
     def reject(self, sending: Sending) -> None:
         """Make the follower ask again. It may be a replica already that was removed and added in this epoch, and has
         asked before this broker knew of either."""
-        self._tell(sending, Tells.START, NO_EPOCH, sending.led.log.start_offset)
+        self._tell(sending, SectionKind.START, NO_EPOCH, sending.led.log.start_offset)
         self.forget(sending)
 
     def forget(self, sending: Sending) -> None:
@@ -532,7 +539,7 @@ class FollowStream:
         mark, start = led.high_watermark, log.start_offset
         asks, slow = sending.start_sent != start, sending.lane == _THROTTLED
         section = Section(
-            led.key, Tells.BATCHES, sending.epoch, NO_EPOCH, offset, mark, start, b"", asks, slow
+            led.key, SectionKind.BATCHES, sending.epoch, NO_EPOCH, offset, mark, start, b"", asks, slow
         )
         parts.append(wire.encode_section_header(section, size))
         if size:
@@ -576,7 +583,7 @@ class FollowStream:
         except NotLoaded as missing:
             self._begin_read(sending, self._warm(sending, missing))
         except OffsetOutOfRange:
-            self._tell(sending, Tells.START, NO_EPOCH, log.start_offset)
+            self._tell(sending, SectionKind.START, NO_EPOCH, log.start_offset)
         except (KafkaStorageError, CorruptMessage, ValueError) as error:
             # The log is offline or damaged there. The follower is no longer served, and so leaves the ISR in time. If
             # other replicas have everything, one of them will lead (`partition.mending`).

@@ -44,7 +44,7 @@ class Kind(IntEnum):
     BATCHES = 3
 
 
-class Says(IntEnum):
+class PositionKind(IntEnum):
     """Kind of an entry of POSITIONS."""
 
     #: The follower's position.
@@ -57,7 +57,7 @@ class Says(IntEnum):
     START = 3
 
 
-class Tells(IntEnum):
+class SectionKind(IntEnum):
     """Kind of a section of BATCHES."""
 
     #: Batches from `offset` on, or none and only the marks.

@@ -81,12 +81,12 @@ class ControllerCalls:
         async def answer(body: Body) -> object:
             fields = dict(body)
             timeout_s = min(float(fields.pop("timeout_s", 30.0)), _TIMEOUT_MAX_S)
-            done = await self._here(codec(command_class(name)).decode(fields), timeout_s)
+            done = await self._execute_locally(codec(command_class(name)).decode(fields), timeout_s)
             return {"answer": done.answer, "revision": done.revision}
 
         return answer
 
-    async def _here(self, command: Command[Any], timeout_s: float) -> Done:
+    async def _execute_locally(self, command: Command[Any], timeout_s: float) -> Done:
         """As the controller, within a time."""
         result = await self._finish_by(self._controller.execute(command), timeout_s)
         return Done(codec(command.result_type).encode(result), self._controller.last_revision)
@@ -114,7 +114,7 @@ class ControllerCalls:
         if error is not None and not isinstance(error, RequestError):
             _log.error("metadata change failed unexpectedly", error=repr(error))
 
-    # ------------------------------------------------------------------ the way there
+    # ------------------------------------------------------------------ forwarding
 
     async def _call(self, command: Command[Any], timeout_s: float) -> tuple[Any, bool]:
         """The controller's response, and whether an earlier request may have been executed already."""
@@ -126,10 +126,10 @@ class ControllerCalls:
             image = self._metadata.image
             try:
                 if self._controller.epoch or self._metadata.refusal is not None:
-                    done = await self._here(command, left_s)
+                    done = await self._execute_locally(command, left_s)
                     return await self._seen(done, deadline), again
                 if image.controller not in (NO_BROKER, self._broker_id):
-                    done = await self._there(image.controller, command, left_s)
+                    done = await self._forward(image.controller, command, left_s)
                     return await self._seen(done, deadline), again
             except NotController as error:
                 problem = error
@@ -140,7 +140,7 @@ class ControllerCalls:
                 raise problem
             await self._clock.sleep(_PAUSE_S)
 
-    async def _there(self, controller: int, command: Command[Any], left_s: float) -> Done:
+    async def _forward(self, controller: int, command: Command[Any], left_s: float) -> Done:
         body = codec(type(command)).encode(command)
         asked = {**body, "timeout_s": max(0.0, left_s - _MARGIN_S)}
         said = await self._rpc.ask(controller, command.name(), asked, left_s)

@@ -58,7 +58,7 @@ class QuotaService:
             try:
                 entity.check()
                 if entity in seen:
-                    raise InvalidRequest("Somebody is named twice in one request.")
+                    raise InvalidRequest("The same quota entity occurs twice in one request.")
                 for name, value in each.set.items():
                     check_value(entity, name, value)
                 errors.append(None)

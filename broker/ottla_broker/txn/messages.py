@@ -82,7 +82,7 @@ class EndTransaction:
 
 @dataclass(frozen=True, slots=True)
 class ForgetTransactionalId:
-    """Nobody will use this id again. An unknown id is forgotten already."""
+    """The application retires this id. An unknown id is forgotten already."""
 
     writes: ClassVar[bool] = True
     transactional_id: str
@@ -99,7 +99,7 @@ class ListedTransaction(NamedTuple):
 
 
 class ListReply(NamedTuple):
-    """A copy of the table, because there may be many: whoever asked picks and orders, in slices."""
+    """A snapshot of the table, which may be large: the caller filters and sorts it, in slices."""
 
     transactions: tuple[tuple[str, Transaction], ...]
 

@@ -60,7 +60,7 @@ async def refusal(world: World, token: str) -> str:
     with pytest.raises(LoginFailed) as refused:
         await world.tokens.check(token)
     assert token not in refused.value.reason
-    return refused.value.told
+    return refused.value.client_reason
 
 
 async def test_tokens_of_both_kinds_are_accepted_and_remembered() -> None:

@@ -6,7 +6,7 @@ from collections.abc import ValuesView
 from dataclasses import replace
 from uuid import UUID
 
-from ottla_broker.membership.failure_detector import NamedGone
+from ottla_broker.membership.failure_detector import OfflineLeaders
 from ottla_broker.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from ottla_core.ids import NO_BROKER
 
@@ -26,14 +26,14 @@ def _image(*leaders: int) -> ClusterImage:
 
 
 def test_only_offline_leaders_count() -> None:
-    gone = NamedGone()
+    gone = OfflineLeaders()
     assert not gone.are_named_by(_image(1, NO_BROKER))
     assert gone.are_named_by(_image(1, 2))
     assert not gone.are_named_by(_image(1, 1))
 
 
 def test_each_image_is_looked_through_once() -> None:
-    gone, image = NamedGone(), _image(1, 2)
+    gone, image = OfflineLeaders(), _image(1, 2)
     assert all(gone.are_named_by(image) for _ in range(100))
     assert isinstance(image.topics, _Counted) and image.topics.looks == 1
     back = {**image.brokers, 2: BrokerImage(2, UUID(int=3), ())}

@@ -78,7 +78,7 @@ def test_partitions_round_trip_with_fields_of_a_newer_version(image: PartitionIm
 @given(ids, ids, st.one_of(st.none(), st.text(max_size=9)), extras)
 def test_brokers_and_members_round_trip(one: UUID, two: UUID, rack: str | None, extra: tuple) -> None:
     endpoints = (Endpoint("public", "kafka", "broker-1.example", 9092), Endpoint("in", "grpc", "::1", 1))
-    image = BrokerImage(5, one, endpoints, rack, 6, (one, two), (two,), extra, told_at=7)
+    image = BrokerImage(5, one, endpoints, rack, 6, (one, two), (two,), extra, mod_revision=7)
     assert BROKERS.decode(entry("brokers/5", BROKERS.encode(image))) == image
     maimed = replace(image, stopping=True, offline={two: (0, 7)})
     assert BROKERS.decode(entry("brokers/5", BROKERS.encode(maimed))) == maimed

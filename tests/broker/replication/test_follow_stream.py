@@ -14,7 +14,7 @@ from broker.one_thread import Thread
 from broker.replication.cluster import NOW_MS, TOPIC_ID, Cluster, cluster
 from ottla_broker.replication import follow_stream
 from ottla_broker.replication import follow_wire as wire
-from ottla_broker.replication.follow_wire import PositionEntry, Says
+from ottla_broker.replication.follow_wire import PositionEntry, PositionKind
 from ottla_core.ports.peers import FollowLink
 from sim.batches import read_batches
 from sim.disk import SimFile
@@ -31,7 +31,7 @@ class HandFollower:
         self._link = link
         self._own, self._leader = own.bytes, leader.bytes
 
-    async def report(self, says: Says, end: int) -> None:
+    async def report(self, says: PositionKind, end: int) -> None:
         entry = PositionEntry(KEY, says, 0, 0 if end else -1, end, end)
         await self._link.send(wire.encode_positions(self._own, self._leader, [entry]))
 
@@ -55,7 +55,7 @@ async def followed_by_hand(world: Cluster) -> HandFollower:
     own, leader = world.nodes[3].incarnation, world.nodes[1].incarnation
     await link.send(wire.encode_hello(own.bytes, leader.bytes, 3, 1))
     follower = HandFollower(link, own, leader)
-    await follower.report(Says.WANT, 0)
+    await follower.report(PositionKind.WANT, 0)
     await asyncio.sleep(0.05)
     return follower
 
@@ -68,7 +68,7 @@ async def test_a_write_alone_leaves_at_once_and_small_ones_behind_it_go_together
         for value in ("bb", "cc", "dd"):
             leader.append(value)
         assert await follower.lengths(0.1) == []
-        await follower.report(Says.HAVE, 1)
+        await follower.report(PositionKind.HAVE, 1)
         assert await follower.lengths() == [2, 2, 2]
 
 
@@ -82,7 +82,7 @@ async def test_what_is_large_does_not_wait_for_the_frame_before_but_for_the_one_
         assert await follower.lengths() == [1, 600_000]
         leader.append("y" * 600_000)
         assert await follower.lengths(0.1) == []
-        await follower.report(Says.HAVE, 1)
+        await follower.report(PositionKind.HAVE, 1)
         assert await follower.lengths() == [600_000]
 
 
@@ -92,7 +92,7 @@ async def test_a_follower_that_begins_again_is_sent_everything_again() -> None:
         leader.append("a")
         assert await follower.lengths() == [1]
         leader.append("b")
-        await follower.report(Says.WANT, 0)
+        await follower.report(PositionKind.WANT, 0)
         assert await follower.lengths() == [1, 1]
 
 
@@ -128,7 +128,7 @@ async def test_a_read_that_fails_is_tried_again_after_a_pause(
         leader.server._around = leader.server._around._replace(offload=thread)
         follower = await followed_by_hand(world)
         assert await follower.lengths() == [13]
-        await follower.report(Says.HAVE, 1)
+        await follower.report(PositionKind.HAVE, 1)
         if is_cold:
             leader.disk.cold = True
         else:
@@ -160,6 +160,6 @@ async def test_indexes_of_what_is_copied_late_are_read_by_a_thread(monkeypatch: 
         monkeypatch.setattr(SimFile, "read_cached", shipped)
         follower = await followed_by_hand(world)
         assert await follower.lengths() == [1]
-        await follower.report(Says.HAVE, 1)
+        await follower.report(PositionKind.HAVE, 1)
         assert await follower.lengths() == [1]
         assert on_loop == []

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla_broker.replication import follow_wire as wire
-from ottla_broker.replication.follow_wire import Kind, PositionEntry, Says, Section, Tells, WireError
+from ottla_broker.replication.follow_wire import (
+    Kind,
+    PositionEntry,
+    PositionKind,
+    Section,
+    SectionKind,
+    WireError,
+)
 
 ME, YOU = UUID(int=1).bytes, UUID(int=2).bytes
 KEY = wire.partition_key(UUID(int=77), 4)
@@ -17,11 +24,13 @@ KEY = wire.partition_key(UUID(int=77), 4)
 OFFSETS = st.integers(-1, (1 << 63) - 1)
 EPOCHS = st.integers(-1, (1 << 31) - 1)
 KEYS = st.binary(min_size=wire.KEY_BYTES, max_size=wire.KEY_BYTES)
-ENTRIES = st.builds(PositionEntry, KEYS, st.sampled_from(Says).map(int), EPOCHS, EPOCHS, OFFSETS, OFFSETS)
+ENTRIES = st.builds(
+    PositionEntry, KEYS, st.sampled_from(PositionKind).map(int), EPOCHS, EPOCHS, OFFSETS, OFFSETS
+)
 SECTIONS = st.builds(
     Section,
     KEYS,
-    st.sampled_from(Tells).map(int),
+    st.sampled_from(SectionKind).map(int),
     EPOCHS,
     EPOCHS,
     OFFSETS,
@@ -55,7 +64,7 @@ def test_sections_survive(sections: list[Section]) -> None:
 
 
 def test_records_are_views_of_the_frame() -> None:
-    frame = encode([Section(KEY, Tells.BATCHES, 1, -1, 5, 4, 0, b"abc")])
+    frame = encode([Section(KEY, SectionKind.BATCHES, 1, -1, 5, 4, 0, b"abc")])
     (section,) = wire.decode_batches(frame, 1)
     assert isinstance(section.records, memoryview)
     assert section.records.obj is frame
@@ -99,7 +108,7 @@ def test_a_newer_version_is_refused_with_a_sentence() -> None:
 
 
 def test_a_request_for_the_log_start_is_in_a_byte_that_was_padding() -> None:
-    plain = Section(KEY, Tells.BATCHES, 1, -1, 5, 4, 0, b"")
+    plain = Section(KEY, SectionKind.BATCHES, 1, -1, 5, 4, 0, b"")
     asking = plain._replace(asks_start=True)
     with_flag, without = encode([asking]), encode([plain])
     (at,) = [i for i, (a, b) in enumerate(zip(with_flag, without, strict=True)) if a != b]

@@ -10,7 +10,7 @@ import pytest
 from broker.replication.cluster import TOPIC_ID, Cluster, cluster
 from ottla_broker.replication import follow_stream
 from ottla_broker.replication import follow_wire as wire
-from ottla_broker.replication.follow_wire import PositionEntry, Says
+from ottla_broker.replication.follow_wire import PositionEntry, PositionKind
 from ottla_core.ports.peers import FollowLink, PeerUnavailable
 from sim.peers import SimPeers
 
@@ -80,7 +80,7 @@ async def test_rule_9_frames_of_another_incarnation_are_dropped() -> None:
         # Somebody with broker 3's id, whom the cluster has not admitted, claims to have everything.
         link = await greeted(world, incarnation=STRANGER)
         ours = leader.incarnation.bytes
-        entry = PositionEntry(KEY, Says.WANT, 0, 0, 1, 1)
+        entry = PositionEntry(KEY, PositionKind.WANT, 0, 0, 1, 1)
         await link.send(wire.encode_positions(STRANGER, ours, [entry]))
         await asyncio.sleep(0.1)
         assert world.state.isr == (1, 2)
@@ -116,7 +116,7 @@ async def test_a_position_beyond_the_leaders_log_commits_nothing() -> None:
         link = await greeted(world, incarnation=STRANGER)
         ours = leader.incarnation.bytes
         await link.send(
-            wire.encode_positions(STRANGER, ours, [PositionEntry(KEY, Says.WANT, 0, 0, 2**40, 2**40)])
+            wire.encode_positions(STRANGER, ours, [PositionEntry(KEY, PositionKind.WANT, 0, 0, 2**40, 2**40)])
         )
         await asyncio.sleep(0.05)
         assert leader.partition.high_watermark == 0
@@ -139,7 +139,7 @@ async def test_wishes_for_partitions_that_nobody_knows_are_bounded(monkeypatch: 
         link = await greeted(world)
         me, ours = world.nodes[3].incarnation.bytes, world.nodes[1].incarnation.bytes
         unknown = [wire.partition_key(UUID(int=n), n) for n in range(1000)]
-        entries = [PositionEntry(key, Says.WANT, 0, -1, 0, 0) for key in unknown]
+        entries = [PositionEntry(key, PositionKind.WANT, 0, -1, 0, 0) for key in unknown]
         await link.send(wire.encode_positions(me, ours, entries))
         streams = world.nodes[1].server._streams
         await world.until(lambda: any(unknown[-1] in stream._early for stream in streams))
@@ -155,7 +155,7 @@ async def test_answers_that_nobody_reads_are_bounded() -> None:
         await world.nodes[1].write("a")
         link = await greeted(world)
         me, ours = world.nodes[3].incarnation.bytes, world.nodes[1].incarnation.bytes
-        entry = PositionEntry(KEY, Says.WANT, 0, 0, 2**40, 2**40)
+        entry = PositionEntry(KEY, PositionKind.WANT, 0, 0, 2**40, 2**40)
         for _ in range(20):
             await link.send(wire.encode_positions(me, ours, [entry] * 500))
         await asyncio.sleep(0.1)

@@ -80,7 +80,7 @@ class LoginFirst(aio.ServerInterceptor):  # type: ignore[misc]  # grpc is untype
             await self._logins.check(given, address_of(peer))
         except LoginFailed as failure:
             await self._logins.failed(failure, mechanism=mechanism, listener=self._listener, peer=peer)
-            sentence = f"The login failed: {failure.told or 'unknown user or wrong password'}."
+            sentence = f"The login failed: {failure.client_reason or 'unknown user or wrong password'}."
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, sentence)
         except TooManyLogins as busy:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(busy))

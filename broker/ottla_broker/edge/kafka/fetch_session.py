@@ -73,9 +73,9 @@ class FetchSession:
                     known.wanted = wanted
 
     def topics(self) -> list[FetchTopic]:
-        """All that the session wants, in the order of turns: a topic comes again where others are between.
+        """The session's partitions in round-robin order; a topic may appear several times.
 
-        Put together by topic, partitions that have had their turn would come before those that have not.
+        Grouped by topic, partitions that were served would come before others that were not.
         """
         grouped: list[FetchTopic] = []
         for (key, _), known in self._partitions.items():

@@ -158,7 +158,7 @@ class SaslGate:
             # The sentence of Kafka, whatever the reason; what is wrong with a token is no secret.
             raise SaslAuthenticationFailed(
                 "Authentication failed during authentication due to invalid credentials with SASL mechanism "
-                f"{self._mechanism}{': ' if failure.told else ''}{failure.told}"
+                f"{self._mechanism}{': ' if failure.client_reason else ''}{failure.client_reason}"
             ) from None
         except TooManyLogins as busy:
             raise Disconnect(str(busy)) from None

@@ -57,7 +57,7 @@ class BrokerImage:
     #: treated as offline, whatever else it serves.
     offline: Mapping[UUID, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
     #: Mod revision: changes with every announcement of the same registration.
-    told_at: int = 0
+    mod_revision: int = 0
 
     def has_lost(self, topic_id: UUID, partition: int) -> bool:
         """Whether its log directory with this partition has failed."""

@@ -26,7 +26,7 @@ def _text(entity: Entity) -> str:
 def _entity(text: str) -> Entity:
     found = dict(parse_qsl(text, keep_blank_values=True, strict_parsing=True))
     if not found or not found.keys() <= set(_NAMES):
-        raise BadValue(f"{text[:80]!r} names nobody that this broker knows quotas of.")
+        raise BadValue(f"{text[:80]!r} is no quota entity of this version.")
     return Entity(*(found.get(name) for name in _NAMES))
 
 

@@ -2,8 +2,8 @@
 
 {"v":1,"salt":"…","iterations":4096,"stored_key":"…","server_key":"…"}
 
-Bytes are base64. Who reads these keys can try passwords offline, and can pretend to be a broker: only brokers may read
-etcd.
+Bytes are base64. Anyone who can read these keys can try passwords offline, and can pretend to be a broker: only brokers
+may read etcd.
 """
 
 from __future__ import annotations

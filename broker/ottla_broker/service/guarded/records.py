@@ -108,7 +108,7 @@ class GuardedRecords:
         return self._service.producers(tp)
 
     def init_producer_id(self) -> Awaitable[ProducerIdentity]:
-        # KIP-679: who may write to any topic may do so idempotently.
+        # KIP-679: Write on any topic implies IdempotentWrite.
         if not self._access.may_somewhere(Operation.WRITE, TOPIC):
             self._access.check(Operation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME)
         return self._service.init_producer_id()
