@@ -11,7 +11,7 @@ from ottla_core.errors import RequestError
 from ottla_operator.brokers import BrokersAway
 from ottla_operator.cast import CLUSTER, REBALANCE, Tools
 from ottla_operator.rebalance_plan import DONE, PROPOSED, STOPPED, Step, next_step
-from ottla_operator.scaler import pinned_topics, with_pinned
+from ottla_operator.scaler import pinned_partitions, with_pinned
 from ottla_operator.specs import InvalidSpec, Meta, RebalanceSpec
 from ottla_operator.status import Condition, kept, not_ready, reason_of
 
@@ -52,7 +52,7 @@ class RebalanceLook:
         self, meta: Meta, spec: RebalanceSpec, body: Mapping[str, Any], place: tuple[str, str]
     ) -> float:
         layout: Layout = await self._tools.links.ask(*place, lambda brokers: brokers.layout())
-        layout = with_pinned(layout, pinned_topics(self._tools.cast, place))
+        layout = with_pinned(layout, pinned_partitions(self._tools.cast, place))
         step = await asyncio.to_thread(next_step, spec, body.get("status"), layout)
         if step.cordon or step.moves or step.cancel:
             await self._tools.links.ask(*place, lambda brokers: brokers.rebalance(step))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +39,7 @@ class Scaler:
             found: Layout = await self._tools.links.ask(*meta.key, lambda brokers: brokers.layout())
         except (BrokersAway, RequestError):
             return None
-        return with_pinned(found, pinned_topics(self._tools.cast, meta.key))
+        return with_pinned(found, pinned_partitions(self._tools.cast, meta.key))
 
     async def execute(self, meta: Meta, body: Mapping[str, Any], step: Step) -> None:
         """Everything but the number of pods. A refusal or a missing answer waits for the next reconciliation."""
@@ -56,9 +56,9 @@ class Scaler:
             await self._tools.applier.event(meta, "BrokerRemoved", f"Broker {broker} left the cluster.")
 
 
-def pinned_topics(cast: Cast, cluster: tuple[str, str]) -> set[str]:
-    """Topics whose resources declare a placement."""
-    found = set()
+def pinned_partitions(cast: Cast, cluster: tuple[str, str]) -> set[tuple[str, int]]:
+    """Partitions whose placement a Topic declares. Its other partitions are free to move."""
+    found: set[tuple[str, int]] = set()
     for key in cast.of_cluster(TOPIC, *cluster):
         if not cast.is_allowed(key[0], cluster):
             continue
@@ -66,13 +66,14 @@ def pinned_topics(cast: Cast, cluster: tuple[str, str]) -> set[str]:
             spec = TopicSpec.of(cast.get(TOPIC, key) or {})
         except (InvalidSpec, KeyError):
             continue
-        if spec.assignment:
-            found.add(spec.topic)
+        found.update((spec.topic, partition) for partition in spec.assignment)
     return found
 
 
-def with_pinned(layout: Layout, topics: set[str]) -> Layout:
-    partitions = tuple(replace(each, pinned=each.topic in topics) for each in layout.partitions)
+def with_pinned(layout: Layout, pinned: Collection[tuple[str, int]]) -> Layout:
+    partitions = tuple(
+        replace(each, pinned=(each.topic, each.partition) in pinned) for each in layout.partitions
+    )
     return replace(layout, partitions=partitions)
 
 

@@ -130,6 +130,19 @@ async def test_a_rebalance_is_proposed_approved_and_done(world: World) -> None:
     assert await look.look(key) is None
 
 
+async def test_a_rebalance_moves_partitions_that_a_topic_does_not_place(world: World) -> None:
+    await world.brokers.do(CreateTopic("orders", 9, 1, {}))
+    world.put(topic(partitions=9, assignment=[{"partition": 4, "brokers": [0]}]))
+    key = world.put(rebalance(approved=True))
+    look = RebalanceLook(world.tools, settled_s=30)
+    for _ in range(10):
+        await look.look(key)
+        world.sync("Rebalance", "even")
+    assert world.condition("Rebalance", "even") == ("True", "Done")
+    assert [(await world.brokers.layout()).held_by(each) for each in range(3)] == [3, 3, 3]
+    assert world.brokers.topics["orders"].partitions[4].replicas == (0,)
+
+
 async def test_a_rebalance_without_brokers_keeps_its_proposal(world: World) -> None:
     await world.brokers.do(CreateTopic("orders", 9, 1, {}))
     key = world.put(rebalance())
