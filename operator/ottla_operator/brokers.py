@@ -156,7 +156,12 @@ class Brokers(TopicAdmin, GroupAdmin, UserAdmin, ClusterAdmin):
         moving = {each.tp: each for each in await self._admin.list_partition_reassignments([name])}
         seen = _seen(found)
         partitions = tuple(
-            replace(each, removing=move.removing, planned=move.target if move.waiting else ())
+            replace(
+                each,
+                removing=move.removing,
+                adding=() if move.waiting else move.adding,
+                planned=move.target if move.waiting else (),
+            )
             if (move := moving.get(TopicPartition(name, each.partition))) is not None
             else each
             for each in seen.partitions
@@ -166,15 +171,13 @@ class Brokers(TopicAdmin, GroupAdmin, UserAdmin, ClusterAdmin):
     async def do(self, action: Action) -> None:
         ACTIONS.labels("Topic", type(action).__name__).inc()
         match action:
-            case CreateTopic(name, partitions, replicas, config):
+            case CreateTopic():
                 try:
-                    await self._admin.create_topics(
-                        [NewTopic(name, partitions, -1 if replicas is None else replicas, config)]
-                    )
+                    await self._admin.create_topics([_new_topic(action)])
                 except TopicAlreadyExists:
                     return  # a lost response, or another client created it: the next reconciliation checks
-            case GrowTopic(name, total):
-                await self._admin.create_partitions(name, total)
+            case GrowTopic(name, total, assignment):
+                await self._admin.create_partitions(name, total, replica_assignments=assignment)
             case AlterTopic(name, changes):
                 await self._admin.alter_configs(changes, topic=name)
             case PlaceTopic(name, targets):
@@ -306,6 +309,13 @@ class Brokers(TopicAdmin, GroupAdmin, UserAdmin, ClusterAdmin):
                 for each in topic.partitions
             ]
         return made
+
+
+def _new_topic(action: CreateTopic) -> NewTopic:
+    if action.assignment:  # it says how many partitions and replicas there are
+        return NewTopic(action.name, configs=action.config, replica_assignments=action.assignment)
+    replicas = -1 if action.replicas is None else action.replicas
+    return NewTopic(action.name, action.partitions, replicas, action.config)
 
 
 def _seen(found: TopicDescription) -> SeenTopic:

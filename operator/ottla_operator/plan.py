@@ -12,9 +12,11 @@ from typing import Any
 
 from ottla_operator.schemas import ROWS_MAX
 from ottla_operator.specs import Meta, TopicSpec
-from ottla_operator.status import IN_FORCE, Condition, not_ready, ready
+from ottla_operator.status import IN_FORCE, READY, Condition, not_ready, ready
 
 _MIN_INSYNC = "min.insync.replicas"
+#: Reason of the condition while replicas are copied to the brokers that the spec asks for.
+MOVING = "Moving"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class SeenPartition:
     isr: tuple[int, ...]
     #: Replicas that leave when the current move is complete.
     removing: tuple[int, ...] = ()
+    #: Replicas that copy the partition, and join it when the current move is complete.
+    adding: tuple[int, ...] = ()
     #: The replicas after a move that waits for its turn.
     planned: tuple[int, ...] = ()
 
@@ -33,6 +37,11 @@ class SeenPartition:
     def target(self) -> tuple[int, ...]:
         """The replicas after the current move."""
         return self.planned or tuple(each for each in self.replicas if each not in self.removing)
+
+    @property
+    def settled(self) -> tuple[int, ...]:
+        """The replicas without those that still copy."""
+        return tuple(each for each in self.replicas if each not in self.adding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +70,16 @@ class CreateTopic:
     #: None: the brokers' default.
     replicas: int | None
     config: Mapping[str, str]
+    #: partition -> brokers, for all partitions or none.
+    assignment: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class GrowTopic:
     name: str
     total: int
+    #: partition -> brokers, for all new partitions or none.
+    assignment: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +127,14 @@ def plan(spec: TopicSpec, seen: SeenTopic | None) -> Plan:
     if too_many is not None:
         return Plan(refusal=too_many)
     if seen is None:
-        return Plan((CreateTopic(spec.topic, spec.partitions, spec.replicas, spec.config),))
+        placed = _placed(spec, 0)
+        return Plan((CreateTopic(spec.topic, spec.partitions, spec.replicas, spec.config, placed),))
     refusal = _refusal(spec, seen)
     if refusal is not None:
         return Plan(refusal=refusal)
     actions: list[Action] = []
     if spec.partitions > len(seen.partitions):
-        actions.append(GrowTopic(spec.topic, spec.partitions))
+        actions.append(GrowTopic(spec.topic, spec.partitions, _placed(spec, len(seen.partitions))))
     targets = {
         each.partition: spec.assignment[each.partition]
         for each in seen.partitions
@@ -135,6 +149,16 @@ def plan(spec: TopicSpec, seen: SeenTopic | None) -> Plan:
     if changes:
         actions.append(AlterTopic(spec.topic, changes))
     return Plan(tuple(actions))
+
+
+def _placed(spec: TopicSpec, first: int) -> dict[int, tuple[int, ...]]:
+    """The declared brokers of the partitions from `first` on, if brokers can create them so in one request.
+
+    They take all partitions or none, with one number of replicas; other declarations are moves after the creation.
+    """
+    rows = {each: spec.assignment.get(each, ()) for each in range(first, spec.partitions)}
+    sizes = {len(brokers) for brokers in rows.values()}
+    return rows if len(sizes) == 1 and 0 not in sizes else {}
 
 
 def _refusal(spec: TopicSpec, seen: SeenTopic) -> Condition | None:
@@ -227,13 +251,34 @@ def facts_of(seen: SeenTopic) -> dict[str, Any]:
     }
 
 
-def condition_of(seen: SeenTopic) -> Condition:
-    """Ready: the topic matches its spec. Lagging followers do not count; `inSync` shows them."""
+def condition_of(spec: TopicSpec, seen: SeenTopic) -> Condition:
+    """Ready: the topic matches its spec. Lagging followers do not count; `inSync` shows them.
+
+    Moves that the spec does not ask for, of a drain or a Rebalance, do not count either.
+    """
     leaderless = [each.partition for each in seen.partitions if each.leader < 0]
     if leaderless:
         shown = ", ".join(map(str, leaderless[:10])) + (", …" if len(leaderless) > 10 else "")
         return not_ready("NoLeader", f"No leader for {len(leaderless)} partitions: {shown}.")
+    pending = [each for each in seen.partitions if not _is_placed(spec, each)]
+    if pending:
+        copied = sum(1 for each in pending if each.adding)
+        return Condition(
+            READY,
+            None,  # nothing is wrong
+            MOVING,
+            f"{len(pending)} of {len(seen.partitions)} partitions are still to reach the replicas of the spec; "
+            f"{copied} of them copy now.",
+        )
     return ready("The topic matches its spec.")
+
+
+def _is_placed(spec: TopicSpec, seen: SeenPartition) -> bool:
+    """Whether the partition has the replicas that the spec declares, and no copy is missing."""
+    declared = spec.assignment.get(seen.partition)
+    if declared is not None:
+        return seen.settled == declared
+    return spec.replicas is None or len(seen.settled) == spec.replicas
 
 
 def words(action: Action) -> str:

@@ -77,7 +77,7 @@ class TopicLook:
         seen = await self._ask(meta, spec, lambda brokers: brokers.topic(spec.topic))
         found = plan(spec, seen)
         if found.refusal is not None or meta.paused:
-            condition = found.refusal or _paused(found, seen)
+            condition = found.refusal or _paused(spec, found, seen)
             await self._tools.report(meta, body, [condition], facts_of(seen) if seen else {})
             return self._settled_s
         if found.actions:
@@ -90,7 +90,7 @@ class TopicLook:
             return await self._keep(meta, body, pending, SOON_S)
         self._seen[meta.uid] = seen.topic_id
         await self._warn_of_loss(meta, body, found, seen)
-        condition = condition_of(seen)
+        condition = condition_of(spec, seen)
         facts = facts_of(seen)
         await self._tools.report(meta, body, [condition], facts)
         whole = facts["inSync"] == f"{len(seen.partitions)}/{len(seen.partitions)}"
@@ -161,8 +161,8 @@ class TopicLook:
             raise
 
 
-def _paused(found: Plan, seen: SeenTopic | None) -> Condition:
+def _paused(spec: TopicSpec, found: Plan, seen: SeenTopic | None) -> Condition:
     if found.actions:
         todo = " ".join(words(action) for action in found.actions)
         return not_ready("Paused", f"Paused; pending: {todo}")
-    return condition_of(seen) if seen is not None else not_ready("Paused", "Paused.")
+    return condition_of(spec, seen) if seen is not None else not_ready("Paused", "Paused.")

@@ -54,6 +54,17 @@ async def test_the_life_of_a_topic(brokers: Brokers) -> None:
     assert await brokers.topic("life") is None
 
 
+async def test_a_topic_is_created_and_grown_where_the_action_says(brokers: Brokers) -> None:
+    """One broker: it refuses a placement on another, so the placement has reached it."""
+    await brokers.do(CreateTopic("placed", 2, None, {}, {0: (0,), 1: (0,)}))
+    await brokers.do(GrowTopic("placed", 3, {2: (0,)}))
+    seen = await brokers.topic("placed")
+    assert seen is not None and [each.replicas for each in seen.partitions] == [(0,)] * 3
+    for action in (CreateTopic("away", 1, None, {}, {0: (1,)}), GrowTopic("placed", 4, {3: (1,)})):
+        with pytest.raises(RequestError, match="no broker 1"):
+            await brokers.do(action)
+
+
 async def test_refusals_keep_their_name(brokers: Brokers) -> None:
     with pytest.raises(RequestError, match="9") as refused:
         await brokers.do(CreateTopic("wide", 1, 9, {}))

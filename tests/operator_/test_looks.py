@@ -559,6 +559,33 @@ async def test_a_removal_that_the_rest_cannot_hold_is_refused(running: World) ->
     assert running.condition("Cluster", "main") == ("True", "Reconciled")
 
 
+async def test_a_drain_moves_partitions_that_their_topic_does_not_place(running: World) -> None:
+    look = ClusterLook(running.tools, Images("b:1", "e:1"))
+    await running.brokers.do(CreateTopic("orders", 3, 1, {}, {0: (0,), 1: (2,), 2: (1,)}))
+    running.put(topic(partitions=3, assignment=[{"partition": 0, "brokers": [0]}]))
+    await look.look(("shop", "main"))
+    scale(running, 2)
+    await look_until(running, look, "Drained")
+    assert (await running.brokers.layout()).held_by(2) == 0
+    assert running.brokers.topics["orders"].partitions[0].replicas == (0,)
+
+
+async def test_a_broker_with_a_declared_partition_does_not_leave(running: World) -> None:
+    look = ClusterLook(running.tools, Images("b:1", "e:1"))
+    await running.brokers.do(CreateTopic("orders", 3, 1, {}, {0: (0,), 1: (2,), 2: (1,)}))
+    running.put(topic(partitions=3, assignment=[{"partition": 1, "brokers": [2]}]))
+    await look.look(("shop", "main"))
+    scale(running, 2)
+    await look_until(running, look, "Refused")
+    message = condition_message(running)
+    assert "orders-1 has a declared placement" in message and running.brokers.cordoned == set()
+
+
+def condition_message(world: World) -> str:
+    rows = world.status("Cluster", "main")["conditions"]
+    return str(next(each["message"] for each in rows if each["type"] == "Scaled"))
+
+
 async def test_no_pod_is_removed_while_no_broker_answers(running: World) -> None:
     look = ClusterLook(running.tools, Images("b:1", "e:1"))
     await look.look(("shop", "main"))

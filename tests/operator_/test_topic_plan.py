@@ -89,6 +89,47 @@ def test_a_declared_placement_is_enforced() -> None:
     assert plan(spec(partitions=3, assignment=declared), after).actions == ()
 
 
+def _declared(*brokers: list[int]) -> list[dict[str, object]]:
+    return [{"partition": number, "brokers": each} for number, each in enumerate(brokers)]
+
+
+def test_a_new_topic_is_created_where_its_spec_says() -> None:
+    wanted = spec(partitions=2, assignment=_declared([1, 0], [2, 1]))
+    assert plan(wanted, None).actions == (CreateTopic("orders", 2, None, {}, {0: (1, 0), 1: (2, 1)}),)
+    grown = spec(partitions=4, assignment=[{"partition": n, "brokers": [1, 0]} for n in (2, 3)])
+    assert plan(grown, seen(2)).actions == (GrowTopic("orders", 4, {2: (1, 0), 3: (1, 0)}),)
+
+
+@pytest.mark.parametrize("brokers", [([1, 0],), ([1, 0], [2])], ids=["partial", "uneven"])
+def test_a_placement_that_brokers_cannot_create_is_moved_to(brokers: tuple[list[int], ...]) -> None:
+    wanted = spec(partitions=2, assignment=_declared(*brokers))
+    assert plan(wanted, None).actions == (CreateTopic("orders", 2, None, {}),)
+    assert isinstance(plan(wanted, seen(2)).actions[0], PlaceTopic)
+    found = condition_of(wanted, seen(2))
+    assert (found.holds, found.reason) == (None, "Moving")
+
+
+def test_a_topic_is_not_ready_while_copies_of_its_spec_are_missing() -> None:
+    wanted = spec(partitions=3, replicas=3)
+    one, two, three = seen().partitions
+    copying = replace(one, replicas=(0, 1, 2), adding=(2,))
+    found = condition_of(
+        wanted, replace(seen(), partitions=(copying, replace(two, planned=(0, 1, 2)), three))
+    )
+    assert (found.holds, found.reason) == (None, "Moving")
+    assert "3 of 3 partitions" in found.message and "1 of them copy now" in found.message
+    assert condition_of(wanted, seen(3, 3)).holds
+
+
+def test_a_move_that_the_spec_does_not_ask_for_does_not_count() -> None:
+    """A drain or a Rebalance moves replicas; their number stays."""
+    drained = replace(seen().partitions[0], replicas=(0, 2, 1), adding=(2,), removing=(1,))
+    there = replace(seen(), partitions=(drained, *seen().partitions[1:]))
+    assert condition_of(spec(partitions=3, replicas=2), there).holds
+    away = spec(partitions=3, assignment=_declared([0, 2]))
+    assert condition_of(away, there).reason == "Moving"
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -183,11 +224,11 @@ def test_status_shows_leaders_and_who_is_in_sync() -> None:
         "isr": [1],
     }
     assert (facts["inSync"], facts["partitionCount"], facts["topicId"]) == ("1/2", 2, "id-1")
-    assert condition_of(lagging).holds
+    assert condition_of(spec(), lagging).holds
 
 
 def test_a_partition_without_a_leader_is_not_ready() -> None:
-    found = condition_of(replace(seen(), partitions=(SeenPartition(7, -1, 4, (0,), ()),)))
+    found = condition_of(spec(), replace(seen(), partitions=(SeenPartition(7, -1, 4, (0,), ()),)))
     assert (found.holds, found.reason) == (False, "NoLeader")
     assert "7" in found.message
 

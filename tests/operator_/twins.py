@@ -162,14 +162,16 @@ class MemoryBrokers:
     async def do(self, action: Action) -> None:
         self.done.append(action)
         match action:
-            case CreateTopic(name, partitions, replicas, config):
+            case CreateTopic(name, partitions, replicas, config, assignment):
                 if (replicas or 1) > 3:
                     raise InvalidReplicationFactor(f"{replicas} replicas, and 3 brokers.")
                 made = self._partitions(partitions, replicas or 3)
                 self.topics[name] = SeenTopic(name, f"id-{len(self.done)}", False, made, dict(config))
-            case GrowTopic(name, total):
+                self._place(name, assignment)
+            case GrowTopic(name, total, assignment):
                 there = self.topics[name]
                 self.topics[name] = replace(there, partitions=self._partitions(total, there.replicas))
+                self._place(name, assignment)
             case AlterTopic(name, changes):
                 there = self.topics[name]
                 merged = {**there.overrides, **changes}
