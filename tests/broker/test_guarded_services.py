@@ -11,8 +11,8 @@ from typing import Any, cast, get_type_hints
 
 import pytest
 
-from ottla_broker.acl import Entry, Operation, Pattern, PatternType, Permission, ResourceType
-from ottla_broker.authorizer import AuthorizerSettings, Rules
+from ottla_broker.acl import CLUSTER_NAME, Entry, Operation, Pattern, PatternType, Permission, ResourceType
+from ottla_broker.authorizer import Authorizer, AuthorizerSettings, Rules
 from ottla_broker.caller import Caller
 from ottla_broker.event_loop import in_turns
 from ottla_broker.metadata.image import ClusterImage
@@ -22,6 +22,8 @@ from ottla_broker.service.access import TOPIC, Access, Authority, FullAccess
 from ottla_broker.service.audit import LINES_MAX, Audit
 from ottla_broker.service.guarded.producing import GuardedProducing
 from ottla_broker.service.guarded.records import GuardedRecords
+from ottla_broker.service.guarded.topics import GuardedTopics
+from ottla_broker.service.guarded.transactions import GuardedTransactions
 from ottla_broker.service.services import GUARDS, Services
 from ottla_broker.steps import Steps
 from ottla_core.errors import (
@@ -95,7 +97,7 @@ class Nothing(FullAccess):
     def may(self, operation: Operation, type_: ResourceType, name: str) -> bool:
         return False
 
-    allows = may
+    allows = may_by_cluster = may
 
     def may_write(self, topic: str) -> bool:
         return False
@@ -215,8 +217,14 @@ class World:
         settings = AuthorizerSettings(frozenset({"User:admin"}))
         self.authority = Authority(settings, cast(Any, self.metadata), self.audit)
 
-    def allow(self, *operations: Operation, topic: str = "t", principal: str = "User:alice") -> None:
-        pattern = Pattern(ResourceType.TOPIC, PatternType.LITERAL, topic)
+    def allow(
+        self,
+        *operations: Operation,
+        topic: str = "t",
+        principal: str = "User:alice",
+        on: ResourceType = ResourceType.TOPIC,
+    ) -> None:
+        pattern = Pattern(on, PatternType.LITERAL, topic)
         rules = Rules(Entry(principal, "*", each, Permission.ALLOW) for each in operations)
         acls = MappingProxyType({**self.metadata.image.acls, pattern: rules})
         self._change(acls)
@@ -356,3 +364,92 @@ def test_lines_are_bounded() -> None:
     world.audit.flush()
     assert len(world.lines) == LINES_MAX
     assert world.probe.left_out == world.lines[0][2]["left_out"] == 5
+
+
+class Topics:
+    """Stands in for the service of topics: notes the names that get through."""
+
+    creates_missing = True
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    async def create(self, topics: Any, **_: Any) -> list[Any]:
+        self.made += [each.name for each in topics]
+        return []
+
+    async def ensure(self, names: Any) -> None:
+        self.made += names
+
+
+@pytest.mark.parametrize("on_cluster", [True, False])
+async def test_creation_is_reported_with_the_topic_whatever_allows_it(on_cluster: bool) -> None:
+    world, service = World(), Topics()
+    if on_cluster:
+        world.allow(Operation.CREATE, topic=CLUSTER_NAME, on=ResourceType.CLUSTER)
+        world.allow(Operation.DESCRIBE)
+    else:
+        world.allow(Operation.CREATE, Operation.DESCRIBE)
+    guard = GuardedTopics(cast(Any, service), world.access())
+    await guard.create([cast(Any, SimpleNamespace(name="t"))], validate_only=False, timeout_s=1)
+    world.audit.flush()
+    await guard.ensure(["t"])
+    world.audit.flush()
+    assert service.made == ["t", "t"]
+    assert [(event, more["operation"], more["resource"]) for _, event, more in world.lines] == [
+        ("allowed", "CREATE", "TOPIC:t")
+    ] * 2
+
+
+async def test_a_refused_creation_is_one_denial() -> None:
+    world, service = World(), Topics()
+    guard = GuardedTopics(cast(Any, service), world.access())
+    await guard.create([cast(Any, SimpleNamespace(name="t"))], validate_only=False, timeout_s=1)
+    world.audit.flush()
+    assert service.made == []
+    ((_, event, more),) = world.lines
+    assert (event, more["resource"], more.get("times", 1)) == ("denied", "TOPIC:t", 1)
+
+
+async def test_topics_that_are_not_created_by_asking_are_not_reported() -> None:
+    world, service = World(), Topics()
+    service.creates_missing = False
+    world.allow(Operation.CREATE, Operation.DESCRIBE)
+    await GuardedTopics(cast(Any, service), world.access()).ensure(["t"])
+    world.audit.flush()
+    assert service.made == world.lines == []
+
+
+@pytest.mark.parametrize("right", [Operation.CLUSTER_ACTION, Operation.ALTER])
+async def test_markers_are_reported_with_the_right_that_allows_them(right: Operation) -> None:
+    world = World()
+    world.allow(right, topic=CLUSTER_NAME, on=ResourceType.CLUSTER)
+    behind = Behind()
+
+    async def abort(*given: Any) -> None:
+        behind.calls.append(("abort_hanging", given))
+
+    guard = GuardedTransactions(cast(Any, SimpleNamespace(abort_hanging=abort)), world.access())
+    await guard.abort_hanging(TP, 7)
+    world.audit.flush()
+    assert behind.calls == [("abort_hanging", (TP, 7))]
+    assert [(event, more["operation"]) for _, event, more in world.lines] == [("allowed", right.name)]
+
+
+def test_a_right_on_any_resource_is_decided_once_until_the_acls_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, asked = World(), list[str]()
+    decide = Authorizer.allowed_somewhere
+
+    def counted(self: Authorizer, principal: str, *more: Any) -> bool:
+        asked.append(principal)
+        return decide(self, principal, *more)
+
+    monkeypatch.setattr(Authorizer, "allowed_somewhere", counted)
+    alice = world.access()
+    assert not any(alice.may_somewhere(Operation.WRITE, TOPIC) for _ in range(100))
+    assert len(asked) == 1
+    world.allow(Operation.WRITE)
+    assert all(alice.may_somewhere(Operation.WRITE, TOPIC) for _ in range(100))
+    assert len(asked) == 2

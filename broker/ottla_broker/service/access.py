@@ -41,7 +41,8 @@ _WORDS = {TOPIC: "topic", GROUP: "group", TRANSACTIONAL_ID: "transactional id"}
 
 
 class Access(Protocol):
-    """What guarded services and handlers ask. `may` and `check` are reported to the audit log, the others are not."""
+    """What guarded services and handlers ask. `may`, `may_by_cluster` and `check` are reported to the audit log,
+    `allows` is not."""
 
     def may(self, operation: Operation, type_: ResourceType, name: str) -> bool: ...
 
@@ -66,6 +67,10 @@ class Access(Protocol):
     def check_cluster(self, operation: Operation) -> None: ...
 
     def refusal(self, operation: Operation, type_: ResourceType, name: str) -> RequestError: ...
+
+    def may_by_cluster(self, operation: Operation, type_: ResourceType, name: str) -> bool:
+        """The right on the cluster or on the resource. Reported as a use of the resource, because that is what the
+        caller acts on."""
 
     def allows(self, operation: Operation, type_: ResourceType, name: str) -> bool:
         """For lists, which leave out what the caller may not see."""
@@ -110,6 +115,9 @@ class FullAccess:
 
     def refusal(self, operation: Operation, type_: ResourceType, name: str) -> RequestError:
         return _REFUSALS.get(type_, ClusterAuthorizationFailed)()
+
+    def may_by_cluster(self, operation: Operation, type_: ResourceType, name: str) -> bool:
+        return True
 
     def allows(self, operation: Operation, type_: ResourceType, name: str) -> bool:
         return True
@@ -182,16 +190,21 @@ class CallerAccess:
         self._acls = self._metadata.image.acls
         self._authorizer = self._authority.current()
         self._kept: dict[tuple[ResourceType, str], int] = {}
+        #: Decisions about any resource of a type: each looks at all patterns.
+        self._somewhere: dict[tuple[Operation, ResourceType], bool] = {}
         self.writable.clear()
         self.readable.clear()
         #: Allowed uses that were reported.
         self._reported: set[tuple[Operation, ResourceType, str]] = set()
 
+    def _follow_acls(self) -> None:
+        if self._metadata.image.acls is not self._acls:
+            self.renew()
+
     def _allowed(self, type_: ResourceType, name: str) -> int:
         if self.is_full:
             return EVERY_OPERATION
-        if self._metadata.image.acls is not self._acls:
-            self.renew()
+        self._follow_acls()
         found = self._kept.get((type_, name))
         if found is None:
             if len(self._kept) > _KEPT_MAX + 2 * len(self._metadata.image.topics):
@@ -219,10 +232,15 @@ class CallerAccess:
         return True
 
     def may_somewhere(self, operation: Operation, type_: ResourceType) -> bool:
-        caller = self._caller
-        return self.is_full or self._authority.current().allowed_somewhere(
-            caller.principal, caller.address, operation, type_
-        )
+        if self.is_full:
+            return True
+        self._follow_acls()
+        found = self._somewhere.get((operation, type_))
+        if found is None:
+            caller = self._caller
+            found = self._authorizer.allowed_somewhere(caller.principal, caller.address, operation, type_)
+            self._somewhere[operation, type_] = found
+        return found
 
     def check(self, operation: Operation, type_: ResourceType, name: str) -> None:
         if not self.may(operation, type_, name):
@@ -236,6 +254,11 @@ class CallerAccess:
         return _REFUSALS.get(type_, ClusterAuthorizationFailed)(
             f"{self._caller.principal} needs an ACL that allows {operation.name} on {what}."
         )
+
+    def may_by_cluster(self, operation: Operation, type_: ResourceType, name: str) -> bool:
+        allowed = self.allows(operation, CLUSTER, CLUSTER_NAME) or self.allows(operation, type_, name)
+        self._report(operation, type_, name, allowed=allowed)
+        return allowed
 
     def allows(self, operation: Operation, type_: ResourceType, name: str) -> bool:
         return bool(self._allowed(type_, name) >> operation & 1)

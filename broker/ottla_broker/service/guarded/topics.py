@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 
-from ottla_broker.acl import CLUSTER_NAME, Operation
+from ottla_broker.acl import Operation
 from ottla_broker.requests import NewTopic, TopicResult
-from ottla_broker.service.access import CLUSTER, TOPIC, Access
+from ottla_broker.service.access import TOPIC, Access
 from ottla_broker.service.topics import Mutations, TopicService
 
 
@@ -46,9 +46,7 @@ class GuardedTopics:
         return results
 
     def _may_create(self, name: str) -> bool:
-        return self._access.allows(Operation.CREATE, CLUSTER, CLUSTER_NAME) or self._access.may(
-            Operation.CREATE, TOPIC, name
-        )
+        return self._access.may_by_cluster(Operation.CREATE, TOPIC, name)
 
     async def delete(
         self, names: Sequence[str], *, timeout_s: float, mutations: Mutations | None = None
@@ -86,6 +84,8 @@ class GuardedTopics:
 
     async def ensure(self, names: Sequence[str]) -> None:
         """Topics that the caller may not create stay missing."""
+        if not self._service.creates_missing:
+            return
         allowed = [name for name in names if self._access.allows(Operation.DESCRIBE, TOPIC, name)]
         allowed = [name for name in allowed if self._may_create(name)]
         if allowed:

@@ -142,8 +142,8 @@ class GuardedTransactions:
         await self._service.abort_hanging(tp, first_offset)
 
     def _check_markers(self) -> None:
-        if not self._access.allows(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
-            self._access.check_cluster(Operation.ALTER)
+        is_broker = self._access.allows(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
+        self._access.check_cluster(Operation.CLUSTER_ACTION if is_broker else Operation.ALTER)
 
     def list_transactions(
         self, wanted: ListingFilter = EVERYTHING, prefix: str = ""
