@@ -155,6 +155,11 @@ class Rate:
         # Rounding must not leave a client a nanosecond short of the burst.
         return min(missing / self.limit, self._wait_s_max) if missing > 1e-9 * self._burst else 0.0
 
+    def until_full(self, now: float) -> float:
+        """The seconds until it is as if it was never charged."""
+        self._grow(now)
+        return (self._burst - self._balance) / self.limit
+
     def _grow(self, now: float) -> None:
         self._balance = min(self._balance + max(0.0, now - self._at) * self.limit, self._burst)
         self._at = now

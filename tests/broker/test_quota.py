@@ -33,6 +33,7 @@ from ottla_broker.quota import (
     match,
     matching,
 )
+from ottla_broker.service import throttling
 from ottla_broker.service.throttling import Throttling
 from ottla_core.errors import InvalidRequest, ThrottlingQuotaExceeded
 
@@ -119,6 +120,20 @@ def test_a_changed_quota_counts_at_once_and_without_quotas_nothing_is_charged() 
     world.change({})
     assert not world.throttling.is_on
     assert world.charge("alice", "", 10**9) == 0.0
+
+
+def test_new_client_ids_neither_forgive_debts_nor_grow_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttling, "_RATES_MAX", 100)
+    world = World({Entity(None, ""): {PRODUCER_BYTE_RATE: 10.0}})
+    assert world.charge("alice", "busy", 60) == pytest.approx(5.0)
+    for number in range(1000):
+        world.charge("alice", f"fresh-{number}", number % 30)
+        assert len(world.throttling._rates) <= 100 and len(world.throttling._matched) <= 100
+    assert world.charge("alice", "busy", 0) == pytest.approx(5.0), "the largest debt stays"
+    # Two client ids of one entity have one rate, also after some were forgotten.
+    assert world.charge("bob", "busy", 10) == pytest.approx(6.0)
+    world.now += 7.0
+    assert world.charge("alice", "busy", 0) == 0.0
 
 
 def test_values_that_make_no_sense_are_refused() -> None:

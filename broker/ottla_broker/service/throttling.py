@@ -1,10 +1,13 @@
 """Holds clients to their quotas: charges requests, and tells edges how long their senders have to wait. [S]
 
-Without quotas it costs a request one look at a flag. Rates live as long as the quotas do not change; those of clients
-that were not seen for long are dropped when there are many.
+Without quotas it costs a request one look at a flag. Rates live as long as the quotas do not change. When there are too
+many, those go that have the least to wait for: a rate at its full balance is the same when it is made again, and a
+client cannot shed its debt by inventing client ids.
 """
 
 from __future__ import annotations
+
+from heapq import nlargest
 
 from ottla_broker.caller import Caller
 from ottla_broker.metadata.image import ClusterImage
@@ -118,15 +121,25 @@ class Throttling:
     def _remember(self, key: tuple[str, str, str], rate: Rate | None) -> None:
         if len(self._matched) >= _RATES_MAX:
             self._matched.clear()
-            self._rates.clear()
         self._matched[key] = rate
 
     def _shared(self, quota: str, limit: float, shared_by: Entity) -> Rate:
         made = rate_of(quota, limit, self._clock.monotonic())
         rate = self._rates.get((quota, shared_by))
         if rate is None or rate.limit != made.limit:
+            if len(self._rates) >= _RATES_MAX:
+                self._forget_rates()
             rate = self._rates[quota, shared_by] = made
         return rate
+
+    def _forget_rates(self) -> None:
+        """Those at their full balance, and of the others those that are full soonest, until half are left."""
+        now = self._clock.monotonic()
+        waits = ((rate.until_full(now), key) for key, rate in self._rates.items())
+        owing = nlargest(_RATES_MAX // 2, (each for each in waits if each[0] > 0.0), key=lambda each: each[0])
+        self._rates = {key: self._rates[key] for _, key in owing}
+        # No client may go on with a rate that others do not share.
+        self._matched.clear()
 
 
 class Mutations:
