@@ -1,4 +1,4 @@
-"""Thousands of connections that begin no TLS handshake, or stop within it: other clients are served all the same."""
+"""Thousands of connections that begin no handshake, or stop within it: other clients are served all the same."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 from confluent_kafka import Producer
 
@@ -16,6 +17,8 @@ from attack import effort
 from attack.victim import Victim
 from certificates import Authority
 from ottla_cli.local_cluster import LocalCluster
+from ottla_core.pb import broker_pb2 as pb
+from ottla_core.pb import broker_pb2_grpc
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(7200)]
 
@@ -33,6 +36,9 @@ def secured(tmp_path: Path) -> Iterator[tuple[LocalCluster, int, Authority]]:
         "advertised.listeners": "SSL://localhost:0",
         "ssl.keystore.location": str(certificate),
         "max.connections": "300",
+        "grpc.listeners": "NATIVE://127.0.0.1:0,NATIVE_SSL://127.0.0.1:0",
+        "listener.security.protocol.map": "NATIVE:PLAINTEXT,NATIVE_SSL:SSL",
+        "grpc.connections.max": "600",
     }
     with LocalCluster(settings=settings) as cluster:
         facts = json.loads(Path(cluster.folder.file("broker-0.ready")).read_text())
@@ -46,6 +52,43 @@ def hello() -> bytes:
     with pytest.raises(ssl.SSLWantReadError):
         client.do_handshake()
     return sent.read()
+
+
+#: gRPC gives a handshake 10 s; a client may have to wait for one, and for its own attempts to connect.
+GRPC_WAIT_S = 30.0
+SOON = [("grpc.initial_reconnect_backoff_ms", 500), ("grpc.max_reconnect_backoff_ms", 500)]
+
+
+def test_half_open_connections_to_grpc_make_room(secured: tuple[LocalCluster, int, Authority]) -> None:
+    """gRPC refuses connections beyond its limit, and cuts none off for others: it is the time limit that makes room."""
+    cluster, _, authority = secured
+    victim = Victim(cluster)
+    victim.create("ordinary", 1)
+    facts = json.loads(Path(cluster.folder.file("broker-0.ready")).read_text())
+    ports = [int(facts[name].rpartition(":")[2]) for name in ("grpc", "listener.NATIVE_SSL")]
+    before, first = victim.memory(), hello()
+    opened = list[socket.socket]()
+    for port in ports:
+        for number in range(300):
+            opened.append(socket.create_connection(("127.0.0.1", port), 20))
+            if number % 2:
+                opened[-1].sendall(first[:100] if port == ports[1] else b"PRI * HTTP/2.0")
+    began = time.monotonic()
+    trusted = grpc.ssl_channel_credentials(authority.file.read_bytes())
+    with (
+        grpc.insecure_channel(f"localhost:{ports[0]}", SOON) as plain,
+        grpc.secure_channel(f"localhost:{ports[1]}", trusted, SOON) as tls,
+    ):
+        for channel in (plain, tls):
+            asked = broker_pb2_grpc.AdminStub(channel).Metadata(
+                pb.MetadataRequest(topics=["ordinary"]), wait_for_ready=True, timeout=GRPC_WAIT_S
+            )
+            assert [topic.name for topic in asked.topics] == ["ordinary"]
+    print(f"served after {time.monotonic() - began:.1f} s, memory +{(victim.memory() - before) >> 20} MB")
+    assert victim.memory() - before < GROWTH_MAX
+    for each in opened:
+        each.close()
+    victim.close_look()
 
 
 def test_half_open_handshakes_do_not_shut_others_out(secured: tuple[LocalCluster, int, Authority]) -> None:

@@ -78,12 +78,12 @@ class InternalEdge:
 
 
 def _options(config: InternalEdgeConfig) -> list[tuple[str, int]]:
-    common = options(
+    return options(
         message_max_bytes=config.message_max_bytes,
         streams_max=config.streams_max,
         connections_max=config.connections_max,
         metadata_max_bytes=_METADATA_BYTES_MAX,
         stream_window_bytes=_STREAM_WINDOW_BYTES,
         idle_max_ms=_IDLE_MAX_MS,
+        handshake_max_ms=_HANDSHAKE_MS,
     )
-    return [*common, ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS)]

@@ -35,6 +35,7 @@ def options(
     metadata_max_bytes: int,
     stream_window_bytes: int,
     idle_max_ms: int,
+    handshake_max_ms: int,
 ) -> list[tuple[str, int]]:
     return [
         # Without it a second broker silently binds the same port, and calls go to either.
@@ -51,5 +52,6 @@ def options(
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", _PING_INTERVAL_MIN_MS),
         ("grpc.max_connection_idle_ms", idle_max_ms),
+        ("grpc.server_handshake_timeout_ms", handshake_max_ms),
         ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
     ]

@@ -62,7 +62,14 @@ _ENTRIES_MAX = 10_000 + 16
 _MEMORY_BYTES = 128 * 1024 * 1024
 #: Headers of a call: ours are empty, authentication tokens are a few KiB.
 _METADATA_BYTES_MAX = 16 * 1024
+#: From the connection to the first bytes of HTTP/2, through TLS. gRPC's own limit is two minutes, and it counts a
+#: connection in `grpc.connections.max` before its handshake, so silent ones would keep clients out for that long.
+_HANDSHAKE_MS = 10_000
+#: A connection without a call is closed.
 _IDLE_MAX_MS = 600_000
+#: The same on a listener with logins. gRPC does not know which connections have logged in, so the limit is of all, and
+#: a client that was idle connects again with its next call.
+_IDLE_LOGIN_MAX_MS = 30_000
 
 _LOG_STREAMS: dict[str, tuple[str, Any]] = {
     "Produce": ("produce", pb.ProduceRequest),
@@ -166,7 +173,10 @@ class GrpcEdge:
         interceptors: tuple[aio.ServerInterceptor, ...] = (reads,)
         if self._logins is not None:
             interceptors = (LoginFirst(self._logins, self._config.listener.name), reads)
-        server = aio.server(interceptors=interceptors, options=_options(self._config))
+        server = aio.server(
+            interceptors=interceptors,
+            options=_options(self._config, has_logins=self._logins is not None),
+        )
         server.add_generic_rpc_handlers(
             (
                 grpc.method_handlers_generic_handler(LOG_SERVICE, self._log_handlers()),
@@ -255,12 +265,13 @@ def _serialize(message: Any) -> bytes:
     return made
 
 
-def _options(config: GrpcEdgeConfig) -> list[tuple[str, int]]:
+def _options(config: GrpcEdgeConfig, *, has_logins: bool) -> list[tuple[str, int]]:
     return options(
         message_max_bytes=config.message_max_bytes,
         streams_max=config.streams_max,
         connections_max=config.connections_max,
         metadata_max_bytes=_METADATA_BYTES_MAX,
         stream_window_bytes=config.stream_window_bytes,
-        idle_max_ms=_IDLE_MAX_MS,
+        idle_max_ms=_IDLE_LOGIN_MAX_MS if has_logins else _IDLE_MAX_MS,
+        handshake_max_ms=_HANDSHAKE_MS,
     )
