@@ -34,6 +34,11 @@ class AbortedFile:
             self._index = AbortedIndex.decode(data, self._base_offset)
         return self._index
 
+    def snapshot(self) -> AbortedIndex:
+        """For a thread beside appends: it must not keep what it loads, because an append may load it as well."""
+        loaded = self._index
+        return AbortedFile(self._disk, self._path, self._base_offset).load() if loaded is None else loaded
+
     def append(self, entry: AbortedTransaction) -> None:
         data = self.load().append(entry)
         if self._file is None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ottla_broker.log import recovery
 from ottla_broker.log.aborted import AbortedTransaction
@@ -43,7 +43,7 @@ from ottla_broker.log.snapshots import (
     snapshot_path,
     write_snapshot,
 )
-from ottla_broker.log.times import FoundTime, find_newest, find_time, interpolated
+from ottla_broker.log.times import FoundTime, NextRecord, find_newest, find_time, next_record
 from ottla_broker.log.validation import Accepted, Rules, Steps, accept, accepting, follow
 from ottla_broker.metrics import LogProbe
 from ottla_broker.topic_config import TopicConfig
@@ -57,6 +57,8 @@ from ottla_core.errors import (
 )
 from ottla_core.ports.disk import Buffer, Disk
 from ottla_core.records.batch import LOG_OVERHEAD, NO_TIMESTAMP, PREFIX_BYTES, BatchHeader, stamp_prefix
+
+T = TypeVar("T")
 
 #: Half of what a segment's relative offsets can express.
 _GAP_MAX = 1 << 30
@@ -374,22 +376,16 @@ class Log:
             lambda segments: find_time(segments, timestamp_ms, self.start_offset, limit_offset)
         )
 
-    def timestamp_at(self, offset: int, *, limit_offset: int) -> int | None:
-        """Timestamp of the first record at or after `offset`, by its batch's header; None without one. May block."""
-        segments = list(self.segments)
-        at = max(0, bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1)
-        for segment in segments[at:]:
-            found = segment.locate(offset)
-            if found is not None:
-                return interpolated(found[1], offset) if found[1].base_offset < limit_offset else None
-        return None
+    def next_record(self, offset: int, *, limit_offset: int) -> NextRecord:
+        """About the first record for a consumer at `offset`, by its batch's header. May block."""
+        return self._search(lambda segments: next_record(segments, offset, limit_offset))
 
     def max_timestamp(self, *, limit_offset: int | None = None) -> FoundTime | None:
         """The first of the records with the greatest timestamp. May block."""
         limit = self.end_offset if limit_offset is None else limit_offset
         return self._search(lambda segments: find_newest(segments, self.start_offset, limit))
 
-    def _search(self, find: Callable[[list[Segment]], FoundTime | None]) -> FoundTime | None:
+    def _search(self, find: Callable[[list[Segment]], T]) -> T:
         """Run a search that may be on a thread, while the loop removes or replaces what it is looking at."""
         if self.broken is not None:
             raise self._storage_error()

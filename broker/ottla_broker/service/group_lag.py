@@ -3,8 +3,9 @@
 The coordinator of a group has its committed offsets, leaders have the ends and timestamps of the partitions: one
 request per broker. Used by the metrics (`observe/lag.py`) and by `Groups.DescribeLag`.
 
-Lag in time is the age of the oldest record that is not committed yet, by the record's own timestamp; 0 if all
-is committed. Timestamps come from batch headers: within a batch they are interpolated.
+Lag in records is, as in Kafka, the end of the partition minus the committed offset. Lag in time is the age of the
+oldest record that is not committed yet, by the record's own timestamp; 0 if there is none. Markers and records of
+aborted transactions are not waited for. Timestamps come from batch headers: within a batch they are interpolated.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class Behind(NamedTuple):
     #: Timestamp of the first record at or after the offset; None if there is none, or it has no timestamp.
     timestamp_ms: int | None
     start: int = 0
+    #: There are offsets up to the end, but none of a record that a read_committed consumer gets.
+    all_read: bool = False
 
 
 class Lag(NamedTuple):
@@ -59,7 +62,7 @@ class Lag(NamedTuple):
     def seconds(self, now_ms: int) -> float | None:
         if self.behind is None:
             return None
-        if self.behind.end <= max(self.committed, self.behind.start):
+        if self.behind.all_read or self.behind.end <= max(self.committed, self.behind.start):
             return 0.0
         if self.behind.timestamp_ms is None:
             return None
@@ -129,7 +132,7 @@ class GroupLags:
         body = {"partitions": [[tp.topic, tp.partition, offset] for tp, offset in pairs]}
         try:
             rows = await self._rpc.ask(leader, _NAME, body, _TIMEOUT_S)
-            found = [None if row is None else Behind(int(row[0]), *row[1:3]) for row in rows]
+            found = [None if row is None else Behind(int(row[0]), *row[1:4]) for row in rows]
         except (PeerUnavailable, RequestError, ValueError, TypeError, IndexError) as error:
             _log.warning("lag not known", leader=leader, reason=str(error))
             return [None] * len(pairs)
@@ -151,18 +154,19 @@ class GroupLags:
                 rows.append((partition.log, offset, partition.high_watermark))
             except RequestError:
                 rows.append(None)
-        return await self._offload.run(lambda: [None if row is None else _behind(*row) for row in rows])
+        return await self._offload.run(lambda: [None if row is None else behind(*row) for row in rows])
 
 
-def _behind(log: Log, offset: int, end: int) -> Behind | None:
+def behind(log: Log, offset: int, end: int) -> Behind | None:
     """Runs on a thread."""
     start = log.start_offset
     if max(offset, start) >= end:
         return Behind(end, None, start)
     try:
-        return Behind(end, log.timestamp_at(max(offset, start), limit_offset=end), start)
+        found = log.next_record(max(offset, start), limit_offset=end)
     except (OSError, ValueError, CorruptMessage, RequestError):
         return Behind(end, None, start)  # Retired meanwhile, or damaged, which a fetch reports.
+    return Behind(end, found.timestamp_ms, start, not found.exists)
 
 
 def _chunks(pairs: list[tuple[TopicPartition, int]]) -> Iterator[list[tuple[TopicPartition, int]]]:
