@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -28,6 +29,7 @@ from ottla_broker.controller.service import Controller
 from ottla_broker.edge.grpc.internal_server import InternalEdge
 from ottla_broker.edge.grpc.server import GrpcEdge
 from ottla_broker.edge.grpc.turns import turns_within
+from ottla_broker.edge.grpc.visits import stepped
 from ottla_broker.edge.kafka.sasl import Sasl
 from ottla_broker.edge.kafka.server import KafkaEdge
 from ottla_broker.edge.kafka.tls_accept import Security
@@ -152,7 +154,10 @@ class Broker:
         self._lag = LagProbe(self._metrics.loop.lag_seconds.observe)
         self._store: MetadataStore = MeteredStore(store, self._metrics.metadata, clock)
         context = tls.context_for_logins if tls is not None and config.http.security == SSL else None
-        self._exporter = Exporter(config.http, self._metrics, self.not_ready, context)
+        self._scheduler = Scheduler(clock.monotonic, next_turn, self._metrics.loop.turn_seconds.observe)
+        self._exporter = Exporter(
+            config.http, self._metrics, self.not_ready, partial(stepped, self._scheduler), context
+        )
         #: Bound addresses: the main listener of each protocol by protocol, the others as `listener.<name>`.
         self.addresses: dict[str, Address] = {}
         self._waiting_for: str | None = "the broker has not started"
@@ -394,7 +399,6 @@ class Broker:
         config, metrics = self._config, self._metrics
         memory, seats = Memory(config.kafka.queued_max_bytes), Seats(config.kafka.connections_max)
         turns = turns_within(memory, config.grpc.message_max_bytes)
-        self._scheduler = Scheduler(self._clock.monotonic, next_turn, metrics.loop.turn_seconds.observe)
         served = listeners_of(config)
         rules, files = config.tls.principal_rules, self._tls
         grpc_listeners = sum(listener.protocol == "grpc" for listener in served)

@@ -2,7 +2,8 @@
 
 For Prometheus, the kubelet and `ottla up`. One request per connection, a bounded head, a deadline on
 everything; a client that breaks these rules loses its connection, without effect on others. It answers from the
-broker's loop on purpose: a broker whose loop hangs must fail its liveness probe.
+broker's loop on purpose: a broker whose loop hangs must fail its liveness probe. A large page is made in slices, as
+large requests are: a scrape holds the loop no longer than a client does.
 
 * /healthz: 200 as long as the loop turns.
 * /readyz: 200 when `not_ready()` has no reasons, else 503; the reasons are in the JSON body.
@@ -16,15 +17,18 @@ import json
 import os
 import resource
 import ssl
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from itertools import chain
+from typing import TypeAlias
 
 import structlog
 
 from ottla_broker.exposed import Family, Sample
-from ottla_broker.exposition import CONTENT_TYPE, write_text
+from ottla_broker.exposition import CONTENT_TYPE, text_steps
 from ottla_broker.http_config import HttpConfig
 from ottla_broker.metrics import Metrics
+from ottla_broker.steps import Steps
 
 _log = structlog.get_logger("ottla.http")
 
@@ -36,6 +40,9 @@ _REASONS = {
     431: "Request Header Fields Too Large", 500: "Internal Server Error", 503: "Service Unavailable",
 }  # fmt: skip
 
+#: Runs the slices of a page, each when it is its turn.
+RunSteps: TypeAlias = Callable[[Steps[bytes]], Awaitable[bytes]]
+
 
 class Exporter:
     def __init__(
@@ -43,10 +50,12 @@ class Exporter:
         config: HttpConfig,
         metrics: Metrics,
         not_ready: Callable[[], Sequence[str]],
+        run: RunSteps,
         tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         """`tls` gives the context for the next handshake, if http.security.protocol is SSL."""
         self._tls = tls
+        self._run = run
         self._config = config
         self._metrics = metrics
         self._not_ready = not_ready
@@ -97,7 +106,7 @@ class Exporter:
                     head = await reader.readuntil(b"\r\n\r\n")
                 if _parse(head)[1] == "/metrics":
                     await self._collect()
-                answer = self._answer(head)
+                answer = await self._answer(head)
             except TimeoutError:
                 answer = _response(408, _JSON, _error("The request did not arrive in time."))
             except asyncio.LimitOverrunError:
@@ -136,23 +145,30 @@ class Exporter:
         if not task.cancelled() and isinstance(task.exception(), TimeoutError):
             _log.warning("metrics not collected in time")
 
-    def _answer(self, head: bytes) -> bytes:
+    async def _answer(self, head: bytes) -> bytes:
         method, path = _parse(head)
         if method not in ("GET", "HEAD"):
             wrong = "Only GET and HEAD are supported." if method else "The request is not valid HTTP."
             return _response(405 if method else 400, _JSON, _error(wrong))
         try:
-            status, content_type, body = self._content(path)
+            async with asyncio.timeout(self._config.timeout_ms / 1000):
+                status, content_type, body = await self._content(path)
+        except TimeoutError:
+            status, content_type, body = (
+                503,
+                _JSON,
+                _error("The broker is too busy to write its metrics in time."),
+            )
         except Exception:
             # A probe that fails to count must not look like a dead broker to the kubelet.
             _log.exception("http request failed", path=path)
             status, content_type, body = 500, _JSON, _error("The request failed; see the broker's log.")
         return _response(status, content_type, body, with_body=method == "GET")
 
-    def _content(self, path: str) -> tuple[int, str, bytes]:
+    async def _content(self, path: str) -> tuple[int, str, bytes]:
         if path == "/metrics":
-            families: Iterable[Family] = (*self._metrics.families(), *process_families())
-            return 200, CONTENT_TYPE, write_text(families).encode()
+            families = chain(self._metrics.exposed(), process_families())
+            return 200, CONTENT_TYPE, await self._run(text_steps(families))
         if path == "/healthz":
             return 200, _JSON, b'{"alive":true}\n'
         if path == "/readyz":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from typing import NamedTuple
 
 #: From 0.1 ms, where a produce request lives, to 10 s, beyond which every client has given up.
@@ -26,7 +27,9 @@ class Family(NamedTuple):
     name: str
     type: str  # "counter", "gauge" or "histogram"
     doc: str
-    samples: list[Sample]
+    #: A generator, if there may be many: samples are made while they are written, over several turns of the event
+    #: loop. So it must not walk a container that changes.
+    samples: Iterable[Sample]
 
 
 class Histogram:

@@ -14,6 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
+from itertools import starmap
+from operator import attrgetter
 from typing import Any
 
 from ottla_broker.exposed import OTHER, Family, Histogram, Histograms, Sample
@@ -436,8 +439,13 @@ class Topics:
     def families(self) -> Iterator[Family]:
         rows: list[tuple[str, TopicProbe]] = [*self._probes.items(), (OTHER, self._other)]
         for attribute, name, doc in _TOPIC_FAMILIES:
-            samples = [Sample("", (("topic", topic),), getattr(probe, attribute)) for topic, probe in rows]
+            read = attrgetter(attribute)
+            samples = starmap(partial(_of_topic, read), rows)
             yield Family(name, "counter", doc, samples)
+
+
+def _of_topic(read: Callable[[TopicProbe], int], topic: str, probe: TopicProbe) -> Sample:
+    return Sample("", (("topic", topic),), read(probe))
 
 
 class Metrics:
@@ -461,7 +469,7 @@ class Metrics:
         self.kafka.times.clients_max = self.grpc.times.clients_max = clients_max
         self._refreshers: list[Callable[[], None]] = []
         self._collectors: list[Callable[[], Awaitable[None]]] = []
-        self._sources: list[Callable[[], Iterable[Family]]] = []
+        self._sources: list[Callable[[], Iterable[Family | None]]] = []
         self._info: dict[str, str] = {}
 
     def before_scrape(self, refresh: Callable[[], None]) -> None:
@@ -469,9 +477,12 @@ class Metrics:
         self._refreshers.append(refresh)
 
     def source(
-        self, families: Callable[[], Iterable[Family]], collect: Callable[[], Awaitable[None]] | None = None
+        self,
+        families: Callable[[], Iterable[Family | None]],
+        collect: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Add families that another component makes. `collect` gets them ready, and may wait."""
+        """Add families that another component makes; it may yield None where it has worked long enough for one
+        slice. `collect` gets them ready, and may wait."""
         self._sources.append(families)
         if collect is not None:
             self._collectors.append(collect)
@@ -485,8 +496,14 @@ class Metrics:
         self._info.update(labels)
 
     def families(self) -> Iterator[Family]:
+        """All at once."""
+        return (family for family in self.exposed() if family is not None)
+
+    def exposed(self) -> Iterator[Family | None]:
+        """In slices: None where other work may go on."""
         for refresh in self._refreshers:
             refresh()
+        yield None
         yield Family(
             "ottla_broker_info", "gauge", "Always 1; the labels identify the broker.",
             [Sample("", tuple(sorted(self._info.items())), 1)],
@@ -507,6 +524,7 @@ class Metrics:
             self.quotas,
         ):
             yield from _families_of(probe)
+            yield None
         yield from self.topics.families()
         yield from request_families((self.kafka.times, self.grpc.times))
         for families in self._sources:

@@ -195,21 +195,21 @@ def families(edges: Iterable[RequestMetrics]) -> Iterator[Family]:
     yield Family(
         "ottla_request_seconds", "histogram",
         "Time from a complete request to its response, by edge and API, without long polling and throttling.",
-        list(chain.from_iterable(each.seconds.samples((("edge", edge), ("api", each.api))) for edge, each in times)),
+        chain.from_iterable(each.seconds.samples((("edge", edge), ("api", each.api))) for edge, each in times),
     )  # fmt: skip
     yield Family(
         "ottla_request_phase_seconds_total", "counter",
         "Time of requests by edge, API and phase: " + ", ".join(PHASES) + ".",
-        [
+        (
             Sample("", (("edge", edge), ("api", each.api), ("phase", phase)), round(spent_s, 9))
             for edge, each in times
             for phase, spent_s in each.phases().items()
-        ],
+        ),
     )  # fmt: skip
     errors = [(edge.edge, *row) for edge in edges for row in edge.errors()]
     yield Family(
         "ottla_request_errors_total", "counter", "Errors returned, by edge and API; a request can return several.",
-        [Sample("", (("edge", e), ("api", api), ("error", error)), n) for e, api, error, n in errors],
+        (Sample("", (("edge", e), ("api", api), ("error", error)), n) for e, api, error, n in errors),
     )  # fmt: skip
     yield from _as_kafka(times, errors)
     yield from _of_clients(edges)
@@ -223,7 +223,7 @@ def _as_kafka(times: list[tuple[str, ApiTimes]], errors: list[tuple[str, str, st
     )  # fmt: skip
     yield Family(
         "kafka_network_requestmetrics_errors_total", "counter", "Errors returned, by API.",
-        [Sample("", (("request", api), ("edge", edge), ("error", error)), n) for edge, api, error, n in errors],
+        (Sample("", (("request", api), ("edge", edge), ("error", error)), n) for edge, api, error, n in errors),
     )  # fmt: skip
 
 

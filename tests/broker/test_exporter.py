@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from certificates import Authority
 from ottla_broker.config import BrokerConfig
+from ottla_broker.event_loop import in_turns
 from ottla_broker.exporter import Exporter
 from ottla_broker.http_config import HttpConfig
 from ottla_broker.metrics import Metrics
@@ -51,7 +52,7 @@ async def world() -> AsyncIterator[World]:
     config = HttpConfig(
         listener=Listener("http", "127.0.0.1", 0), timeout_ms=300, connections_max=4, request_max_bytes=2048
     )
-    exporter = Exporter(config, made.metrics, lambda: made.reasons)
+    exporter = Exporter(config, made.metrics, lambda: made.reasons, in_turns)
     made.port = await exporter.start()
     yield made
     await exporter.stop()
@@ -130,7 +131,7 @@ async def test_a_failing_count_is_a_500_and_no_more(world: World) -> None:
 async def test_a_taken_port_is_an_error(world: World) -> None:
     config = HttpConfig(listener=Listener("http", "127.0.0.1", world.port))
     with pytest.raises(OSError, match="address already in use"):
-        await Exporter(config, Metrics(), list).start()
+        await Exporter(config, Metrics(), list, in_turns).start()
 
 
 async def test_https_serves_a_replaced_certificate(tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ async def test_https_serves_a_replaced_certificate(tmp_path: Path) -> None:
     pem = authority.issue("one", "/CN=one", into=tmp_path / "broker.pem")
     files = TlsFiles(BrokerConfig.of({"ssl.keystore.location": str(pem)}).tls, RealClock())
     config = HttpConfig(Listener("http", "127.0.0.1", 0), security="SSL")
-    exporter = Exporter(config, Metrics(), list, files.context_for_logins)
+    exporter = Exporter(config, Metrics(), list, in_turns, files.context_for_logins)
     port = await exporter.start()
 
     async def ask(host: str) -> tuple[bytes, str]:

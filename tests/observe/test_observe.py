@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from ottla_broker.event_loop import in_turns
 from ottla_broker.exporter import Exporter
 from ottla_broker.exposed import Family, Sample
 from ottla_broker.http_config import HttpConfig
@@ -61,7 +62,8 @@ async def test_a_slow_or_failing_collector_does_not_hold_back_the_page(
 
     metrics.source(lambda: [Family("ottla_x", "gauge", "X.", [Sample("", (), 1)])], broken)
     metrics.source(list, slow)
-    exporter = Exporter(HttpConfig(listener=Listener("http", "127.0.0.1", 0), timeout_ms=3000), metrics, list)
+    config = HttpConfig(listener=Listener("http", "127.0.0.1", 0), timeout_ms=3000)
+    exporter = Exporter(config, metrics, list, in_turns)
     port = await exporter.start()
 
     async def scrape() -> bytes:

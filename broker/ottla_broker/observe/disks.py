@@ -36,19 +36,19 @@ class DiskMetrics:
         yield Family(
             "ottla_topic_log_bytes", "gauge",
             "Bytes of the replicas of a topic in a log directory of this broker.",
-            [
+            (
                 Sample("", (("dir", each.path), ("topic", topic)), size)
                 for each in online
                 for topic, size in self._by_topic(each)
-            ],
+            ),
         )  # fmt: skip
         replicas = [replica for each in online for replica in each.replicas]
         yield Family(
             "kafka_log_log_size", "gauge", "Bytes of a replica on this broker.",
-            [
+            (
                 Sample("", (("topic", r.tp.topic), ("partition", str(r.tp.partition))), r.size_bytes)
                 for r in sorted(replicas, key=lambda r: -r.size_bytes)[: self._partitions_max]
-            ],
+            ),
         )  # fmt: skip
 
     def _by_topic(self, described: DescribedDir) -> Iterator[tuple[str, int]]:

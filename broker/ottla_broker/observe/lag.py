@@ -6,12 +6,16 @@ When Prometheus asks a broker, it asks the leaders for the groups that it coordi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from ottla_broker.exposed import Family, Sample
 from ottla_broker.service.group_lag import GroupLags, Lag
 from ottla_broker.service.groups import GroupService
+from ottla_broker.steps import Slice
 from ottla_core.ports.clock import Clock
+
+#: A lag costs about a microsecond in each family.
+_LAGS_PER_STEP = 256
 
 
 class LagMetrics:
@@ -37,25 +41,28 @@ class LagMetrics:
 
     # ------------------------------------------------------------------ showing
 
-    def families(self) -> Iterator[Family]:
+    def families(self) -> Iterator[Family | None]:
         now_ms = self._clock.wall_ms()
         lags = self._lags
         yield _per_partition(
             "kafka_consumergroup_current_offset", "Committed offset of a group.",
-            [(lag, lag.committed) for lag in lags],
+            ((lag, lag.committed) for lag in lags),
         )  # fmt: skip
         yield _per_partition(
             "kafka_consumergroup_lag", "Records after the committed offset of a group.",
-            [(lag, lag.records) for lag in lags],
+            ((lag, lag.records) for lag in lags),
         )  # fmt: skip
         yield _per_partition(
             "ottla_consumergroup_lag_seconds",
             "Age of the oldest record after the committed offset of a group; 0 if there is none.",
-            [(lag, lag.seconds(now_ms)) for lag in lags],
+            ((lag, lag.seconds(now_ms)) for lag in lags),
         )
         sums: Counter[tuple[str, str]] = Counter()
         offsets: Counter[tuple[str, str]] = Counter()
+        done = Slice(_LAGS_PER_STEP)
         for lag in lags:
+            if done.over():
+                yield None
             sums[lag.group, lag.tp.topic] += lag.records or 0
             offsets[lag.group, lag.tp.topic] += lag.committed
         yield _per_topic("kafka_consumergroup_lag_sum", "Lag of a group in all partitions of a topic.", sums)
@@ -66,7 +73,7 @@ class LagMetrics:
         )
         yield Family(
             "kafka_consumergroup_members", "gauge", "Members of a group.",
-            [Sample("", (("consumergroup", group),), count) for group, count in self._members.items()],
+            (Sample("", (("consumergroup", group),), count) for group, count in self._members.items()),
         )  # fmt: skip
         yield Family(
             "ottla_metrics_lags_omitted", "gauge",
@@ -75,12 +82,12 @@ class LagMetrics:
         )  # fmt: skip
 
 
-def _per_partition(name: str, doc: str, values: Sequence[tuple[Lag, float | None]]) -> Family:
+def _per_partition(name: str, doc: str, values: Iterable[tuple[Lag, float | None]]) -> Family:
     return Family(
         name,
         "gauge",
         doc,
-        [
+        (
             Sample(
                 "",
                 (("consumergroup", lag.group), ("topic", lag.tp.topic), ("partition", str(lag.tp.partition))),
@@ -88,7 +95,7 @@ def _per_partition(name: str, doc: str, values: Sequence[tuple[Lag, float | None
             )
             for lag, value in values
             if value is not None
-        ],
+        ),
     )
 
 
@@ -97,8 +104,8 @@ def _per_topic(name: str, doc: str, values: Counter[tuple[str, str]]) -> Family:
         name,
         "gauge",
         doc,
-        [
+        (
             Sample("", (("consumergroup", group), ("topic", topic)), value)
             for (group, topic), value in values.items()
-        ],
+        ),
     )

@@ -7,7 +7,7 @@ trouble come first, and the rest up to `metrics.partitions.max`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import NamedTuple
 
 from ottla_broker.exposed import Family, Sample
@@ -15,8 +15,14 @@ from ottla_broker.metadata.image import ClusterImage, PartitionImage
 from ottla_broker.metrics import Metrics
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.partition import Partition
+from ottla_broker.steps import Slice
 from ottla_core.ids import NO_BROKER
 from ottla_core.ports.clock import Clock
+
+#: Partitions that are looked at in one slice: some microseconds each.
+_ROWS_PER_STEP = 128
+#: Partitions of the cluster of which only the leader is looked at in one slice.
+_STATES_PER_STEP = 4096
 
 
 class _Row(NamedTuple):
@@ -70,9 +76,16 @@ class PartitionMetrics:
                 elected = now.leader != NO_BROKER and now.leader_epoch > was.leader_epoch
                 self._unclean_elections += elected and now.leader not in (*was.isr, *was.elr)
 
-    def families(self) -> Iterator[Family]:
-        led = [partition for partition in self._host if partition.is_leader]
-        rows = [_row(partition) for partition in led]
+    def families(self) -> Iterator[Family | None]:
+        led: list[Partition] = []
+        rows: list[_Row] = []
+        done = Slice(_ROWS_PER_STEP)
+        for partition in list(self._host):
+            if done.over():
+                yield None
+            if partition.is_leader:
+                led.append(partition)
+                rows.append(_row(partition))
         yield from self._of_broker(rows)
         yield from self._followers(led)
         controls = self._is_controller()
@@ -84,8 +97,9 @@ class PartitionMetrics:
             [Sample("", (), self._unclean_elections)],
         )
         if controls:
-            rows += self._leaderless()
-            yield from self._of_cluster()
+            leaderless = yield from self._leaderless()
+            yield from self._of_cluster(len(leaderless))
+            rows += leaderless
         rows.sort(key=lambda row: row.trouble)
         yield _gauge(
             "ottla_metrics_partitions_omitted",
@@ -122,12 +136,15 @@ class PartitionMetrics:
             [((), self._metrics.metadata.is_controller)],
         )
 
-    def _followers(self, led: list[Partition]) -> Iterator[Family]:
+    def _followers(self, led: list[Partition]) -> Iterator[Family | None]:
         """The worst lag of each follower, over all partitions that this broker leads."""
         now = self._clock.monotonic()
         records: dict[int, int] = {}
         seconds: dict[int, float] = {}
+        done = Slice(_ROWS_PER_STEP)
         for partition in led:
+            if done.over():
+                yield None
             if partition.leading is not None:
                 for broker, (behind, late_s) in partition.leading.lags(now).items():
                     records[broker] = max(records.get(broker, 0), behind)
@@ -148,22 +165,26 @@ class PartitionMetrics:
             [((("clientId", "Replica"),), max(records.values(), default=0))],
         )
 
-    def _leaderless(self) -> Iterator[_Row]:
+    def _leaderless(self) -> Generator[None, None, list[_Row]]:
+        found: list[_Row] = []
+        done = Slice(_STATES_PER_STEP)
         for name, topic in self._image().topics.items():
+            if done.over(1 + len(topic.partitions)):
+                yield None
             for number, state in enumerate(topic.partitions):
                 if state.leader == NO_BROKER:
-                    yield _Row(name, number, state, needed=1)
+                    found.append(_Row(name, number, state, needed=1))
+        return found
 
-    def _of_cluster(self) -> Iterator[Family]:
+    def _of_cluster(self, leaderless: int) -> Iterator[Family]:
         image = self._image()
-        states = [state for topic in image.topics.values() for state in topic.partitions]
         yield _gauge(
             "kafka_brokers", "Online brokers; reported by the controller.", [((), len(image.brokers))]
         )
         yield _gauge(
             "kafka_controller_kafkacontroller_offlinepartitionscount",
             "Partitions without a leader; reported by the controller.",
-            [((), sum(state.leader == NO_BROKER for state in states))],
+            [((), leaderless)],
         )
         yield _gauge(
             "kafka_controller_kafkacontroller_globaltopiccount",
@@ -173,7 +194,7 @@ class PartitionMetrics:
         yield _gauge(
             "kafka_controller_kafkacontroller_globalpartitioncount",
             "Partitions of the cluster; reported by the controller.",
-            [((), len(states))],
+            [((), sum(len(topic.partitions) for topic in image.topics.values()))],
         )
         topics = list(image.topics.items())[: self._max]
         yield _gauge(
@@ -197,11 +218,11 @@ def _row(partition: Partition) -> _Row:
 def _per_partition(rows: list[_Row]) -> Iterator[Family]:
     def family(name: str, doc: str, value: Callable[[_Row], float | None]) -> Family:
         values = ((row, value(row)) for row in rows)
-        labelled = [
+        labelled = (
             ((("topic", row.topic), ("partition", str(row.partition))), found)
             for row, found in values
             if found is not None
-        ]
+        )
         return _gauge(name, doc, labelled)
 
     yield family("kafka_topic_partition_current_offset", "High watermark of a partition.", lambda r: r.end)
@@ -237,5 +258,5 @@ def _per_partition(rows: list[_Row]) -> Iterator[Family]:
     )
 
 
-def _gauge(name: str, doc: str, values: Sequence[tuple[tuple[tuple[str, str], ...], float]]) -> Family:
-    return Family(name, "gauge", doc, [Sample("", labels, value) for labels, value in values])
+def _gauge(name: str, doc: str, values: Iterable[tuple[tuple[tuple[str, str], ...], float]]) -> Family:
+    return Family(name, "gauge", doc, (Sample("", labels, value) for labels, value in values))
