@@ -122,7 +122,7 @@ def test_offsets_of_topics_that_may_not_be_read_are_refused(guarded: GuardedBrok
     assert committed.offset == 7, "the other topic's offset is committed"
 
 
-def test_the_audit_log_says_who_was_denied_what(guarded: GuardedBroker) -> None:
+def test_the_audit_log_names_principal_operation_and_resource(guarded: GuardedBroker) -> None:
     AdminClient(guarded.librdkafka("bob", client_id="curious")).list_topics("audited", timeout=10)
     deadline = time.monotonic() + 10
     lines: list[str] = []

@@ -65,16 +65,14 @@ async def test_indexes_are_loaded_by_a_thread_and_once(world: World, monkeypatch
     assert reader.loads == [True]
 
 
-async def test_a_damaged_index_is_made_anew_by_a_thread(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_damaged_index_is_rebuilt_by_a_thread(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader(world, monkeypatch)
     world.disk.rot(world.partition.log.segments[0].path(".timeindex"), 0)
     assert (await reader.fetch(1)).records
     assert reader.loads == [True] and world.metrics.log.corruptions == 0
 
 
-async def test_damage_that_a_thread_finds_is_told_and_not_looked_for_on_the_loop(
+async def test_damage_found_by_a_thread_is_reported_without_blocking_the_loop(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = Reader(world, monkeypatch)

@@ -26,7 +26,7 @@ def test_a_word_is_said_where_it_is_far_less_than_configured(limit: int, is_shor
     assert share_out(BrokerConfig(), limit).are_short_for(BrokerConfig()) is is_short
 
 
-def test_who_needs_little_leaves_it_to_the_other() -> None:
+def test_unneeded_descriptors_go_to_the_other_pool() -> None:
     config = BrokerConfig.of({"grpc.connections.max": "20"})
     assert share_out(config, 1024) == Shares(512, 236, 20, 64)
     config = BrokerConfig.of({"max.connections": "20", "log.open.files.max": "100"})

@@ -62,7 +62,7 @@ async def test_an_answer_that_is_cut_to_whole_batches_is_full(world: World) -> N
     assert found is not None and 0 < len(found[0].records) <= limit
 
 
-async def test_nobody_waits_for_more_than_one_answer_can_hold(world: World) -> None:
+async def test_a_fetch_never_waits_for_more_than_one_response_holds(world: World) -> None:
     append(world, 20)
     found = answered_at_once(world, 0, min_bytes=1 << 20, max_bytes=5 * BATCH)
     assert found is not None and found[0].records

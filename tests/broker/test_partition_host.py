@@ -63,7 +63,7 @@ async def test_a_topic_that_is_deleted_before_the_admission_is_not_joined_by_its
     assert host.find(TP).topic_id == SECOND and host.find(TP).log.end_offset == 0
 
 
-async def test_a_topic_that_is_replaced_before_the_admission_is_begun_anew() -> None:
+async def test_a_topic_replaced_before_the_admission_starts_empty() -> None:
     host = host_on(SimDisk())
     host.open_logs(image(2, FIRST))
     host.on_image(image(2, FIRST), image(3, SECOND))

@@ -42,7 +42,7 @@ from ottla_core.errors import InvalidRequest, ThrottlingQuotaExceeded
     st.floats(min_value=1, max_value=1e9),
     st.lists(st.tuples(st.floats(0, 3), st.floats(0, 5)), min_size=1, max_size=60),
 )
-def test_a_client_that_waits_as_it_is_told_gets_its_quota_and_one_burst(
+def test_a_client_that_waits_as_asked_gets_its_quota_and_one_burst(
     limit: float, requests: list[tuple[float, float]]
 ) -> None:
     """Pauses and sizes, in seconds of the quota, are the client's choice."""

@@ -47,7 +47,9 @@ def service(*, high_watermark: int, newest: int) -> RecordService:
     ("high_watermark", "told"),
     [(8, FoundOffset(7, 1000, 3)), (7, FoundOffset(-1, -1, NO_EPOCH)), (0, FoundOffset(-1, -1, NO_EPOCH))],
 )
-async def test_the_newest_record_is_told_once_it_is_committed(high_watermark: int, told: FoundOffset) -> None:
+async def test_the_newest_record_is_listed_once_it_is_committed(
+    high_watermark: int, told: FoundOffset
+) -> None:
     found = service(high_watermark=high_watermark, newest=7).list_offset(T0, MAX_TIMESTAMP)
     assert inspect.isawaitable(found)
     assert await found == told

@@ -31,7 +31,7 @@ def test_a_record_in_each_format(name: str, expected: bytes) -> None:
     assert formatter(name)(RECORD) == expected
 
 
-def test_null_is_told_from_empty_where_asked() -> None:
+def test_null_is_distinguished_from_empty_on_request() -> None:
     assert formatter("key-value", key_separator=b":", null=b"NULL")(TOMBSTONE) == b"NULL:NULL\n"
     assert formatter("%k %K %v %V %d", null=b"-")(TOMBSTONE) == b"- -1 - -1 -"
     empty = TOMBSTONE._replace(key=b"", value=b"")

@@ -43,7 +43,7 @@ def test_code_that_swallows_its_cancellation_does_not_keep_the_process() -> None
 
 
 @pytest.mark.integration
-def test_consume_ends_though_nobody_reads_what_it_writes(ottla: Ottla) -> None:
+def test_consume_ends_though_its_output_is_not_read(ottla: Ottla) -> None:
     topic = ottla.topic()
     ottla("bench", "produce", "--topic", topic, "-n", "20000")
     with ottla.start("consume", topic) as reader:

@@ -152,7 +152,7 @@ def test_a_taken_port_is_named(data: Path) -> None:
         assert sentence in done.stderr and "Traceback" not in done.stderr
 
 
-def test_a_wrong_setting_is_told_in_the_brokers_words(data: Path) -> None:
+def test_a_wrong_setting_is_reported_in_the_brokers_words(data: Path) -> None:
     done = _run("up", "--data", str(data), *_ports(), "--set", "num.partition=3", check=False)
     assert done.returncode == 1
     assert "did you mean num.partitions?" in done.stderr

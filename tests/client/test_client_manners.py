@@ -28,7 +28,7 @@ async def cluster() -> AsyncIterator[FakeCluster]:
         yield made
 
 
-async def test_a_callback_that_fails_costs_nobody_else_anything(
+async def test_a_failing_callback_affects_no_other_record(
     cluster: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(_delivery: object) -> None:
@@ -65,7 +65,7 @@ async def test_waiting_for_room_does_not_keep_the_processor_busy(cluster: FakeCl
         cluster.hold = None
 
 
-async def test_a_topic_made_anew_with_fewer_partitions_is_written_where_it_is(cluster: FakeCluster) -> None:
+async def test_a_topic_recreated_with_fewer_partitions_is_written_to(cluster: FakeCluster) -> None:
     cluster.add_topic("again", 8)
     async with Producer(cluster.address, retry_backoff_ms=5, delivery_timeout_ms=3000) as producer:
         for number in range(8):
@@ -176,7 +176,7 @@ def _committer(
     )
 
 
-async def test_a_commit_does_not_overtake_one_that_nobody_waits_for(
+async def test_a_commit_does_not_overtake_an_unawaited_one(
     committing: tuple[Committer, SlowCoordinator],
 ) -> None:
     committer, coordinator = committing
@@ -206,7 +206,7 @@ async def test_commits_under_way_are_waited_for_at_the_end(
     assert coordinator.committed == [5] and heard == [None]
 
 
-async def test_whoever_waits_for_a_commit_hears_of_it_though_the_client_is_closed_before(
+async def test_a_pending_commit_is_answered_though_the_client_is_closed(
     cluster: FakeCluster,
 ) -> None:
     class Silent(SlowCoordinator):

@@ -118,7 +118,7 @@ async def test_an_iteration_ends_when_the_consumer_is_stopped(cluster: FakeClust
         assert await reading == [b"x"]
 
 
-async def test_those_who_wait_for_the_same_silent_broker_wait_side_by_side(cluster: FakeCluster) -> None:
+async def test_calls_to_a_silent_broker_wait_in_parallel(cluster: FakeCluster) -> None:
     """Not one after the other, each for all of its time."""
     async with Producer(cluster.address, max_block_ms=400, retry_backoff_ms=10) as producer:
         await cluster.brokers[0].stop(0)

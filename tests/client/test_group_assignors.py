@@ -90,7 +90,7 @@ def check_each_once(counts: dict[str, int], members: list[GroupMember], made: As
 @pytest.mark.parametrize("assignor", ALL, ids=lambda each: each.name)
 @settings(deadline=None, max_examples=examples(50))
 @given(group=groups())
-def test_every_partition_once_and_only_to_who_wants_it(
+def test_every_partition_once_and_only_to_subscribers(
     assignor: Assignor, group: tuple[dict[str, int], list[GroupMember]]
 ) -> None:
     counts, members = group
@@ -187,7 +187,7 @@ def test_as_few_moves_as_any_balanced_assignment(partitions: int, members: int, 
 @pytest.mark.parametrize("assignor", ALL[2:], ids=lambda each: each.name)
 @settings(deadline=None, max_examples=examples(50))
 @given(group=groups(), data=st.data())
-def test_little_moves_when_somebody_comes_or_goes(
+def test_few_partitions_move_when_a_member_joins_or_leaves(
     assignor: Assignor, group: tuple[dict[str, int], list[GroupMember]], data: st.DataObject
 ) -> None:
     counts, members = group
@@ -209,7 +209,7 @@ def test_little_moves_when_somebody_comes_or_goes(
 
 @settings(deadline=None, max_examples=examples(50))
 @given(group=groups(), data=st.data())
-def test_cooperative_hands_on_nothing_that_somebody_still_holds(
+def test_cooperative_assigns_no_partition_that_is_still_held(
     group: tuple[dict[str, int], list[GroupMember]], data: st.DataObject
 ) -> None:
     """Whatever the members claim, true or stale."""

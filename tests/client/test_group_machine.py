@@ -183,7 +183,7 @@ def test_trouble_is_tried_again_with_growing_pauses() -> None:
         (FencedInstanceId(), "group_instance_id"),
     ],
 )
-def test_what_cannot_be_helped_is_told(error: Exception, sentence: str) -> None:
+def test_fatal_errors_are_reported(error: Exception, sentence: str) -> None:
     bench = Bench()
     join = bench.join_effect(bench.machine.poll_began(0.0))
     assert bench.machine.join_refused(join.attempt, error, 0.0) == [TakeTurn()]
@@ -191,7 +191,7 @@ def test_what_cannot_be_helped_is_told(error: Exception, sentence: str) -> None:
     assert bench.machine.poll_began(1.0) == [] and bench.machine.wakes_at() is None
 
 
-def test_an_assignor_that_fails_is_told() -> None:
+def test_a_failing_assignor_is_reported() -> None:
     class Broken:
         name = "broken"
         cooperative = False
@@ -269,7 +269,7 @@ def test_no_join_while_a_turn_is_due() -> None:
     assert said(bench.join_effect(effects)).owned == (A,)
 
 
-def test_a_rebalance_that_begins_anew_during_the_sync() -> None:
+def test_a_rebalance_that_restarts_during_the_sync() -> None:
     bench = Bench()
     bench.stable(A)
     join = bench.join_effect(bench.beat(RebalanceInProgress()))
@@ -332,7 +332,7 @@ def test_a_fenced_member_loses_all_and_stays_out() -> None:
     assert bench.machine.poll_began(bench.now) == []
 
 
-def test_who_does_not_poll_leaves_and_comes_back() -> None:
+def test_a_member_that_does_not_poll_leaves_and_rejoins() -> None:
     bench = Bench()
     bench.stable(A)
     bench.machine.poll_ended(0.0)

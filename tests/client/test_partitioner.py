@@ -61,7 +61,7 @@ def test_murmur2_agrees_with_the_plain_reading_of_java(key: bytes) -> None:
 
 
 @given(st.binary(), st.integers(1, 1000))
-def test_a_key_has_one_partition_whoever_is_available(key: bytes, count: int) -> None:
+def test_a_key_has_one_partition_whichever_are_available(key: bytes, count: int) -> None:
     default = partitioner_for("default", RealChance(1))
     partitions = range(count)
     chosen = default.choose("t", key, partitions, [0])

@@ -92,7 +92,7 @@ def test_a_seek_makes_the_lookup_void() -> None:
     assert made.positions() == {A: 5}
 
 
-def test_nothing_committed_and_no_reset_is_told() -> None:
+def test_nothing_committed_and_no_reset_is_an_error() -> None:
     made = machine("none")
     for lookup in made.lookups(0.0):
         made.nothing_committed(lookup)

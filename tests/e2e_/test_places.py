@@ -126,7 +126,7 @@ def test_kind_is_deleted_when_it_does_not_come_up(machine: Machine) -> None:
     assert machine.called() == [*_KIND[:2], _DELETE]
 
 
-def test_kind_stays_for_who_wants_to_look(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kind_is_kept_for_inspection(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.has("kind", "kubectl")
     monkeypatch.setenv("E2E_KEEP", "1")
     machine.runs(places.Kind())

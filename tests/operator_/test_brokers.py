@@ -139,7 +139,7 @@ async def test_members_and_their_partitions(brokers: Brokers, cluster: LocalClus
         await asyncio.to_thread(consumer.close)
 
 
-async def test_nobody_there_is_a_sentence() -> None:
+async def test_an_unreachable_broker_is_one_sentence() -> None:
     async def ways(namespace: str, cluster: str) -> list[Way]:
         return [("127.0.0.1:1", None)]
 

@@ -150,7 +150,7 @@ def test_names_outside_of_namespaces_have_the_namespace_in_them() -> None:
     assert names == {"shop-demo-ottla-operator"}
 
 
-def test_a_cluster_that_nobody_would_look_after_is_refused() -> None:
+def test_a_cluster_outside_the_watched_namespaces_is_refused() -> None:
     given = ["cluster.enabled=true", "operator.watchNamespaces={shop,bank}"]
     done = helm("template", "demo", str(CHART), "-n", "elsewhere", *(f"--set={value}" for value in given))
     assert (

@@ -203,7 +203,7 @@ def test_after_an_interruption(
 
 
 @given(st.lists(st.sampled_from(["die before record", "die before commit", "run", "read on"])))
-def test_offsets_that_somebody_moved_on_are_never_moved_back(story: list[str]) -> None:
+def test_offsets_that_consumers_advanced_are_never_moved_back(story: list[str]) -> None:
     """The operator dies at every possible place while a consumer comes, reads to 7 and goes: once read on after a
     reset, the group's offset is never set back by the same reset."""
     wanted, row, finished = reset(), None, False

@@ -68,7 +68,7 @@ def test_a_group_that_keeps_up_with_a_trickle_is_not_stopped() -> None:
         (0, 0, 2, "NoPartitions"),
     ],
 )
-def test_limits_are_told(lag: int, partitions: int, replicas: int, reason: str) -> None:
+def test_limits_are_reported(lag: int, partitions: int, replicas: int, reason: str) -> None:
     (made,) = run(BY_RECORDS, [(lag, 1.0, lag)], start=2, partitions=partitions)
     assert (made.replicas, made.reason) == (replicas, reason)
 

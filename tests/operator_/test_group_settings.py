@@ -45,7 +45,7 @@ def test_the_resource_is_the_truth_once_it_declares_something() -> None:
     assert settings.changes(spec(assignor="range"), RANGE, None) == {}
 
 
-def test_who_declares_nothing_touches_nothing_but_what_it_has_set() -> None:
+def test_an_empty_spec_reverts_only_its_own_settings() -> None:
     assert settings.changes(spec(), RANGE, None) == {}
     assert settings.changes(spec(), RANGE, {"settings": RANGE}) == {"consumer.assignor": None}
 
@@ -54,7 +54,7 @@ def test_removal_takes_only_what_is_ours() -> None:
     assert settings.removal({**RANGE, "consumer.new": "1"}) == {"consumer.assignor": None}
 
 
-def test_drift_is_a_change_by_somebody_else() -> None:
+def test_drift_is_a_foreign_change() -> None:
     meta = Meta.of(group())
     before = {"observedGeneration": 1, "settings": RANGE}
     assert settings.is_drift(meta, spec(assignor="range"), before)
@@ -103,7 +103,7 @@ def test_timeouts_are_in_force_when_the_coordinator_shows_them() -> None:
     assert found is not None and found.holds is True
 
 
-def test_conflicts_and_refusals_are_told() -> None:
+def test_conflicts_and_refusals_are_reported() -> None:
     declared = spec(assignor="range")
     older = settings.condition_of(declared, ACTIVE, Claim("2020", "u", "first"))
     assert older is not None and (older.holds, older.reason) == (False, "Conflict")

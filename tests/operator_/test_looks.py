@@ -51,7 +51,7 @@ async def test_a_second_look_writes_nothing(world: World) -> None:
     assert world.sync("Topic", "orders")["metadata"]["resourceVersion"] == before
 
 
-async def test_drift_is_undone_and_told(world: World) -> None:
+async def test_drift_is_undone_and_reported(world: World) -> None:
     key = world.put(topic(config={"retention.ms": 5}))
     look = TopicLook(world.tools)
     await look.look(key)
@@ -135,7 +135,7 @@ async def test_without_its_cluster_a_topic_waits_and_can_go() -> None:
     await look.remove(world.sync("Topic", "orders"))  # returns: nothing to wait for
 
 
-async def test_a_cluster_that_is_going_holds_nobody_back(world: World) -> None:
+async def test_a_cluster_under_deletion_delays_no_other_resource(world: World) -> None:
     world.links.brokers = None
     key_body = topic() | {"status": {"topicId": "id-1"}}
     with pytest.raises(BrokersAway):
@@ -154,7 +154,7 @@ async def test_retained_topics_stay(world: World) -> None:
     assert "orders" in world.brokers.topics
 
 
-async def test_a_topic_deleted_by_somebody_else_is_a_warning(world: World) -> None:
+async def test_a_topic_deleted_behind_the_operator_is_a_warning(world: World) -> None:
     """It comes back without its records: that is not a repair."""
     key = world.put(topic())
     look = TopicLook(world.tools)
@@ -288,14 +288,14 @@ async def test_a_failed_reset_is_not_ready(
     assert world.condition("ConsumerGroup", "billing")[0] == "True", "withdrawn"
 
 
-async def test_a_group_that_nobody_has_used(world: World) -> None:
+async def test_a_group_that_was_never_used(world: World) -> None:
     world.brokers.seen_group = SeenGroup("billing", "Dead")
     await GroupLook(world.tools).look(world.put(group()))
     assert world.status("ConsumerGroup", "billing")["state"] == "NotUsed"
     assert world.condition("ConsumerGroup", "billing") == ("False", "NotUsed")
 
 
-async def test_a_nonsense_reset_is_told(world: World) -> None:
+async def test_an_impossible_reset_is_reported(world: World) -> None:
     key = world.put(group(offsetReset=earliest(to="time", time="soon")))
     await GroupLook(world.tools).look(key)
     assert world.condition("ConsumerGroup", "billing") == ("False", "InvalidSpec")
@@ -424,7 +424,7 @@ async def test_no_broker_is_replaced_while_replicas_lag(running: World) -> None:
     assert running.condition("Cluster", "main") == ("True", "Rolling")
 
 
-async def test_somebody_elses_change_is_undone_and_told(running: World) -> None:
+async def test_a_foreign_change_is_undone_and_reported(running: World) -> None:
     look = ClusterLook(running.tools, Images("b:1", "e:1"), settled_s=30)
     await look.look(("shop", "main"))
     running.sync("Cluster", "main")

@@ -38,12 +38,12 @@ def test_one_at_a_time() -> None:
     assert isinstance(next_step(pods(False, False), 3, FULL, 0), Wait), "a pod is missing"
 
 
-def test_who_is_broken_and_old_goes_first() -> None:
+def test_broken_outdated_pods_are_rolled_first() -> None:
     step = next_step(pods(False, False, False, unready=(2,)), 3, FULL, 0)
     assert isinstance(step, Restart) and step.pod.broker == 2
 
 
-def test_who_fails_its_probe_and_serves_on_is_not_broken() -> None:
+def test_a_serving_pod_with_a_failed_probe_is_not_broken() -> None:
     """0 was just replaced and catches up; 1 is slow to answer the kubelet, and one of the two that are left."""
     some = pods(True, False, False, unready=(0, 1))
     left = [Hosted("orders-0", (0, 1, 2), (1, 2), 2)]

@@ -96,7 +96,7 @@ async def test_only_so_many_at_once() -> None:
         assert watched.most == 2
 
 
-async def test_a_failure_is_tried_again_and_hurts_nobody_else() -> None:
+async def test_a_failure_is_retried_and_delays_no_other_key() -> None:
     watched = Watched()
     watched.fail = 1
     with capture_logs() as lines:

@@ -213,7 +213,7 @@ def test_the_oldest_owns() -> None:
     assert owner_of([]) is None
 
 
-def test_status_shows_leaders_and_who_is_in_sync() -> None:
+def test_status_shows_leaders_and_in_sync_replicas() -> None:
     lagging = replace(seen(2), partitions=(SeenPartition(0, 1, 4, (0, 1), (1,)), seen(2).partitions[1]))
     facts = facts_of(lagging)
     assert facts["partitions"][0] == {

@@ -127,7 +127,7 @@ def test_a_password_is_made_once_and_removed_with_the_user() -> None:
     assert users.world.brokers.users["alice"] == SeenUser()
 
 
-def test_a_secret_of_somebody_else_is_used_but_never_changed() -> None:
+def test_a_foreign_secret_is_used_but_never_changed() -> None:
     users = Users()
     about = {"name": "mine", "namespace": "shop", "resourceVersion": "1"}
     theirs: dict[str, Any] = {

@@ -122,7 +122,7 @@ def test_nothing_is_committed_any_more(history: History) -> None:
     only(history, "was acknowledged")
 
 
-def test_an_offset_that_nobody_committed(history: History) -> None:
+def test_an_offset_that_no_member_committed(history: History) -> None:
     name = history.commit(history.hold("a"), 5)
     history.read_back(6, name)
     only(history, "nobody has asked for")

@@ -124,7 +124,7 @@ STORIES = {elected_when_dead: False, shrunk_around_the_dead: False, power_of_one
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_nobody_that_has_a_record_is_forgotten(story: Script) -> None:
+def test_replicas_with_committed_records_stay_eligible(story: Script) -> None:
     play(story, flushed=STORIES[story])
 
 

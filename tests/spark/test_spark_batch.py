@@ -202,12 +202,12 @@ def test_an_end_that_was_compacted_away_is_not_waited_for(
         ({"subscribe": "t", "bootstrap.servers": "127.0.0.1:1"}, "Nothing listens at 127.0.0.1:1"),
     ],
 )
-def test_mistakes_are_told_in_a_sentence(read: Read, options: dict[str, str], sentence: str) -> None:
+def test_mistakes_are_reported_in_one_sentence(read: Read, options: dict[str, str], sentence: str) -> None:
     with pytest.raises(AnalysisException, match=sentence):
         read(**options).count()
 
 
-def test_the_kafka_port_is_told_apart(
+def test_the_kafka_port_is_recognised(
     read: Read, local_cluster: LocalCluster, make_topic: Callable[..., str]
 ) -> None:
     port = int(local_cluster.kafka_bootstrap.rsplit(":", 1)[1])
@@ -329,7 +329,7 @@ def test_without_a_mode_the_error_says_which_one(spark: SparkSession, local_clus
         ),
     ],
 )
-def test_what_cannot_be_written_is_told(
+def test_unwritable_rows_are_reported(
     spark: SparkSession,
     local_cluster: LocalCluster,
     columns: str,

@@ -387,7 +387,7 @@ class World:
 
 
 @given(st.integers(0, 2**32))
-def test_each_row_is_committed_once_whoever_dies(seed: int) -> None:
+def test_each_row_is_committed_once_whichever_process_dies(seed: int) -> None:
     world = World(seed, batches=6)
     asyncio.run(world.run())
     expected = [row for batch in range(6) for partition in range(2) for row in world.rows(batch, partition)]

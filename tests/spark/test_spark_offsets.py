@@ -66,7 +66,7 @@ def test_equal_offsets_are_equal_texts() -> None:
 @pytest.mark.parametrize(
     "text", ["", "soon", "[1]", '{"a": 1}', '{"a": {"x": 1}}', '{"a": {"0": "1"}}', '{"a": {"0": true}}']
 )
-def test_what_is_no_offset_text_is_told_with_the_option_and_an_example(text: str) -> None:
+def test_invalid_offsets_are_refused_with_the_option_and_an_example(text: str) -> None:
     with pytest.raises(OffsetProblem, match=r'^startingOffsets takes .*"events".*; got '):
         from_json(text, "startingOffsets")
 

@@ -72,7 +72,7 @@ def test_a_partition_that_is_added_is_picked_up(
     assert topic in str(progress["sources"][0]["latestOffset"])
 
 
-def test_expired_offsets_stop_the_query_unless_told_to_go_on(
+def test_expired_offsets_stop_the_query_unless_data_loss_is_accepted(
     collect: Callable[[str], Collected],
     send: Callable[..., None],
     make_topic: Callable[..., str],
@@ -97,7 +97,7 @@ def test_an_unknown_topic_stops_the_query_with_a_sentence(collect: Callable[[str
         query.awaitTermination(PATIENCE_S)
 
 
-def test_a_start_behind_the_end_is_told(
+def test_a_start_behind_the_end_is_reported(
     collect: Callable[[str], Collected], send: Callable[..., None], make_topic: Callable[..., str]
 ) -> None:
     topic = make_topic(1)

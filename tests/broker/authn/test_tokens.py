@@ -76,7 +76,7 @@ async def test_tokens_of_both_kinds_are_accepted_and_remembered() -> None:
     assert world.reads == 1
 
 
-async def test_what_is_wrong_is_told() -> None:
+async def test_the_reason_is_reported() -> None:
     world = World(RSA, CURVE)
     token = RSA.token()
     cases = {

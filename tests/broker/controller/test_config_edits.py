@@ -15,7 +15,7 @@ from ottla_core.errors import InvalidConfig
 DOCS = Path(__file__).parents[3] / "docs"
 
 
-def test_a_misspelt_broker_setting_is_told_what_is_near() -> None:
+def test_a_misspelt_broker_setting_gets_a_suggestion() -> None:
     with pytest.raises(
         InvalidConfig, match=r"no broker setting log\.retention\.mss\. Did you mean log\.reten"
     ):

@@ -280,7 +280,7 @@ async def test_what_a_dead_controller_left_half_made_is_cleaned(world: SimWorld,
     assert list(again.image.topics) == ["whole"]
 
 
-async def test_a_broker_admitted_anew_in_between_is_not_named_blindly(world: SimWorld, node: Node) -> None:
+async def test_a_broker_readmitted_meanwhile_is_not_made_leader(world: SimWorld, node: Node) -> None:
     """Rule 5: the write that names a leader compares that broker's membership."""
     entry = world.etcd.entries[MEMBERS.key(1)]
     world.store_of(node).silent = True

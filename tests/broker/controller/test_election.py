@@ -27,7 +27,7 @@ def test_the_lost_leave_the_isr_in_the_same_write() -> None:
     assert outcome(elect(partition((1, 2, 3)), alive={2, 3})) == (2, (2, 3), ())
 
 
-def test_who_leaves_an_isr_that_is_too_small_goes_to_the_elr() -> None:
+def test_a_replica_leaving_a_too_small_isr_goes_to_the_elr() -> None:
     assert outcome(elect(partition((1, 2, 3)), alive={3}, min_insync=2)) == (3, (3,), (1, 2))
 
 
@@ -35,12 +35,12 @@ def test_the_elr_stands_in_when_the_isr_is_away() -> None:
     assert outcome(elect(partition((1,), (3, 2)), alive={2, 3}, min_insync=2)) == (2, (2,), (1, 3))
 
 
-def test_nobody_else_is_ever_elected() -> None:
+def test_no_other_replica_is_ever_elected() -> None:
     made = elect(partition((1,)), alive={2, 3}, min_insync=2)
     assert outcome(made) == (NO_BROKER, (1,), ()) and made.leader_epoch == 8
 
 
-def test_a_restarted_broker_leads_only_if_nobody_else_can() -> None:
+def test_a_restarted_broker_leads_only_if_no_other_can() -> None:
     assert elect(partition((1, 2)), alive={1, 2}, reluctant={1}).leader == 2
     assert elect(partition((1,)), alive={1, 2}, reluctant={1}).leader == 1
 
@@ -85,7 +85,7 @@ def test_when_all_are_torn_the_longest_log_of_all_wins() -> None:
     assert elect(both, alive={1, 2}, torn=torn, positions={1: (4, 1), 2: (4, 1)}).leader == 1
 
 
-def test_who_was_dropped_is_asked_when_all_the_others_are_torn() -> None:
+def test_dropped_replicas_are_considered_when_all_others_are_torn() -> None:
     # 1 was dead already when it was elected: power lost, its lease still alive.
     elected = elect(partition((1, 3), leader=3), alive={1, 2})
     assert outcome(elected) == (1, (1,), ()) and elected.dropped == (3,)
@@ -98,7 +98,7 @@ def test_who_was_dropped_is_asked_when_all_the_others_are_torn() -> None:
     assert elect(torn, alive={1, 3}, positions={1: (8, 4), 3: (7, 9)}).leader == 1
 
 
-def test_who_is_dropped_is_not_elected_while_a_whole_one_may_come_back() -> None:
+def test_a_dropped_replica_is_not_elected_while_a_whole_one_may_return() -> None:
     elected = elect(partition((1, 3), leader=3), alive={1, 2})
     assert elect(elected, alive={2, 3}).leader == NO_BROKER
     again = elect(elected, alive={1, 2, 3})

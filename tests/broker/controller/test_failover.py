@@ -71,7 +71,7 @@ async def test_leaders_are_spread_and_a_dead_brokers_fall_to_both_others(world: 
     assert {i: sum(p.leader == i for p in states(two)) for i in (1, 2)} == {1: 15, 2: 15}
 
 
-async def test_clients_are_told_the_new_leader_not_the_dead_one(world: SimWorld) -> None:
+async def test_clients_get_the_new_leader_instead_of_the_dead_one(world: SimWorld) -> None:
     _, two, three_ = await three(world, NewTopic("a", 6, 3))
     fresh, old = world.clock.monotonic() - 0.1, float("-inf")
     assert two.detector.settling(fresh) is None  # nothing is the matter
@@ -143,7 +143,7 @@ async def test_only_half_of_the_brokers_are_removed_before_their_leases_end(worl
     assert all(p.isr == (1,) for p in states(one))
 
 
-async def test_nobody_in_sync_means_waiting(world: SimWorld) -> None:
+async def test_without_in_sync_replicas_the_partition_waits(world: SimWorld) -> None:
     one, _two, three_ = await three(
         world,
         NewTopic("alone", assignments=((3,),)),
@@ -168,7 +168,7 @@ async def shrink(world: SimWorld, leader: Node, topic: str, isr: tuple[int, ...]
     return made
 
 
-async def test_who_leaves_too_small_an_isr_stays_eligible(world: SimWorld) -> None:
+async def test_a_replica_leaving_a_too_small_isr_stays_eligible(world: SimWorld) -> None:
     config = {"min.insync.replicas": "2"}
     one, two, three_ = await three(world, NewTopic("a", assignments=((2, 3, 1),), config=config))
     await two.kill()
@@ -189,7 +189,7 @@ async def test_the_brokers_default_of_min_insync_counts(world: SimWorld) -> None
     await world.until(lambda: [(p.isr, p.elr) for p in states(one)] == [((2,), (3,))], 2)
 
 
-async def test_a_lost_log_directory_moves_leaders_and_nobody_is_added_again_without_it(
+async def test_a_lost_log_directory_moves_leaders_and_bars_its_replicas(
     world: SimWorld,
 ) -> None:
     _one, two, three_ = await three(world, NewTopic("a", assignments=((3, 2, 1), (3, 2, 1))))
@@ -217,7 +217,7 @@ async def test_a_broker_that_returns_catches_up_before_it_is_counted(world: SimW
     assert all(3 not in p.isr and p.leader != 3 for p in states(again))
 
 
-async def test_rule_1_nobody_is_added_by_the_word_of_its_former_life(world: SimWorld) -> None:
+async def test_rule_1_an_earlier_incarnation_cannot_rejoin_the_isr(world: SimWorld) -> None:
     """A leader's write is under way for so long that whom it adds comes back meanwhile, without the log's tail."""
     one, two, three_ = await three(world, NewTopic("a", assignments=((2, 3, 1),)))
     await shrink(world, two, "a", (2, 1))
@@ -243,7 +243,7 @@ async def test_rule_1_nobody_is_added_by_the_word_of_its_former_life(world: SimW
     assert [p.isr for p in states(one)] == [(2, 1)]
 
 
-async def test_nobody_is_added_by_who_does_not_know_yet_what_it_announced(world: SimWorld) -> None:
+async def test_a_leader_behind_an_announcement_adds_no_replica(world: SimWorld) -> None:
     """A copy is announced as one that cannot be served, and then cut, while a leader's write is under way."""
     _one, two, three_ = await three(world, NewTopic("a", assignments=((2, 3, 1),)))
     await shrink(world, two, "a", (2, 1))

@@ -56,7 +56,7 @@ def test_a_lost_follower_of_too_small_a_set_stays_eligible() -> None:
     assert shown(reconcile(state(1, (1, 2), (3,)), here(1), Policy(3))) == (1, (1,), (2, 3), 7)
 
 
-def test_nobody_is_led_by_who_was_not_in_sync() -> None:
+def test_no_replica_leads_that_was_not_in_sync() -> None:
     assert shown(reconcile(state(1, (1,)), here(2, 3), TWO)) == (NO_BROKER, (1,), (), 8)
     waiting = state(NO_BROKER, (1,))
     assert reconcile(waiting, here(2, 3), TWO) is None
@@ -68,12 +68,12 @@ def test_nobody_is_led_by_who_was_not_in_sync() -> None:
 # ---------------------------------------------------------------------- stopping
 
 
-def test_who_stops_hands_over_and_is_not_counted_on() -> None:
+def test_a_stopping_broker_hands_over_and_leaves_the_isr() -> None:
     assert shown(reconcile(state(1, (1, 2, 3)), here(1, 2, 3, stopping=(1,)), TWO)) == (2, (2, 3), (), 8)
     assert shown(reconcile(state(2, (1, 2, 3)), here(1, 2, 3, stopping=(1,)), TWO)) == (2, (2, 3), (), 7)
 
 
-def test_who_stops_is_counted_on_while_too_few_remain() -> None:
+def test_a_stopping_broker_stays_in_the_isr_while_too_few_remain() -> None:
     assert shown(reconcile(state(1, (1, 2)), here(1, 2, 3, stopping=(1,)), TWO)) == (2, (1, 2), (), 8)
     assert reconcile(state(2, (1, 2)), here(1, 2, 3, stopping=(1,)), TWO) is None
 
@@ -98,7 +98,7 @@ def test_a_torn_one_leaves_what_another_leads() -> None:
     assert shown(after_return(state(2, (2,), (1,)), {1}, {1}, here(1, 2), TWO)) == (2, (2,), (), 7)
 
 
-def test_a_torn_one_is_remembered_while_nobody_whole_is_here() -> None:
+def test_a_torn_replica_stays_eligible_while_no_whole_one_is_online() -> None:
     made = after_return(state(NO_BROKER, (1, 2)), {1}, {1}, here(1), TWO)
     assert made is not None and (made.leader, made.isr, made.torn) == (NO_BROKER, (1, 2), (1,))
     assert after_return(made, {3}, (), here(1, 3), TWO) is None
@@ -137,7 +137,7 @@ def test_only_a_first_replica_in_sync_and_here_to_stay_gets_its_leadership_back(
         assert with_preferred(partition, who) is None
 
 
-def test_who_lacks_committed_records_never_goes_to_the_elr() -> None:
+def test_a_replica_without_committed_records_never_enters_the_elr() -> None:
     assert shown(with_isr(state(1, (1, 2, 3)), (1,), 2)) == (1, (1,), (2, 3), 7)
     assert shown(with_isr(state(1, (1, 2, 3)), (1,), 2, lacking=(2,))) == (1, (1,), (3,), 7)
     assert shown(with_isr(state(1, (1,), (2,)), (1, 3), 2)) == (1, (1, 3), (), 7)

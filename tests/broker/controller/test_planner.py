@@ -87,7 +87,7 @@ def admission(broker_id: int, incarnation: int, known: bool = True) -> Stage:
 # ---------------------------------------------------------------------- brokers
 
 
-def test_a_broker_that_nobody_knows_is_admitted() -> None:
+def test_an_unknown_broker_is_admitted() -> None:
     world = image(brokers=[broker(1, 1)], members=[])
     assert plan(world, BrokersArrived((1,))) == Plan((admission(1, 1, known=False),))
 
@@ -105,7 +105,7 @@ def test_a_restarted_broker_leads_on_only_under_a_new_epoch() -> None:
     assert plan(world, BrokersArrived((1,))) == Plan((Stage(bumped, last.guard), last))
 
 
-def test_leaderships_of_a_restarted_broker_move_to_who_is_in_sync() -> None:
+def test_leaderships_of_a_restarted_broker_move_to_in_sync_replicas() -> None:
     mine, other = led_by(1, 1, 2), led_by(2, 1, 2)
     world = image(mine, other, brokers=[broker(1, 2), broker(2, 1)], members=[member(1, 1), member(2, 1)])
     last = admission(1, 2)
@@ -288,7 +288,7 @@ def test_a_preferred_leader_without_its_log_directory_is_not_given_anything() ->
     assert not plan(world, PreferredLeadersWanted({"t": [0]}, settled=[1, 2]))
 
 
-def test_the_brokers_default_decides_who_stays_eligible() -> None:
+def test_the_brokers_default_decides_which_replicas_stay_eligible() -> None:
     other = led_by(2, 1, 2)
     world = image(other, brokers=[broker(2, 1)], members=[member(1, 1), member(2, 1)])
     made = plan(world, PartitionsChecked({"t": [0]}), {"min.insync.replicas": "2"})

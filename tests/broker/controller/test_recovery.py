@@ -105,7 +105,9 @@ async def test_a_broker_that_runs_does_not(f: Fixture) -> None:
         (BROKERS.key(4), b"{}", r"registered \(4\)"),
     ],
 )
-async def test_it_is_refused_while_somebody_is_there(f: Fixture, key: str, value: bytes, says: str) -> None:
+async def test_it_is_refused_while_a_broker_is_registered(
+    f: Fixture, key: str, value: bytes, says: str
+) -> None:
     f.put(key, value)
     revision = f.etcd.revision
     with pytest.raises(CannotRecover, match=says):
@@ -120,7 +122,7 @@ async def test_an_empty_store_is_refused() -> None:
     assert not f.etcd.entries
 
 
-async def test_who_comes_in_between_ends_it_before_it_counts(f: Fixture) -> None:
+async def test_a_concurrent_registration_aborts_it(f: Fixture) -> None:
     """R3 and R4: some partitions are rewritten, but no broker believes them."""
     shipped = f.store.transact
     calls = 0

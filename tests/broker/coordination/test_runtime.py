@@ -105,7 +105,7 @@ async def test_state_moves_with_the_leadership() -> None:
             runtime.close()
 
 
-async def test_a_new_partition_answers_whoever_asks_first() -> None:
+async def test_a_new_partition_answers_its_first_request() -> None:
     """Partitions of a new topic are opened after its image was seen: the first to ask finds the shard unmade."""
     async with cluster() as made:
         await made.leads(1)
@@ -136,7 +136,7 @@ async def test_a_reply_waits_for_the_commit_and_fails_with_the_leadership() -> N
         runtime.close()
 
 
-async def test_what_is_not_committed_in_time_is_not_told_later_either() -> None:
+async def test_a_reply_not_committed_in_time_is_never_sent() -> None:
     async with cluster(1) as made:
         runtime = coordinator(made.nodes[1], commit_timeout_s=0.1)
         await ready(runtime, made)

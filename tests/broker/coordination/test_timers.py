@@ -30,7 +30,7 @@ def test_a_deadline_moves_both_ways() -> None:
     assert len(timers) == 0
 
 
-def test_looking_when_told_to_never_spins() -> None:
+def test_polling_at_the_given_time_never_spins() -> None:
     """Each look either finds a deadline or moves on in time."""
     timers, now, looks = Timers(), 0, 0
     for number in range(100):

@@ -169,7 +169,7 @@ async def test_acks_0_is_not_answered_unless_refused(cluster: FakeCluster, log: 
     assert len(cluster.appends) == 2
 
 
-async def test_a_fetch_waits_for_bytes_and_no_longer_than_told(cluster: FakeCluster, log: Any) -> None:
+async def test_a_fetch_waits_for_bytes_up_to_its_max_wait(cluster: FakeCluster, log: Any) -> None:
     loop = asyncio.get_running_loop()
     fetching, producing = log.Fetch(), log.Produce()
     begun = loop.time()
@@ -244,7 +244,7 @@ async def test_a_broken_stream_leaves_no_waiter_behind(cluster: FakeCluster, cha
             await asyncio.sleep(0.02)
 
 
-async def test_an_unexpected_error_is_told_without_its_story(cluster: FakeCluster, log: Any) -> None:
+async def test_an_unexpected_error_is_answered_without_details(cluster: FakeCluster, log: Any) -> None:
     cluster.partitions.clear()  # the fake now raises KeyError inside
     with capture_logs() as lines:
         stream = log.Produce()

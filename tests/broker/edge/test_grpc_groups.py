@@ -123,7 +123,7 @@ async def test_refusals_have_a_name_and_a_sentence(stub: Any) -> None:
     assert missing.error.name == "GROUP_ID_NOT_FOUND"
 
 
-async def test_a_join_that_is_given_up_harms_nobody(stub: Any) -> None:
+async def test_a_cancelled_join_affects_no_other_member(stub: Any) -> None:
     first = (await stub.Join(join())).member_id
     await stub.Join(join(first))
     second = (await stub.Join(join())).member_id

@@ -103,7 +103,7 @@ async def test_small_messages_pass_while_the_budget_is_used_up() -> None:
     assert call.sent == [100] * 50
 
 
-async def test_who_falls_quiet_gives_its_place_to_others(monkeypatch: Any) -> None:
+async def test_a_silent_stream_gives_its_slot_to_others(monkeypatch: Any) -> None:
     monkeypatch.setattr(share_module, "_QUIET_S", 0.01)
     memory = Memory(limit=LARGE)
     quiet, busy = FakeCall(LARGE), FakeCall(LARGE, LARGE)
@@ -152,7 +152,7 @@ async def test_an_answer_counts_until_its_peer_has_taken_it() -> None:
         call.takes_answers.set()
 
 
-async def test_an_answer_that_nobody_takes_ends_its_stream(monkeypatch: Any) -> None:
+async def test_an_unread_response_ends_its_stream(monkeypatch: Any) -> None:
     monkeypatch.setattr("ottla_broker.edge.grpc.answered_stream.STALL_S", 0.01)
     memory = Memory(limit=LARGE)
     call = FakeCall(LARGE)

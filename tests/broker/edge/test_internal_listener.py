@@ -107,7 +107,9 @@ async def test_a_call_is_served_under_the_name_that_was_proved(listening: Listen
     "method", [FOLLOW, PROBE, ASK, "/ottla.v1.Replication/Nothing", "/ottla.v1.Log/Produce"]
 )
 @pytest.mark.parametrize("token", [None, b"", b"\x01" * 81, b"x" * 3000])
-async def test_a_stranger_gets_nowhere(listening: Listening, method: str, token: bytes | None) -> None:
+async def test_an_unauthenticated_caller_is_refused(
+    listening: Listening, method: str, token: bytes | None
+) -> None:
     async with aio.insecure_channel(f"127.0.0.1:{listening.port}") as channel:
         metadata = () if token is None else ((TOKEN_KEY, token),)
         assert await refused(channel.unary_unary(method)(QUESTION, metadata=metadata)) == (
@@ -232,7 +234,7 @@ async def test_refusals_are_logged_once_in_a_while_and_without_the_token(
 
 @pytest.mark.integration  # Ten seconds.
 @pytest.mark.parametrize("speaks_http2", [True, False], ids=["HTTP/2", "nothing"])
-async def test_strangers_that_fill_all_connections_lose_them(speaks_http2: bool) -> None:
+async def test_silent_unauthenticated_connections_are_closed(speaks_http2: bool) -> None:
     neighbour, probe, connections_max = Neighbour(), InternalProbe(), 16
     edge = InternalEdge(
         neighbour,

@@ -166,7 +166,7 @@ async def test_large_requests_share_a_memory_budget() -> None:
             peer.close()
 
 
-async def test_who_leaves_gives_its_memory_back() -> None:
+async def test_a_closed_connection_releases_its_memory() -> None:
     async with FakeBroker() as broker:
         memory = broker.edge._shared.memory
         peer = await Peer.connect(broker.port)
@@ -247,7 +247,7 @@ async def test_stop_finishes_what_is_in_hand() -> None:
         peer.close()
 
 
-async def test_stop_cuts_off_who_takes_longer_than_the_grace() -> None:
+async def test_stop_closes_connections_after_the_grace_period() -> None:
     async with FakeBroker() as broker:
         broker.services.add_topic("t")
         peer = await Peer.connect(broker.port)

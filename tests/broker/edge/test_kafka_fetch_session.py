@@ -55,7 +55,7 @@ def told(answer: Any) -> list[tuple[int, int, bool]]:
     ]
 
 
-async def test_an_incremental_fetch_is_told_only_what_is_new(broker: FakeBroker, peer: Peer) -> None:
+async def test_an_incremental_fetch_gets_only_changes(broker: FakeBroker, peer: Peer) -> None:
     first = await fetch(peer, {0: 0, 1: 0}, (0, 0))
     assert first.session_id > 0
     assert told(first) == [(0, 0, False), (1, 0, False)]
@@ -78,7 +78,7 @@ async def test_partitions_are_added_and_forgotten(broker: FakeBroker, peer: Peer
     assert told(answer) == [(1, 0, True)]
 
 
-async def test_an_error_is_told_each_time_and_so_is_its_end(broker: FakeBroker, peer: Peer) -> None:
+async def test_an_error_is_repeated_and_so_is_its_end(broker: FakeBroker, peer: Peer) -> None:
     session_id = (await fetch(peer, {0: 5, 1: 0}, (0, 0))).session_id
     assert told(await fetch(peer, {}, (session_id, 1))) == [(0, 1, False)]
     assert told(await fetch(peer, {0: 0}, (session_id, 2))) == [(0, 0, False)]
@@ -141,7 +141,7 @@ async def test_an_incremental_fetch_waits_like_any_other(broker: FakeBroker, pee
     other.close()
 
 
-def test_who_had_its_turn_comes_after_those_of_other_topics() -> None:
+def test_served_partitions_come_after_those_of_other_topics() -> None:
     session = FetchSession(1, by_id=False)
     wanted = [FetchTopic(key, [FetchPartition(n, 0, 1000, -1) for n in range(2)]) for key in (b"a", b"b")]
     session.update(wanted)

@@ -116,7 +116,7 @@ def test_unsent_answers_keep_requests_out_but_never_all_of_them() -> None:
     assert granted == ["next"]
 
 
-def test_who_leaves_the_queue_lets_the_next_one_in() -> None:
+def test_leaving_the_queue_admits_the_next_waiter() -> None:
     memory = Memory(100)
     granted: list[str] = []
 

@@ -175,7 +175,7 @@ async def test_fetch_errors_are_per_partition(broker: FakeBroker, peer: Peer, ve
     assert answer.responses[0].partitions[0].error_code.value == (100 if version >= 13 else 3)
 
 
-async def test_fetch_of_an_unknown_session_is_told_so(broker: FakeBroker, peer: Peer) -> None:
+async def test_fetch_of_an_unknown_session_is_refused(broker: FakeBroker, peer: Peer) -> None:
     broker.services.add_topic("t")
     answer = await peer.ask(1, 12, **fetch_fields(12, "t", {0: 0}, session_id=77, session_epoch=3))
     assert (answer.error_code.value, answer.responses) == (70, ())

@@ -48,7 +48,7 @@ def test_a_broker_that_came_back_is_named_once_and_as_it_is_now() -> None:
     assert named(cache, back) == [1, 2]
 
 
-def test_who_was_gone_before_is_not_named() -> None:
+def test_a_broker_that_was_offline_before_is_not_listed() -> None:
     cache = MetadataCache("PLAIN", Time())
     cache.on_image(image(2, 3), image(2, 3))
     assert named(cache, image(2, 3)) == [2, 3]

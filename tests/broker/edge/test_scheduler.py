@@ -77,7 +77,7 @@ def test_work_that_arrives_first_runs_at_once_until_the_end_of_the_turn() -> Non
     assert loop.scheduler.admit() is not None, "the next turn has time again"
 
 
-def test_nobody_overtakes_who_waits() -> None:
+def test_no_connection_overtakes_a_waiting_one() -> None:
     loop = Loop()
     Job(loop, "flood", 100).queue()
     assert loop.scheduler.is_busy
@@ -112,7 +112,7 @@ def test_one_request_waits_for_one_slice_of_each_flood() -> None:
     assert all(max(flood.visits) * STEP_S <= SLICE_S + STEP_S for flood in floods)
 
 
-def test_who_is_alone_gets_the_whole_turn() -> None:
+def test_a_single_connection_gets_the_whole_turn() -> None:
     loop = Loop()
     job = Job(loop, "alone", 100)
     job.queue()

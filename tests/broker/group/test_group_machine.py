@@ -34,7 +34,7 @@ def refusal(driver: GroupDriver, ticket: int) -> type[RequestError]:
 # ---------------------------------------------------------------------- joining
 
 
-def test_the_first_member_is_told_its_id_and_then_leads() -> None:
+def test_the_first_member_gets_its_id_and_then_leads() -> None:
     driver = GroupDriver()
     told = driver.joined(driver.join(id_first=True))
     assert isinstance(told.error, MemberIdRequired)
@@ -55,7 +55,7 @@ def test_an_id_that_was_never_handed_out_is_unknown() -> None:
     assert refusal(driver, driver.join("made-up")) is UnknownMemberId
 
 
-def test_an_id_that_is_not_used_is_forgotten_and_holds_nobody_up() -> None:
+def test_an_unused_member_id_expires_and_delays_no_rebalance() -> None:
     driver = GroupDriver()
     (first,) = driver.stable()
     pending = driver.joined(driver.join(id_first=True)).member_id
@@ -68,7 +68,7 @@ def test_an_id_that_is_not_used_is_forgotten_and_holds_nobody_up() -> None:
     assert refusal(driver, driver.join(pending)) is UnknownMemberId
 
 
-def test_a_group_that_nobody_came_to_leaves_nothing_behind() -> None:
+def test_a_group_without_members_leaves_nothing_behind() -> None:
     driver = GroupDriver()
     driver.join(id_first=True)
     driver.pass_time(SESSION_MS)
@@ -114,7 +114,7 @@ def test_a_second_member_makes_the_first_join_again() -> None:
     assert {m.member_id for m in driver.joined(again).members} == {first, driver.joined(ticket).member_id}
 
 
-def test_who_does_not_join_again_is_out() -> None:
+def test_a_member_that_does_not_rejoin_is_removed() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2)
     ticket = driver.join(second, protocols=(("range", subscription("t", "u")),))
@@ -297,7 +297,7 @@ def test_a_rebalance_ends_the_waiting_for_the_leader() -> None:
     assert driver.state is State.PREPARING
 
 
-def test_who_joins_and_never_syncs_is_out() -> None:
+def test_a_member_that_never_syncs_is_removed() -> None:
     driver = GroupDriver()
     leader, other = driver.stable(2)
     driver.join(leader)
@@ -372,7 +372,7 @@ def test_several_leave_with_one_request() -> None:
     assert driver.group.protocol is None
 
 
-def test_leaving_ends_the_waiting_of_the_one_who_leaves() -> None:
+def test_leaving_ends_the_pending_join_of_that_member() -> None:
     driver = GroupDriver()
     (first,) = driver.stable()
     waiting = driver.join()
@@ -382,7 +382,7 @@ def test_leaving_ends_the_waiting_of_the_one_who_leaves() -> None:
     assert driver.joined(driver.join(first)).generation == 2
 
 
-def test_the_last_who_is_waited_for_leaves() -> None:
+def test_the_last_awaited_member_leaves() -> None:
     driver = GroupDriver()
     first, second = driver.stable(2)
     waiting = driver.join(second, protocols=(("range", b"x"),))
@@ -483,7 +483,7 @@ def test_two_processes_with_one_instance_id_fence_each_other() -> None:
     assert refusal(driver, driver.join(first, instance="a")) is FencedInstanceId
 
 
-def test_a_static_member_without_its_id_is_told_to_join_again() -> None:
+def test_a_static_member_without_its_id_has_to_rejoin() -> None:
     """librdkafka goes on sending heartbeats after it has given up its id, and takes a fence for its end."""
     driver = GroupDriver()
     (first,) = driver.stable(instance="one")

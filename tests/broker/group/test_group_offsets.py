@@ -47,7 +47,7 @@ def offset_of(driver: GroupDriver, tp: TopicPartition = TP) -> int:
     return int(found.offset)
 
 
-def test_from_outside_while_nobody_is_in_the_group() -> None:
+def test_commits_without_membership_while_the_group_is_empty() -> None:
     driver = GroupDriver()
     assert offset_of(driver) == -1
     assert driver.commit(offset=5).errors == (None,)

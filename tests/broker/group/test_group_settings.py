@@ -74,7 +74,7 @@ def test_a_new_setting_moves_a_stable_group_once() -> None:
 
 
 @pytest.mark.parametrize("assignor", ["range", "sticky", None])
-def test_a_setting_that_changes_nothing_disturbs_nobody(assignor: str | None) -> None:
+def test_a_setting_without_effect_starts_no_rebalance(assignor: str | None) -> None:
     """It is in use already, or a member does not know it, or it was taken back."""
     driver = GroupDriver()
     (only,) = driver.stable(1, protocols=BOTH)
@@ -97,7 +97,7 @@ def test_members_known_from_a_record_are_asked_what_they_know() -> None:
     assert [m.protocols for m in described.members] == [("range", "roundrobin")] * 2
 
 
-def test_a_change_of_coordinator_alone_disturbs_nobody() -> None:
+def test_a_coordinator_change_alone_starts_no_rebalance() -> None:
     driver = with_settings(GroupDriver(), assignor="sticky")
     (only,) = driver.stable(1, protocols=BOTH)
     driver.reload()

@@ -87,7 +87,7 @@ def test_the_dirty_ratio(first_dirty: int, is_due: bool) -> None:
     assert (due(first_dirty=first_dirty) is not None) == is_due
 
 
-def test_whoever_waited_too_long_is_cleaned_whatever_the_ratio() -> None:
+def test_max_compaction_lag_overrides_the_ratio() -> None:
     config = replace(COMPACT, max_compaction_lag_ms=1900)
     made = due(config, first_dirty=30)
     assert made is not None
@@ -138,7 +138,7 @@ def test_a_batch_larger_than_the_map_still_gets_on() -> None:
     assert not keys.add_batch([(b"x", 10)], 10)
 
 
-def test_long_keys_are_told_apart() -> None:
+def test_long_keys_are_distinguished() -> None:
     keys = KeyMap()
     keys.add_batch([(b"k" * 1000 + b"1", 1), (b"k" * 1000 + b"2", 2), (b"", 3)], 3)
     assert keys.newest(b"k" * 1000 + b"1") == 1

@@ -478,7 +478,7 @@ def test_an_aborted_index_whose_fsync_failed_is_durable_after_the_next_one(seed:
     assert (log.end_offset, log.aborted(0, 2)) == (3, aborted)
 
 
-def test_a_death_while_files_are_written_anew_costs_nothing() -> None:
+def test_a_crash_while_files_are_rewritten_costs_nothing() -> None:
     path = "/data/log"
     for operations in range(12):
         disk = on_one_boot()

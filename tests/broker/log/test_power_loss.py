@@ -231,7 +231,7 @@ async def test_kill_takes_nothing_whatever_the_setting(settings: dict[str, int])
         await broker.stop()
 
 
-async def test_one_fsync_serves_all_who_wait() -> None:
+async def test_one_fsync_serves_all_waiters() -> None:
     chance = random.Random(0)
     broker = Broker(TopicConfig(flush_before_ack=True), chance)
     broker.write([Rec(b"k", b"first", NOW_MS)], "none", 1)

@@ -230,7 +230,7 @@ def test_a_loaded_producer_is_idle_from_the_first_look_at_the_clock() -> None:
     assert states.expire(10**12 + 100, 100) == 1
 
 
-def test_the_memory_is_bounded_and_forgets_who_wrote_longest_ago() -> None:
+def test_the_table_is_bounded_and_evicts_the_least_recent_producer() -> None:
     states = ProducerStates(capacity=3)
     states.update(batch(0, pid=1, transactional=True), 0)
     for pid in (2, 3):

@@ -53,7 +53,7 @@ async def test_a_thread_loads_indexes_and_reads_and_checks_batches(world: World)
     assert await reader.read(log, 2, 1 << 20, limit_offset=2) is None
 
 
-async def test_damage_is_told_with_the_batches_before_it(world: World) -> None:
+async def test_damage_is_reported_with_the_batches_before_it(world: World) -> None:
     log, reader = world.partition.log, LogReader(Thread())
     extent = located(world, reader)
     second = log.segments[0].locate(1)

@@ -355,7 +355,7 @@ def test_epochs_come_back_from_the_log(place: Place, content: bytes) -> None:
     assert believed.epochs.entries == expected
 
 
-def test_epochs_that_were_made_anew_are_in_the_file_after_a_clean_stop(place: Place) -> None:
+def test_rebuilt_epochs_are_in_the_file_after_a_clean_stop(place: Place) -> None:
     """Power is lost before the file was written back; the next life reads no batch and writes none."""
     path = f"{place.path}/t-0"
     Log.open(place.disk, path, CONFIG, clean=True, now_ms=NOW_MS).close(clean=False)
@@ -453,7 +453,7 @@ def test_a_kill_a_clean_stop_and_a_power_loss_do_not_show_what_was_aborted(seed:
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 33, b"\xff" * 34], ids=["empty", "torn", "garbage"])
-def test_a_power_loss_while_an_aborted_index_is_made_anew(damage: bytes) -> None:
+def test_a_power_loss_while_an_aborted_index_is_rebuilt(damage: bytes) -> None:
     """The segment is below the recovery point, so only the damage itself says that it has to be read."""
     disk = SimDisk()
     log = abort_durably(disk)

@@ -156,7 +156,7 @@ def test_without_ending_what_is_under_way_it_comes_back(pauses: int, monkeypatch
             check(at, at.disk, must)
 
 
-def test_what_was_cut_and_written_anew_to_the_same_size_stays() -> None:
+def test_a_tail_rewritten_to_the_same_size_stays() -> None:
     at = scene(0, synced=True)
     at.go_on()
     put(at.log, ("a", "1" * 40), ("b", "1"))
@@ -246,7 +246,7 @@ def test_a_log_that_is_closed_meanwhile_is_completed_at_the_next_start(pauses: i
 
 
 @pytest.mark.parametrize(("pauses", "synced"), MOMENTS)
-def test_who_does_not_go_on_leaves_nothing_half_done(pauses: int, synced: bool) -> None:
+def test_an_aborted_replacement_leaves_nothing_half_done(pauses: int, synced: bool) -> None:
     at = scene(pauses, synced=synced)
     before = contents(at.log)
     at.log.end_replacement(NOW)

@@ -78,7 +78,7 @@ def test_of_two_brokers_one_may_be_removed_and_of_one_none() -> None:
     assert not limit.allows(1, cluster(1), 0)
 
 
-def test_who_stopped_by_itself_does_not_count() -> None:
+def test_a_broker_that_stopped_cleanly_does_not_count() -> None:
     limit = RemovalLimit(6.0)
     limit.on_image(cluster(1, 2, 3, stopping=(1,)), cluster(2, 3), 0)
     assert limit.allows(2, cluster(2, 3), 1)

@@ -76,7 +76,7 @@ def test_a_deleted_topic_leaves_its_partitions_behind_until_they_go() -> None:
     assert image.unnamed == {}
 
 
-def test_a_topic_made_anew_under_its_old_name_shares_nothing() -> None:
+def test_a_recreated_topic_shares_nothing_with_the_old_one() -> None:
     image = after(EMPTY, 1, partition(uid(1), 0, 1, epoch=9), topic("a", uid(1), 1, 1))
     image = after(image, 2, topic("a", uid(2), 1, 2), partition(uid(2), 0, 2))
     assert image.topics["a"].id == uid(2) and image.topics["a"].partitions[0].leader_epoch == 0

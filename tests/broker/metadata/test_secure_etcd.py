@@ -60,7 +60,7 @@ async def test_a_login_outlives_etcd(secured: Secured, store: EtcdStore) -> None
     await store.transact([], [Branch((), (Put("b", b"2"),))])
 
 
-async def test_who_is_not_known_is_refused_with_the_reason(secured: Secured) -> None:
+async def test_an_unknown_user_is_refused_with_the_reason(secured: Secured) -> None:
     wrong = secured.store(password="open sesame")
     with pytest.raises(StoreError, match="authentication failed"):
         await wrong.get("a")

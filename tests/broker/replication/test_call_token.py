@@ -61,7 +61,7 @@ def test_a_changed_token_is_refused(secret: bytes, claim: Claim, at: int, change
 
 
 @given(SECRETS, st.binary(max_size=2 * TOKEN_BYTES))
-def test_bytes_of_a_stranger_are_refused(secret: bytes, stranger: bytes) -> None:
+def test_a_forged_token_is_refused(secret: bytes, stranger: bytes) -> None:
     with pytest.raises(BadToken):
         verify_token([secret], "c", "/m", stranger)
     with pytest.raises(BadToken):
@@ -109,7 +109,7 @@ def auth(broker_id: int, incarnation: UUID, *secrets: bytes, cluster: str = "c")
     return SecretAuth(secrets or (OLD,), cluster, broker_id, incarnation)
 
 
-def test_each_end_learns_who_the_other_is() -> None:
+def test_each_end_learns_the_identity_of_the_other() -> None:
     one, two = auth(1, FIRST), auth(2, SECOND)
     signed = one.sign(METHOD, 2, SECOND)
     caller = two.verify(METHOD, {TOKEN_KEY: signed.token})

@@ -241,7 +241,7 @@ async def test_rule_10_a_topic_that_flushes_before_the_ack_commits_what_is_flush
         await world.agree()
 
 
-async def test_a_follower_from_before_the_logs_start_begins_anew() -> None:
+async def test_a_follower_before_the_log_start_restarts_there() -> None:
     async with cluster(1, 2, isr=(1, 2)) as world:
         leader = world.nodes[1]
         await leader.write("a")
@@ -288,7 +288,7 @@ async def test_a_deletion_that_waits_ends_with_the_leadership() -> None:
             await waiting
 
 
-async def test_a_log_that_parts_from_what_the_leader_has_deleted_begins_anew() -> None:
+async def test_a_log_diverging_below_the_leaders_start_restarts() -> None:
     """The leader begins in the midst of a batch, and where its log parted from the follower's is deleted."""
     async with cluster(leader=3) as world:
         former = world.nodes[3]
@@ -312,7 +312,7 @@ async def test_a_log_that_parts_from_what_the_leader_has_deleted_begins_anew() -
         assert again.partition.log.start_offset == 2 and not again.metrics.replication.bad_sections
 
 
-async def test_what_cannot_be_used_is_asked_for_at_the_next_beat_and_holds_nobody_up(
+async def test_unusable_sections_are_requested_again_and_delay_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with cluster(1, 2, isr=(1, 2)) as world:
@@ -347,7 +347,7 @@ async def test_a_stream_that_breaks_is_opened_again() -> None:
         assert await world.agree() == ["0", "1", "2", "3", "4"]
 
 
-async def test_a_leader_that_learns_of_its_epoch_last_serves_who_asked_before() -> None:
+async def test_a_leader_that_learns_of_its_epoch_last_serves_earlier_followers() -> None:
     async with cluster() as world:
         await world.nodes[1].write("a")
         late = world.nodes[2]
@@ -409,7 +409,7 @@ async def test_the_high_watermark_never_goes_back_through_any_of_it() -> None:
         assert all(seen == sorted(seen) for seen in marks.values())
 
 
-async def test_what_a_cut_took_away_makes_nobody_wait_for_a_flush() -> None:
+async def test_truncated_records_delay_no_flush() -> None:
     async with cluster(flush_messages="5") as world:
         leader = world.nodes[1]
         for other in (2, 3):

@@ -53,13 +53,13 @@ def test_it_cuts_by_epoch_and_asks_again() -> None:
     assert machine.on_divergence(7, EpochEnd(4, 27), 0, LINEAGE, 30) == [TruncateTo(20), Report(wants=True)]
 
 
-def test_behind_the_leaders_log_it_begins_anew() -> None:
+def test_behind_the_leaders_log_it_restarts() -> None:
     machine = Follower(1, 7)
     assert machine.on_start(7, 50, 30) == [RestartAt(50), Report(wants=True)]
     assert machine.on_start(7, 20, 30) == [Ignore("the log already ends at 30"), Report(wants=True)]
 
 
-def test_it_begins_anew_where_a_cut_would_leave_only_what_the_leader_has_deleted() -> None:
+def test_it_restarts_if_truncation_leaves_only_deleted_records() -> None:
     machine = Follower(1, 7)
     restart = [RestartAt(24), Report(wants=True)]
     assert machine.on_divergence(7, EpochEnd(5, 24), 24, LINEAGE, 30) == restart

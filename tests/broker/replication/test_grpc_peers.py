@@ -89,7 +89,7 @@ async def test_frames_go_both_ways_whole_and_in_order() -> None:
         await link.close()
 
 
-async def test_a_stream_that_the_leader_ends_is_told_apart_from_one_that_broke() -> None:
+async def test_a_stream_ended_by_the_leader_differs_from_a_broken_one() -> None:
     async def bye(link: FollowLink) -> None:
         await link.send(b"bye")
 
@@ -130,7 +130,7 @@ async def test_a_follower_that_closes_ends_the_leaders_side() -> None:
             await ended.wait()
 
 
-async def test_sending_waits_while_nobody_reads() -> None:
+async def test_sending_waits_for_the_reader() -> None:
     async def deaf(link: FollowLink) -> None:
         await asyncio.sleep(60)
 
@@ -180,7 +180,7 @@ async def test_a_question_is_answered_or_unavailable() -> None:
                 await waiting
 
 
-async def test_following_who_is_not_there_fails_at_once() -> None:
+async def test_following_an_offline_broker_fails_at_once() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         peers = peers_at(held.getsockname()[1])

@@ -63,7 +63,7 @@ async def test_a_stream_that_never_begins_ends(monkeypatch: pytest.MonkeyPatch) 
         assert await ends(await SimPeers(world.net, 3).follow(1))
 
 
-async def test_junk_after_the_greeting_ends_the_stream_and_harms_nobody() -> None:
+async def test_junk_after_the_greeting_ends_only_that_stream() -> None:
     async with cluster() as world:
         link = await greeted(world)
         me, ours = world.nodes[3].incarnation.bytes, world.nodes[1].incarnation.bytes
@@ -133,7 +133,7 @@ async def test_a_broker_cannot_follow_as_another() -> None:
         assert 3 not in world.nodes[1].partition.leading.machine.positions  # type: ignore[union-attr]
 
 
-async def test_wishes_for_partitions_that_nobody_knows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_for_unknown_partitions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow_stream, "_EARLY_MAX", 100)
     async with cluster() as world:
         link = await greeted(world)
@@ -149,7 +149,7 @@ async def test_wishes_for_partitions_that_nobody_knows_are_bounded(monkeypatch: 
         await link.close()
 
 
-async def test_answers_that_nobody_reads_are_bounded() -> None:
+async def test_unread_responses_are_bounded() -> None:
     """A follower that wants what diverges again and again, and takes no answer."""
     async with cluster() as world:
         await world.nodes[1].write("a")

@@ -107,7 +107,7 @@ def test_rule_6_until_the_outcome_is_known_both_sets_count() -> None:
     assert machine.in_sync == 3
 
 
-def test_rule_6_who_is_proposed_to_leave_counts_for_neither() -> None:
+def test_rule_6_a_replica_proposed_to_leave_counts_for_neither() -> None:
     machine = leader(min_insync=3)
     machine.appended(20)
     tell(machine, 20, said(2, 20), said(3, 12))
@@ -176,7 +176,7 @@ def test_rule_7_below_min_insync_the_high_watermark_stands_still() -> None:
     assert tell(machine, 20, said(2, 20)) == [AdvanceHighWatermark(20)]
 
 
-def test_rule_7_who_leaves_a_too_small_isr_goes_to_the_elr() -> None:
+def test_rule_7_a_replica_leaving_a_too_small_isr_goes_to_the_elr() -> None:
     machine = leader(replace(IMAGE, isr=(1, 2)))
     machine.appended(20)
     assert machine.tick(20, 31.0) == [ProposeIsr((1,), (2,))]
@@ -233,7 +233,7 @@ def test_rule_8_one_that_reports_less_than_the_high_watermark_is_out_at_once() -
     assert tell(machine, 10, said(2, 10), said(3, 7)) == [ProposeIsr((1, 2), ())], "nor may it be elected"
 
 
-def test_rule_8_only_who_is_admitted_enters() -> None:
+def test_rule_8_only_admitted_replicas_enter_the_isr() -> None:
     machine = leader(replace(IMAGE, isr=(1, 2)), admitted={1: ADMITTED[1], 2: ADMITTED[2]})
     assert tell(machine, 10, said(3, 10)) == []
     assert machine.on_members(ADMITTED, 2.0) == [ProposeIsr((1, 2, 3), ())]
@@ -258,7 +258,7 @@ def test_a_follower_that_keeps_pace_at_a_distance_is_not_slow() -> None:
         assert machine.tick(end, now) == []
 
 
-def test_an_idle_partition_makes_nobody_late() -> None:
+def test_an_idle_partition_makes_no_follower_late() -> None:
     machine = leader()
     tell(machine, 10, said(2, 10), said(3, 10))
     assert machine.tick(10, 1000.0) == []
@@ -318,7 +318,7 @@ def test_rule_9_a_position_that_parts_from_our_log_does_not_count() -> None:
     assert machine.high_watermark == 10
 
 
-def test_a_follower_from_before_our_log_begins_anew() -> None:
+def test_a_follower_before_our_log_start_restarts() -> None:
     machine = leader()
     assert machine.on_position(said(2, 3, wants=True), own(10, start=5), 1.0) == [TellStart(2, 5)]
 
@@ -349,7 +349,7 @@ def test_rule_10_a_position_is_what_is_flushed() -> None:
     assert flushed.appended(15) == [AdvanceHighWatermark(15)]
 
 
-def test_a_stranger_is_dropped() -> None:
+def test_a_position_of_an_unknown_broker_is_dropped() -> None:
     machine = leader()
     report = said(2, 10)._replace(broker_id=9)
     assert tell(machine, 10, report) == [Drop(9, "not a replica")]

@@ -68,7 +68,7 @@ class Turns:
             await self.take()
 
 
-async def test_a_damaged_copy_is_not_given_up_while_nobody_leads() -> None:
+async def test_a_damaged_copy_is_kept_while_there_is_no_leader() -> None:
     """Whom an election waits for must not say that it cannot serve: then nobody would ever lead again."""
     async with cluster() as world:
         await three_segments(world)
@@ -82,7 +82,7 @@ async def test_a_damaged_copy_is_not_given_up_while_nobody_leads() -> None:
 
 @pytest.mark.parametrize("segment", [0, 1], ids=["first", "second"])
 @pytest.mark.parametrize("broker_id", [1, 2], ids=["leader", "follower"])
-async def test_a_damaged_copy_is_copied_anew(broker_id: int, segment: int) -> None:
+async def test_a_damaged_copy_is_replaced(broker_id: int, segment: int) -> None:
     async with cluster() as world:
         await three_segments(world)
         node, turns = world.nodes[broker_id], Turns(world)
@@ -137,7 +137,7 @@ async def test_a_leader_that_finds_damage_for_a_follower_lets_another_lead() -> 
         assert turns.shortest_that_counts == 5
 
 
-async def test_a_log_too_damaged_to_be_opened_is_set_aside_and_copied_anew() -> None:
+async def test_a_log_too_damaged_to_open_is_set_aside_and_replaced() -> None:
     async with cluster() as world:
         await three_segments(world)
         node = world.nodes[3]
@@ -160,7 +160,7 @@ async def test_a_log_too_damaged_to_be_opened_is_set_aside_and_copied_anew() -> 
         assert [n for n in world.disks[3].list("/data/log") if n.endswith("-stray")]
 
 
-async def test_a_leader_finds_damage_in_its_newest_segment_when_somebody_catches_up() -> None:
+async def test_a_leader_finds_damage_in_its_newest_segment_when_a_follower_catches_up() -> None:
     async with cluster(1, 2, isr=(1, 2)) as world:
         leader = world.nodes[1]
         for value in ("a", "b", "c"):

@@ -352,7 +352,7 @@ def walk(seed: int, steps: int = 400) -> Walk:
     return world
 
 
-def test_whoever_may_be_elected_has_everything_committed() -> None:
+def test_every_electable_replica_has_all_committed_records() -> None:
     worlds = [walk(seed) for seed in some(range(150))]
     # The walk is worth something only if it goes somewhere.
     assert sum(len(world.committed) for world in worlds) > 13 * len(worlds)
