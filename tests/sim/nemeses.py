@@ -42,6 +42,7 @@ class Nemeses:
         }
         if self._world.shape.is_transactional:
             self.kinds["slow coordinator"] = self._slow_coordinator
+            self.kinds["unseen topic"] = self._unseen_topic
 
     # ------------------------------------------------------------------ the controller
 
@@ -186,6 +187,17 @@ class Nemeses:
             world.clogs.pop(way, None)
         return True
 
+    async def _unseen_topic(self, machine: Machine, seconds: float) -> bool:
+        """Rule 21: a topic is made and written to before the coordinator of the transactions has heard of it."""
+        found = self._led(TopicPartition(TRANSACTIONS_TOPIC, 0))
+        if found is None:
+            return False
+        coordinator = found[1]
+        with self._uninformed(coordinator):
+            await self._workload.create_late([i for i in self._world.machines if i != coordinator.id])
+            await self._world.clock.sleep(1.0 + self._chance.fraction() * 2)
+        return True
+
     # ------------------------------------------------------------------ whom, and for how long
 
     def _led(
@@ -246,6 +258,22 @@ class Nemeses:
                 yield
             finally:
                 machine.cut_store(False)
+
+    @contextmanager
+    def _uninformed(self, machine: Machine) -> Iterator[None]:
+        """Its watch of the store lags; all else works."""
+        process, misled_until = machine.process, machine.misled_until
+        machine.mislead(60.0)
+        if process is not None:
+            process.store.silent = True
+        try:
+            yield
+        finally:
+            machine.misled_until = misled_until
+            machine.mislead(0.0)
+            if process is not None:
+                process.store.silent = machine.is_store_cut
+            self._world.etcd.wake()
 
     @contextmanager
     def _deaf(self, machine: Machine) -> Iterator[None]:

@@ -13,6 +13,7 @@ from ottla_broker.group.shard import GroupShard
 from ottla_broker.log.producers import ProducerStates
 from ottla_broker.partition.partition import Partition
 from ottla_broker.requests import ProducerIdentity
+from ottla_broker.service.transactions import TransactionService
 from ottla_broker.service.txn_markers import TransactionMarkers
 from ottla_broker.service.txn_verifying import TransactionVerifying
 from ottla_broker.txn import machine
@@ -23,13 +24,13 @@ from sim.shape import Shape
 Plant = Callable[[pytest.MonkeyPatch], None]
 WITH_TRANSACTIONS = Shape(is_transactional=True)
 
-#: Each with a seed that finds it.
-PLANTS: dict[str, tuple[Plant, int]] = {}
+#: Each with a seed that finds it, and the nemesis that alone is drawn in its worlds, if any.
+PLANTS: dict[str, tuple[Plant, int, str | None]] = {}
 
 
-def planted(seed: int) -> Callable[[Plant], Plant]:
+def planted(seed: int, nemesis: str | None = None) -> Callable[[Plant], Plant]:
     def note(plant: Plant) -> Plant:
-        PLANTS[plant.__name__] = plant, seed
+        PLANTS[plant.__name__] = plant, seed, nemesis
         return plant
 
     return note
@@ -43,7 +44,7 @@ def rule_21_a_first_batch_is_not_verified(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TransactionVerifying, "_ask", ask)
 
 
-@planted(2)
+@planted(1)
 def rule_21_a_marker_comes_again_after_the_next_transaction_began(patch: pytest.MonkeyPatch) -> None:
     shipped = TransactionMarkers.deliver
 
@@ -60,7 +61,7 @@ def rule_21_a_marker_comes_again_after_the_next_transaction_began(patch: pytest.
     patch.setattr(TransactionMarkers, "deliver", deliver)
 
 
-@planted(2)
+@planted(1)
 def rule_21_a_fenced_producer_writes(patch: pytest.MonkeyPatch) -> None:
     """Neither its partition nor its coordinator compares the epoch."""
     shipped = machine._open_to
@@ -108,7 +109,7 @@ def a_prepared_transaction_times_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(machine, "prepare", prepare)
 
 
-@planted(212)
+@planted(10, nemesis="lone coordinator")
 def a_repeated_end_ends_the_next_transaction(patch: pytest.MonkeyPatch) -> None:
     """With transactions v2 an end keeps the epoch, and one that comes again is taken for one of now."""
     shipped = machine.end
@@ -120,3 +121,8 @@ def a_repeated_end_ends_the_next_transaction(patch: pytest.MonkeyPatch) -> None:
         return shipped(txn, request, now_ms)
 
     patch.setattr(machine, "end", end)
+
+
+@planted(1, nemesis="unseen topic")
+def rule_21_a_partition_is_added_that_its_coordinator_does_not_know(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TransactionService, "_shows", lambda self, tp, topic_id: True)

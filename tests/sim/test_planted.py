@@ -17,21 +17,21 @@ FAULTS_S = 6.0
 
 @pytest.mark.parametrize("name", sorted(PLANTS))
 def test_planted_bug_in_transactions_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant, first = PLANTS[name]
+    plant, first, nemesis = PLANTS[name]
     with monkeypatch.context() as patch:
         plant(patch)
         for seed in dict.fromkeys((first, *range(1, SEEDS_MAX + 1))):
-            if (verdict := run_seed(seed, FAULTS_S, None, WITH_TRANSACTIONS)).failure is not None:
+            if (verdict := run_seed(seed, FAULTS_S, nemesis, WITH_TRANSACTIONS)).failure is not None:
                 break
     assert verdict.failure is not None, f"{SEEDS_MAX} seeds are blind to it"
     assert str(verdict.failure).startswith("I")
-    clean = _clean(seed)
+    clean = _clean(seed, nemesis)
     assert clean is None, f"seed {seed} fails without the plant: {clean}"
 
 
 @cache
-def _clean(seed: int) -> Violation | None:
-    return run_seed(seed, FAULTS_S, None, WITH_TRANSACTIONS).failure
+def _clean(seed: int, nemesis: str | None) -> Violation | None:
+    return run_seed(seed, FAULTS_S, nemesis, WITH_TRANSACTIONS).failure
 
 
 @pytest.mark.parametrize("name", sorted(PLANTED))

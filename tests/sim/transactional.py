@@ -249,7 +249,7 @@ class Life:
         chance, owner = self._chance, self._owner
         self._transactions += 1
         txn = self._ledger.begin(f"t{owner.number}.{self._number}.{self._transactions}")
-        rest = list(PARTITIONS)
+        rest = [*PARTITIONS, *owner.workload.late_partitions]
         tps = [rest.pop(chance.below(len(rest))) for _ in range(1 + chance.below(len(rest)))]
         inputs = self._position or 0
         try:

@@ -67,6 +67,7 @@ _COMPACTED = {
 PARTITIONS = [TopicPartition(name, 0) for name in TOPICS]
 #: A name that comes, grows, goes and comes again.
 FICKLE_PARTITIONS = [TopicPartition(FICKLE, index) for index in range(3)]
+_LATE_MAX = 3
 _WRITERS = 4
 _TIMEOUT_S = 2.5
 _PATIENCE_S = 9.0
@@ -100,6 +101,8 @@ class Workload:
             if world.shape.is_transactional:
                 self.groups.append(WorkerGroup(self))
         self.is_over = False
+        #: Topics that were made under load, for transactions to write to.
+        self.late_partitions: list[TopicPartition] = []
 
     # ------------------------------------------------------------------ topics
 
@@ -147,6 +150,18 @@ class Workload:
                     await world.call(process, lambda: controller.execute(GrowTopic(FICKLE, more)), 3.0)  # noqa: B023
                 else:
                     await world.call(process, lambda: controller.execute(DeleteTopics((FICKLE,))), 3.0)  # noqa: B023
+
+    async def create_late(self, brokers: list[int]) -> None:
+        """One more topic, which stays; transactions write to it at once."""
+        world, tp = self.world, TopicPartition(f"late-{len(self.late_partitions)}", 0)
+        process = next((p for p in world.serving if p.broker._controller.is_active), None)
+        if process is None or len(self.late_partitions) >= _LATE_MAX:
+            return
+        controller, copies = process.broker._controller, min(world.shape.replicas, len(brokers))
+        new = NewTopic(tp.topic, config=topics_of(world)["one"], assignments=(tuple(brokers[:copies]),))
+        self.late_partitions.append(tp)
+        with suppress(RequestError, Unreachable):
+            await world.call(process, lambda: controller.execute(CreateTopics((new,))), 1.0)
 
     async def renew_fickle(self) -> None:
         """Delete the topic that comes and goes, and make it again at once, if anybody can."""

@@ -8,9 +8,11 @@ markers go the other way (`txn_markers`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
+from uuid import UUID
 
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordination.runtime import Runtime
@@ -45,7 +47,7 @@ from ottla_broker.txn.messages import (
     VerifyPartitions,
 )
 from ottla_broker.txn.shard import TransactionShard
-from ottla_broker.txn.transaction import TRANSACTIONS_V2, State
+from ottla_broker.txn.transaction import TRANSACTIONS_V2, TWO_PHASE_TIMEOUT_MS, State
 from ottla_core.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -61,6 +63,8 @@ from ottla_core.ports.offload import Offload
 from ottla_core.ports.peers import PeerUnavailable
 
 TRANSACTIONS_TOPIC = "__transaction_state"
+
+_NO_IDS: Mapping[str, UUID] = MappingProxyType({})
 
 _RPC = "transaction_partitions"
 _RPC_TIMEOUT_S = 5.0
@@ -172,9 +176,11 @@ class TransactionService:
     ) -> ProducerIdentity | KeptTransaction:
         """The same; with `keep_prepared`, a prepared transaction stays open and its identity is returned."""
         _check_id(transactional_id)
-        if not 0 < timeout_ms <= self._timeout_max_ms:
+        # The longest timeout of all stands for a prepared transaction (KIP-939).
+        longest_ms = min(self._timeout_max_ms, TWO_PHASE_TIMEOUT_MS - 1)
+        if not 0 < timeout_ms <= longest_ms:
             raise InvalidTransactionTimeout(
-                f"A transaction timeout of {timeout_ms} ms is not within 1 and {self._timeout_max_ms} ms "
+                f"A transaction timeout of {timeout_ms} ms is not within 1 and {longest_ms} ms "
                 "(transaction.max.timeout.ms)."
             )
         reply: ProducerIdentity | KeptTransaction = await self._ask_with_id(
@@ -212,15 +218,29 @@ class TransactionService:
         *,
         adds: bool,
         v2: bool = False,
+        topic_ids: Mapping[str, UUID] = _NO_IDS,
     ) -> Sequence[RequestError | None]:
-        """Add partitions to a transaction that this broker coordinates, or verify that they are part of it."""
+        """Add partitions to a transaction that this broker coordinates, or verify that they are part of it.
+
+        `topic_ids` are those that the leader of the partitions knows. A partition that this broker's image does not
+        show yet is refused: its marker would be taken for one of a deleted topic (`txn_markers`), and never written.
+        """
         _check_id(transactional_id)
-        wanted = tuple(partitions)
-        request: AddPartitions | VerifyPartitions = VerifyPartitions(transactional_id, producer, wanted)
-        if adds:
-            request = AddPartitions(transactional_id, producer, wanted, TRANSACTIONS_V2 if v2 else 0)
-        reply: PartitionsReply = await self._ask(request)
-        return reply.errors
+        known = tuple(tp for tp in partitions if self._shows(tp, topic_ids.get(tp.topic)))
+        errors = dict[TopicPartition, RequestError | None]()
+        if known:
+            request: AddPartitions | VerifyPartitions = VerifyPartitions(transactional_id, producer, known)
+            if adds:
+                request = AddPartitions(transactional_id, producer, known, TRANSACTIONS_V2 if v2 else 0)
+            reply: PartitionsReply = await self._ask(request)
+            errors.update(zip(known, reply.errors, strict=True))
+        unseen = CoordinatorNotAvailable("The coordinator does not know the partition yet; try again.")
+        return [errors.get(tp, unseen) for tp in partitions]
+
+    def _shows(self, tp: TopicPartition, topic_id: UUID | None) -> bool:
+        """Whether the image has the partition, and of the topic with this id if one is given."""
+        image = self._metadata.image
+        return image.partition(tp) is not None and topic_id in (None, image.topics[tp.topic].id)
 
     async def partitions_anywhere(
         self,
@@ -235,10 +255,12 @@ class TransactionService:
         coordinator = (await leader if isinstance(leader, Awaitable) else leader).id
         if coordinator == self._broker_id:
             return await self.partitions_here(transactional_id, producer, partitions, adds=adds, v2=adds)
+        topics = self._metadata.image.topics
         body = {
             "id": transactional_id,
             "producer": list(producer),
             "partitions": [[tp.topic, tp.partition] for tp in partitions],
+            "topic_ids": {tp.topic: topics[tp.topic].id.hex for tp in partitions if tp.topic in topics},
             "adds": adds,
         }
         try:
@@ -258,6 +280,8 @@ class TransactionService:
             [TopicPartition(str(topic), int(index)) for topic, index in body["partitions"]],
             adds=bool(body["adds"]),
             v2=bool(body["adds"]),
+            # Brokers of an older version do not name them.
+            topic_ids={str(name): UUID(str(id_)) for name, id_ in body.get("topic_ids", {}).items()},
         )
         return [None if error is None else [error.code, error.message] for error in errors]
 

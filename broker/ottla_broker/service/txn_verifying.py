@@ -5,6 +5,8 @@
   v2 the coordinator adds the partition to the transaction.
 * V3: time passes between the answer and the append. If a marker of the producer was written meanwhile, the transaction
   is over and the append is refused; else it would begin a transaction that nothing ends.
+* V4: the coordinator confirms a partition only if its own image shows the topic that the leader serves. Else it would
+  take the partition for deleted, and drop the marker.
 """
 
 from __future__ import annotations
