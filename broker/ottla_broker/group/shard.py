@@ -152,6 +152,7 @@ class GroupShard:
             if isinstance(key, OffsetKey):
                 value = None if record.value is None else read_offset(record.value)
                 if record.producer is None:
+                    self.pending_offsets.overtake(key)
                     self._replay_offset(key, value)
                 else:
                     self.pending_offsets.put(record.producer.producer_id, key, value)
@@ -170,9 +171,9 @@ class GroupShard:
 
     def replay_marker(self, marker: TransactionMarker) -> None:
         self.verifications.ended(marker.producer.producer_id)
-        for key, value in self.pending_offsets.take(marker.producer.producer_id).items():
-            if marker.commits:
-                self._replay_offset(key, value)
+        counting = self.pending_offsets.take(marker.producer.producer_id, commits=marker.commits)
+        for key, value in counting.items():
+            self._replay_offset(key, value)
 
     def on_metadata(self, change: MetadataChange, now: Now) -> Decision:
         out = Decision()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.group.group_driver import SESSION_MS, WALL_MS, GroupDriver, subscription
 from ottla_broker.coordination.shard import TransactionMarker
@@ -219,6 +221,51 @@ def test_an_offset_in_a_transaction_counts_when_its_marker_commits(
     assert len(driver.shard.pending_offsets) == 1, "the other producer's transaction is still open"
     driver.append(TransactionMarker(ProducerIdentity(10, 0), 1, True))
     assert offset_of(driver) == 30
+
+
+@pytest.mark.parametrize("reload", [False, True])
+def test_a_later_commit_outside_of_transactions_overtakes_pending_ones(reload: bool) -> None:
+    driver = GroupDriver()
+    pending_commit(driver, 20)
+    driver.commit(offset=25)
+    assert driver.shard.pending_offsets.of("g") == {TP}, "unstable until the marker, as in Kafka"
+    if reload:
+        driver.reload()
+    driver.append(TransactionMarker(PRODUCER, 1, True))
+    assert offset_of(driver) == 25
+
+
+#: What a history of one key consists of: a commit by nobody's or by a producer's transaction, or a producer's end.
+_STEPS = st.one_of(
+    st.tuples(st.just("commit"), st.sampled_from([None, 9, 10])),
+    st.tuples(st.sampled_from(["commits", "aborts"]), st.sampled_from([9, 10])),
+)
+
+
+@given(st.lists(_STEPS, max_size=12), st.integers(0, 12))
+def test_of_committed_offsets_the_last_one_in_the_log_counts(
+    steps: list[tuple[str, int | None]], reloads_at: int
+) -> None:
+    driver, log = GroupDriver(), list[tuple[int, int | None]]()
+    committed = {-1}  # Places in the log whose commits count.
+    for place, (what, producer_id) in enumerate(steps):
+        if place == reloads_at:
+            driver.reload()
+        if what != "commit":
+            assert producer_id is not None
+            driver.append(TransactionMarker(ProducerIdentity(producer_id, 0), 1, what == "commits"))
+            ended = [at for at, of in log if of == producer_id]
+            committed |= set(ended) if what == "commits" else set()
+            log = [each for each in log if each[1] != producer_id]
+        elif producer_id is None:
+            driver.commit(offset=place)
+            committed.add(place)
+        else:
+            pending_commit(driver, place, ProducerIdentity(producer_id, 0))
+            log.append((place, producer_id))
+        assert offset_of(driver) == max(committed)
+    driver.reload()
+    assert offset_of(driver) == max(committed)
 
 
 def test_offsets_in_a_transaction_need_no_member() -> None:
