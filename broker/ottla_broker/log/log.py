@@ -222,9 +222,8 @@ class Log:
         for data, header in batches:
             length = header.length
             if header.producer_id >= 0:
-                before = next((h for h in reversed(produced) if h.producer_id == header.producer_id), None)
-                duplicate = self.producers.check(header, now_ms, origin=origin, previous=before)
-                if duplicate is not None:
+                duplicate = self.producers.check(header, now_ms, origin=origin)
+                if duplicate is not None:  # The only batch (`validation`): nothing else is passed over.
                     base, last, timestamp = duplicate
                     return AppendInfo(base, last, timestamp, NO_TIMESTAMP, 0, True)
                 produced.append(BatchHeader(next_offset, length, leader_epoch, *header[3:]))

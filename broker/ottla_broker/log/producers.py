@@ -216,19 +216,16 @@ class ProducerStates:
         now_ms: int,
         *,
         origin: AppendOrigin = AppendOrigin.CLIENT,
-        previous: BatchHeader | None = None,
     ) -> Duplicate | None:
         """Whether the batch may be appended now: None yes, a `Duplicate` it is there already, an error no.
 
-        Batches of a coordinator have epochs, but no sequences. `previous` is the batch
-        of the same producer right before this one in the same append, which `update` has not seen yet.
+        Batches of a coordinator have epochs, but no sequences. An append has at most one batch of a producer.
         """
         if not header.has_producer:
             return None
         known = self._find(header.producer_id)
         if (
             known is not None
-            and previous is None
             and known.next_sequence == header.base_sequence
             and known.epoch == header.producer_epoch
             and header.attributes & _SPECIAL == 0
@@ -264,7 +261,7 @@ class ProducerStates:
                         return Duplicate(batch.base_offset, batch.last_offset, batch.timestamp)
         self._check_epoch(header, known)
         if origin is not AppendOrigin.COORDINATOR:
-            self._check_sequence(header, known, previous)
+            self._check_sequence(header, known)
         if known is not None and known.txn_first_offset != NO_OFFSET and not header.is_transactional:
             raise InvalidTxnState(
                 f"Producer {header.producer_id} has an open transaction here and wrote a batch outside of it."
@@ -275,18 +272,10 @@ class ProducerStates:
         if known is not None and header.producer_epoch < known.epoch:
             raise _fenced(header.producer_id, header.producer_epoch, known.epoch)
 
-    def _check_sequence(
-        self, header: BatchHeader, known: _Producer | None, previous: BatchHeader | None
-    ) -> None:
-        if previous is not None:
-            epoch, following = previous.producer_epoch, (previous.last_sequence + 1) % _SEQUENCE_MODULUS
-        elif known is not None:
-            epoch, following = known.epoch, known.next_sequence
-        else:
+    def _check_sequence(self, header: BatchHeader, known: _Producer | None) -> None:
+        if known is None:
             return  # I3
-        if header.producer_epoch < epoch:
-            raise InvalidProducerEpoch(f"Epochs of producer {header.producer_id} go back within one append.")
-        expected = 0 if header.producer_epoch > epoch else following
+        expected = 0 if header.producer_epoch > known.epoch else known.next_sequence
         if header.base_sequence != expected:
             raise OutOfOrderSequenceNumber(
                 f"Producer {header.producer_id} (epoch {header.producer_epoch}) wrote sequence "

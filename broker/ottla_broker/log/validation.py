@@ -156,6 +156,10 @@ def _split(sent: Buffer, rules: Rules, origin: AppendOrigin) -> list[Accepted]:
         batches = [Accepted(view[at : at + h.size], h) for at, h in whole_batches(view)]
     if size > rules.append_bytes_max:
         raise RecordListTooLarge(f"{size} bytes in one append, segment.bytes is {rules.append_bytes_max}.")
+    if len(batches) > 1 and any(header.has_producer for _, header in batches):
+        # Kafka refuses several batches whoever wrote them. Here only sequences need it: an answer has one base offset,
+        # and of two batches one might be a duplicate and the other not.
+        raise InvalidRecord("An idempotent producer writes one batch per partition and request.")
     for data, header in batches:
         _check(data, header, rules, origin)
     return batches

@@ -198,16 +198,23 @@ def test_a_duplicate_gets_its_old_offsets(place: Place) -> None:
     assert log.end_offset == 6
 
 
-def test_one_producer_has_one_batch_per_append(place: Place) -> None:
-    """Kafka refuses more than one batch per partition; here at least sequences must hold between them."""
+def test_an_append_with_a_producer_has_one_batch(place: Place) -> None:
+    """Else [duplicate, new] would be answered with the duplicate's offsets, and the new batch not be written."""
     log = open_log(place)
-    batches = [make_batch(records(2), producer_id=9, epoch=0, sequence=n) for n in (0, 2, 5)]
-    log.append(batches[0] + batches[1], leader_epoch=0, now_ms=NOW_MS)
+    batches = [make_batch(records(2), producer_id=9, epoch=0, sequence=n) for n in (0, 2, 4)]
+    log.append(batches[0], leader_epoch=0, now_ms=NOW_MS)
+    plain = make_batch(records(2))
     stranger = make_batch(records(2), producer_id=10, epoch=0, sequence=0)
-    for wrong in (batches[2] + batches[2], stranger + stranger):
-        with pytest.raises(OutOfOrderSequenceNumber):
+    for wrong in (
+        batches[0] + batches[1],
+        batches[1] + batches[2],
+        batches[1] + stranger,
+        plain + batches[1],
+    ):
+        with pytest.raises(InvalidRecord):
             log.append(wrong, leader_epoch=0, now_ms=NOW_MS)
-    assert log.end_offset == 4
+    assert log.end_offset == 2
+    assert log.append(plain + plain, leader_epoch=0, now_ms=NOW_MS).last_offset == 5
 
 
 # ---------------------------------------------------------------------- following

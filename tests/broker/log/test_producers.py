@@ -112,17 +112,6 @@ def test_an_epoch_bump_starts_at_zero_and_fences() -> None:
             states.check(old, 0)
 
 
-def test_batches_of_one_append_follow_each_other() -> None:
-    states = after(batch(0, seq=0))
-    first, second = batch(1, seq=1, count=2), batch(3, seq=3)
-    assert states.check(first, 0) is None
-    assert states.check(second, 0, previous=first) is None
-    with pytest.raises(OutOfOrderSequenceNumber):
-        states.check(batch(3, seq=4), 0, previous=first)
-    with pytest.raises(InvalidProducerEpoch):
-        states.check(batch(3, seq=1), 0, previous=batch(1, epoch=1, seq=0))
-
-
 @pytest.mark.parametrize(
     "bad",
     [batch(0, seq=-1), batch(0, epoch=-1), batch(0, pid=-2), marker_batch(0)],
