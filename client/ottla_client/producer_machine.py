@@ -25,7 +25,8 @@ P4. With idempotence, sequence numbers of a lane within one epoch have no gap am
 
 Transactions. The coordinator numbers epochs, and every transaction has another one (`begin_epoch`); lanes restart with
 it, and never on their own: a batch that cannot be written as it is numbered fails, and with it the transaction
-(`transaction_machine`). Brokers add partitions to the transaction, so nothing is sent before the batches.
+(`transaction_machine`). A batch that is out of order behind an older one that is retried keeps its number and is
+retried, too. Brokers add partitions to the transaction, so nothing is sent before the batches.
 """
 
 from __future__ import annotations
@@ -256,6 +257,8 @@ class ProducerMachine:
                 self._restart_numbering(lane, batch, fenced=isinstance(error, InvalidProducerEpoch))
             batch.doubtful |= not isinstance(error, _NOT_WRITTEN)
             self._retry(batch, now)
+        elif self._overtook(batch, error):
+            self._retry(batch, now)
         elif error.retriable and batch.attempts <= self._policy.retries:
             batch.doubtful |= not isinstance(error, _NOT_WRITTEN)
             self._retry(batch, now, briefly=isinstance(error, ConcurrentTransactions))
@@ -301,6 +304,10 @@ class ProducerMachine:
         lane = batch.lane
         older_flying = any(other < batch.id for other in lane.in_flight)
         return not older_flying and not (lane.pending and lane.pending[0].id < batch.id)
+
+    def _overtook(self, batch: Batch, error: RequestError) -> bool:
+        """True if the batch is out of order only because an older one of its lane is retried."""
+        return isinstance(error, OutOfOrderSequenceNumber) and not self._is_oldest(batch)
 
     def _take_back_number(self, batch: Batch) -> None:
         """Reuse the number of a batch that is certainly not written, if no later batch is numbered: no gap."""

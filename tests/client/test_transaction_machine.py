@@ -163,6 +163,19 @@ def test_a_batch_out_of_order_fails_the_transaction_instead_of_being_renumbered(
         bench.transaction.commit()
 
 
+def test_a_batch_out_of_order_behind_one_that_is_retried_is_retried_with_its_number() -> None:
+    bench = Bench()
+    first, second = bench.put(), bench.put()
+    assert bench.drain() == [first, second]
+    bench.machine.refused(first, ConcurrentTransactions(), 0.0)
+    bench.machine.refused(second, OutOfOrderSequenceNumber(), 0.0)
+    assert bench.drain(0.03) == [first]
+    bench.machine.acknowledged(first, 0, -1)
+    assert bench.drain(0.03) == [second] and header_at(second.payload).base_sequence == 1
+    bench.machine.acknowledged(second, 1, -1)
+    assert bench.transaction.commit()
+
+
 def test_the_markers_of_the_last_transaction_are_waited_for_briefly() -> None:
     bench = Bench()
     batch = bench.put()
