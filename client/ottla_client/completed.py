@@ -4,9 +4,11 @@ Used by `worker_pool`. A record waits for the earlier ones with its key in its p
 nobody. A partition is committed up to its first record that is not completed.
 
 Invariants:
-W1. Of the records with one key in one partition at most one is running, in offset order.
+W1. Of the records with one key in one partition at most one is running, in offset order, from when the partition is
+    gained until it is lost.
 W2. A partition's offset to commit is above no record that is not completed, and never decreases.
-W3. A dropped partition is not committed any more, also when its running records complete.
+W3. What completes after its partition was dropped changes nothing, also if the partition has come back since and the
+    same record runs again.
 """
 
 from __future__ import annotations
@@ -14,12 +16,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ottla_client.record import ConsumerRecord
 from ottla_core.ids import TopicPartition
 
 _Lane: TypeAlias = tuple[TopicPartition, Hashable]
+
+
+class Run(NamedTuple):
+    """One run of a record, from `take` to `complete`."""
+
+    number: int
+    record: ConsumerRecord
+
+    @property
+    def tp(self) -> TopicPartition:
+        return TopicPartition(self.record.topic, self.record.partition)
 
 
 @dataclass(slots=True)
@@ -38,7 +51,9 @@ class CompletedOffsets:
         self._ready: deque[ConsumerRecord] = deque()
         #: Records that wait for the running (or ready) one with the same key.
         self._lanes: dict[_Lane, deque[ConsumerRecord]] = {}
-        self._running: set[tuple[TopicPartition, int]] = set()
+        #: By number.
+        self._running: dict[int, Run] = {}
+        self._runs = 0
         #: Records that were added and are neither completed nor dropped.
         self.pending = 0
 
@@ -57,19 +72,18 @@ class CompletedOffsets:
                 self._lanes[lane] = deque()
                 self._ready.append(record)
 
-    def take(self) -> ConsumerRecord | None:
+    def take(self) -> Run | None:
         """A record to start now; None if all wait for others, or there are none."""
         if not self._ready:
             return None
-        record = self._ready.popleft()
-        self._running.add((TopicPartition(record.topic, record.partition), record.offset))
-        return record
+        self._runs += 1
+        run = self._running[self._runs] = Run(self._runs, self._ready.popleft())
+        return run
 
-    def complete(self, record: ConsumerRecord) -> None:
-        tp = TopicPartition(record.topic, record.partition)
-        if (tp, record.offset) not in self._running:
-            return  # W3: dropped meanwhile.
-        self._running.discard((tp, record.offset))
+    def complete(self, run: Run) -> None:
+        if self._running.pop(run.number, None) is None:
+            return  # W3
+        record, tp = run.record, run.tp
         self.pending -= 1
         if record.key is not None:
             lane = (tp, _hashable(record.key))
@@ -104,7 +118,7 @@ class CompletedOffsets:
         """The partitions belong to another member now (W3)."""
         gone = set(tps)
         self.forget_waiting(gone)
-        left = {each for each in self._running if each[0] not in gone}
+        left = {number: run for number, run in self._running.items() if run.tp not in gone}
         self.pending -= len(self._running) - len(left)
         self._running = left
         self._lanes = {lane: waiting for lane, waiting in self._lanes.items() if lane[0] not in gone}

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
-from ottla_client.completed import CompletedOffsets
+from ottla_client.completed import CompletedOffsets, Run
 from ottla_client.consumer import Consumer
 from ottla_client.errors import ClientError, CommitFailed
 from ottla_client.listener import RebalanceListener
@@ -79,7 +79,7 @@ class WorkerPool:
         self._work = CompletedOffsets()
         self._committed: dict[TopicPartition, int] = {}
         self._commit_due_at = 0.0
-        self._tasks: dict[asyncio.Task[None], ConsumerRecord] = {}
+        self._tasks: dict[asyncio.Task[None], Run] = {}
         #: Set when a record was completed, so that the next one starts and a drain goes on.
         self._moved = asyncio.Event()
         self._failed: BaseException | None = None
@@ -130,11 +130,11 @@ class WorkerPool:
 
     def _start(self) -> None:
         while self._failed is None and len(self._tasks) < self._workers:
-            record = self._work.take()
-            if record is None:
+            run = self._work.take()
+            if run is None:
                 return
-            task = asyncio.create_task(self._call(record))
-            self._tasks[task] = record
+            task = asyncio.create_task(self._call(run.record))
+            self._tasks[task] = run
             task.add_done_callback(self._ended)
 
     async def _call(self, record: ConsumerRecord) -> None:
@@ -146,11 +146,11 @@ class WorkerPool:
             await result
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        record = self._tasks.pop(task)
+        run = self._tasks.pop(task)
         if not task.cancelled():
             error = task.exception()
             if error is None:
-                self._work.complete(record)
+                self._work.complete(run)
             elif self._failed is None:
                 self._failed = error
         self._moved.set()
@@ -164,7 +164,7 @@ class WorkerPool:
         self._work.forget_waiting(gone)
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._drain_s
-        while running := [r for r in self._tasks.values() if TopicPartition(r.topic, r.partition) in gone]:
+        while running := [run for run in self._tasks.values() if run.tp in gone]:
             if clock() >= deadline:
                 log.warning(
                     "%d records were not completed in time; they will be handled again.", len(running)

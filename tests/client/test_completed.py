@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla_client import ConsumerRecord, TopicPartition
-from ottla_client.completed import CompletedOffsets
+from ottla_client.completed import CompletedOffsets, Run
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -15,19 +15,25 @@ def record(offset: int, key: object = None, partition: int = 0) -> ConsumerRecor
     return ConsumerRecord("t", partition, offset, 0, key, b"", ())
 
 
-def all_ready(work: CompletedOffsets) -> list[ConsumerRecord]:
+def all_ready(work: CompletedOffsets) -> list[Run]:
     return list(iter(work.take, None))
+
+
+def offsets(runs: list[Run]) -> list[tuple[int, int]]:
+    return [(run.record.partition, run.record.offset) for run in runs]
 
 
 def test_records_of_a_key_wait_for_each_other_and_others_do_not() -> None:
     work = CompletedOffsets()
     work.add([record(0, b"a"), record(1, b"a"), record(2, b"b"), record(3), record(4), record(5, b"a", 1)])
-    assert [(r.partition, r.offset) for r in all_ready(work)] == [(0, 0), (0, 2), (0, 3), (0, 4), (1, 5)]
-    work.complete(record(2, b"b"))
+    first = all_ready(work)
+    assert offsets(first) == [(0, 0), (0, 2), (0, 3), (0, 4), (1, 5)]
+    work.complete(first[1])
     assert all_ready(work) == [] and work.commits() == {}
-    work.complete(record(0, b"a"))
-    assert [r.offset for r in all_ready(work)] == [1] and work.commits() == {TP: 1}
-    work.complete(record(1, b"a"))
+    work.complete(first[0])
+    (next_one,) = all_ready(work)
+    assert next_one.record.offset == 1 and work.commits() == {TP: 1}
+    work.complete(next_one)
     assert work.commits() == {TP: 3} == work.commits([TP]) and work.commits([OTHER]) == {}
     assert work.pending == 3
 
@@ -35,7 +41,7 @@ def test_records_of_a_key_wait_for_each_other_and_others_do_not() -> None:
 def test_keys_may_be_anything_that_a_deserializer_returns() -> None:
     work = CompletedOffsets()
     work.add([record(0, {"user": 1}), record(1, {"user": 1}), record(2, {"user": 2})])
-    assert [r.offset for r in all_ready(work)] == [0, 2]
+    assert offsets(all_ready(work)) == [(0, 0), (0, 2)]
 
 
 def test_a_dropped_partition_is_not_committed_and_may_return() -> None:
@@ -44,13 +50,15 @@ def test_a_dropped_partition_is_not_committed_and_may_return() -> None:
     first = work.take()
     assert first is not None
     work.forget_waiting([TP])
-    assert work.pending == 2 and [r.partition for r in all_ready(work)] == [1]
+    assert work.pending == 2 and offsets(all_ready(work)) == [(1, 7)]
     work.drop([TP])
     work.complete(first)  # W3
     assert work.commits() == {} and work.pending == 1
     work.add([record(0, b"a"), record(1, b"a")])
     again = work.take()
-    assert again == first
+    assert again is not None and again.record == first.record
+    work.complete(first)  # The run before the partition was lost goes on, and ends only now.
+    assert work.take() is None and work.commits() == {}, "the record of the key still runs"
     work.complete(again)
     assert work.commits() == {TP: 1} and work.pending == 2
 
@@ -59,7 +67,7 @@ def test_a_dropped_partition_is_not_committed_and_may_return() -> None:
 def test_in_any_order_nothing_is_skipped(made: list[tuple[int, bytes | None]], chance: object) -> None:
     pick = chance.randrange  # type: ignore[attr-defined]
     work, records = CompletedOffsets(), [record(n * 3, key, part) for n, (part, key) in enumerate(made)]
-    running: list[ConsumerRecord] = []
+    running: list[Run] = []
     done: list[ConsumerRecord] = []
     added = 0
     while len(done) < len(records):
@@ -68,12 +76,13 @@ def test_in_any_order_nothing_is_skipped(made: list[tuple[int, bytes | None]], c
             work.add([records[added]])
             added += 1
         elif step == 1 and (started := work.take()) is not None:
-            keyed = [(r.partition, r.key) for r in running if r.key is not None]
-            assert (started.partition, started.key) not in keyed  # W1
+            keyed = [(run.tp, run.record.key) for run in running if run.record.key is not None]
+            assert (started.tp, started.record.key) not in keyed  # W1
             running.append(started)
         elif running:
-            done.append(running.pop(pick(len(running))))
-            work.complete(done[-1])
+            run = running.pop(pick(len(running)))
+            done.append(run.record)
+            work.complete(run)
         for tp, offset in work.commits().items():  # W2
             before = [r for r in records[:added] if r.partition == tp.partition and r.offset < offset]
             assert before and set(before) <= set(done)
