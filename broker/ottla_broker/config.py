@@ -80,6 +80,12 @@ class ProcessConfig:
         optional(WORD),
         "Replicas of a partition are spread over racks; consumers may read in theirs (replica.selector.class).",
     )
+    rack_file: str | None = setting(
+        "rack.file",
+        "",
+        optional(FILE),
+        "File with the rack, read at start, instead of broker.rack. An empty file: no rack.",
+    )
     cluster_name: str = setting(
         "cluster.name",
         "ottla",

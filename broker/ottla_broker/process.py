@@ -18,6 +18,7 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -35,6 +36,7 @@ from ottla_broker.listeners import SSL, listeners_of
 from ottla_broker.log.dir_files import ForeignDirectory
 from ottla_broker.membership.registration import BrokerIdTaken
 from ottla_broker.metadata.watcher import LostHistory
+from ottla_broker.rack_file import with_rack
 from ottla_broker.setting import Address, ConfigError
 from ottla_core.errors import InvariantViolation
 from ottla_core.ports.clock import Clock
@@ -139,6 +141,7 @@ async def _live(
     if exit_with_parent:
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), _on_stdin, stop)
     try:
+        config = replace(config, process=with_rack(config.process))
         secret = cluster_secret(config.internal.secret_file)
         store = etcd_store(config)
         tls = _tls_files(config, clock)

@@ -21,7 +21,7 @@ from ottla_operator.times import rfc3339
 
 _log = structlog.get_logger("ottla.apply")
 
-_APPLY = {
+_APPLY: dict[str, Any] = {
     "content_type": "application/apply-patch+yaml",
     "field_manager": MANAGER,
     "force_conflicts": True,

@@ -138,6 +138,7 @@ TABLE: dict[str, tuple[str, float | None, float | None, tuple[str, ...], str, bo
     'producer.id.expiration.check.interval.ms': ('int', 1, 2147483647, (), '600000', False),
     'producer.id.expiration.ms': ('int', 1, 2147483647, (), '86400000', False),
     'queued.max.request.bytes': ('long', 1048576, 9223372036854775807, (), '134217728', False),
+    'rack.file': ('string', None, None, (), '', True),
     'replica.lag.time.max.ms': ('long', 100, 9223372036854775807, (), '30000', False),
     'replica.ready.timeout.ms': ('long', 0, 9223372036854775807, (), '3600000', False),
     'replica.selector.class': ('string', None, None, ('org.apache.kafka.common.replica.RackAwareReplicaSelector', 'RackAwareReplicaSelector'), '', True),

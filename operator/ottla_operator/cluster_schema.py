@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla_operator.access_schema import access_fields
-from ottla_operator.cluster_spec import RESERVED_SETTINGS
+from ottla_operator.cluster_spec import RESERVED_SETTINGS, TOPOLOGY_KEY
 from ottla_operator.schemas import (
     Schema,
     choice,
@@ -21,6 +21,8 @@ from ottla_operator.schemas import (
 )
 
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|[kMGTPE]i?)?$"
+#: An optional DNS name, and a name of up to 63 characters.
+_LABEL = r"^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$"
 _ADDRESS = r"^[^\s:/]+:[0-9]{1,5}$"
 _ETCD_SIZE = "2Gi"
 
@@ -79,6 +81,14 @@ def cluster_spec() -> Schema:
                 },
             ),
             "etcd": _etcd(),
+            "rack": thing(
+                "broker.rack is a label of each broker's node. Needs operator.nodes=true in the chart.",
+                {
+                    "topologyKey": text(
+                        "Label of the nodes.", default=TOPOLOGY_KEY, pattern=_LABEL, minLength=1, maxLength=317
+                    )
+                },
+            ),
             **access_fields(),
             "pod": _pod("Added to the pods of the brokers."),
             "podDisruptionBudget": thing(

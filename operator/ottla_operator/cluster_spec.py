@@ -16,6 +16,8 @@ from ottla_operator.external_etcd import ExternalEtcd
 from ottla_operator.schemas import QUANTITY
 from ottla_operator.specs import InvalidSpec, texts_of
 
+#: Kubernetes' name for the label of a node's zone.
+TOPOLOGY_KEY = "topology.kubernetes.io/zone"
 _QUANTITY = re.compile(QUANTITY)
 
 #: Settings that follow from the pod; a user's value would contradict it.
@@ -23,6 +25,7 @@ RESERVED_SETTINGS = (
     "advertised.grpc.listeners",
     "advertised.listeners",
     "broker.id",
+    "rack.file",
     "cluster.name",
     "cluster.secret.file",
     *external_etcd.SETTINGS,
@@ -101,6 +104,16 @@ class PodSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class RackSpec:
+    #: Label of the nodes.
+    topology_key: str = TOPOLOGY_KEY
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any] | None) -> RackSpec | None:
+        return None if spec is None else cls(spec.get("topologyKey", TOPOLOGY_KEY))
+
+
+@dataclass(frozen=True, slots=True)
 class ManagedEtcd:
     replicas: int = 1
     image: str | None = None
@@ -136,6 +149,13 @@ class ClusterSpec:
     #: New brokers get their share of the replicas.
     spread: bool = True
     access: Access = field(default_factory=Access)
+    #: None: `broker.rack` is what `config` says.
+    rack: RackSpec | None = None
+
+    @property
+    def topology_key(self) -> str:
+        """Label of the nodes over whose values brokers spread."""
+        return TOPOLOGY_KEY if self.rack is None else self.rack.topology_key
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> ClusterSpec:
@@ -148,6 +168,8 @@ class ClusterSpec:
         for name in ("tls", "login"):
             if etcd.get(name) is not None and not etcd.get("endpoints"):
                 raise InvalidSpec(f"etcd.{name} is for an external etcd: set etcd.endpoints too.")
+        if spec.get("rack") is not None and "broker.rack" in config:
+            raise InvalidSpec("rack and config.broker.rack both set the rack of the brokers; use one.")
         check_quantities("resources", spec.get("resources"))
         check_quantities("etcd.managed.resources", (etcd.get("managed") or {}).get("resources"))
         return cls(
@@ -164,6 +186,7 @@ class ClusterSpec:
             scrape_annotations=(spec.get("metrics") or {}).get("annotations", True),
             spread=spec.get("rebalance", "Spread") == "Spread",
             access=Access.of(spec, config),
+            rack=RackSpec.of(spec.get("rack")),
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ottla_core.errors import RequestError
-from ottla_operator import cluster_secret, internal_tls, network_policy, secured
+from ottla_operator import cluster_secret, internal_tls, network_policy, racks, secured
 from ottla_operator.broker_settings import check_settings
 from ottla_operator.brokers import BrokersAway, SeenCluster
 from ottla_operator.cast import CLUSTER, Tools
@@ -42,6 +42,8 @@ class ClusterLook:
         self._applied: dict[str, tuple[tuple[int, int, str], float]] = {}
         #: The same for its certificates and logins.
         self._kept: dict[str, tuple[tuple[int, int, str], float]] = {}
+        #: Cluster uid -> the last warning about nodes without a rack, to warn once.
+        self._no_rack: dict[str, str | None] = {}
         self._credentials = Credentials(tools.observer, tools.applier, tools.clock)
         self._scaler = Scaler(tools)
         self._secrets = cluster_secret.Due(tools.clock.monotonic)
@@ -81,6 +83,8 @@ class ClusterLook:
             return None  # while pods start, reconciliations are frequent
         await self._keep_secret(meta)
         if (forbidden := await self._keep_credentials(meta, spec, this)) is not None:
+            return forbidden
+        if (forbidden := await self._keep_racks(meta, spec)) is not None:
             return forbidden
         refused: list[str] = []
         known = (body.get("status") or {}).get("observedGeneration") == meta.generation
@@ -142,6 +146,25 @@ class ClusterLook:
         for sentence in said:
             await self._tools.applier.event(meta, "CertificateMade", sentence)
         self._kept[meta.uid] = this, now
+        return None
+
+    async def _keep_racks(self, meta: Meta, spec: ClusterSpec) -> Condition | None:
+        """Write the racks of all nodes for the brokers; a condition if the operator may not read nodes."""
+        if spec.rack is None:
+            return None
+        try:
+            found = racks.racks_of(spec.rack, await self._tools.observer.nodes())
+        except KubeError as failed:
+            if failed.code != 403:
+                raise
+            return not_ready(
+                "Forbidden", f"{failed} Allow the operator to list nodes: operator.nodes=true in its chart."
+            )
+        await self._tools.applier.apply(racks.config_map(meta, found))
+        said = racks.warning(spec.rack, found)
+        if said is not None and self._no_rack.get(meta.uid) != said:
+            await self._tools.applier.event(meta, "RackUnknown", said, warning=True)
+        self._no_rack[meta.uid] = said
         return None
 
     async def _drop_policies(self, meta: Meta, spec: ClusterSpec) -> None:

@@ -25,6 +25,7 @@ from ottla_operator.specs import API_VERSION
 PLURALS = {
     ("v1", "ConfigMap"): "configmaps",
     ("v1", "Event"): "events",
+    ("v1", "Node"): "nodes",
     ("v1", "Pod"): "pods",
     ("v1", "Secret"): "secrets",
     ("v1", "Service"): "services",
@@ -41,6 +42,8 @@ PLURALS = {
 }
 _TIMEOUT_S = 15.0
 _PAGE = 250
+#: A node has tens of kilobytes of status.
+_METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 class KubeError(Exception):
@@ -86,26 +89,38 @@ class Kube:
                 return None
             raise
 
-    async def list(self, path: str, *, label_selector: str | None = None) -> list[dict[str, Any]]:
+    async def list(
+        self, path: str, *, label_selector: str | None = None, metadata_only: bool = False
+    ) -> list[dict[str, Any]]:
         """All objects, read page by page."""
+        accept = _METADATA_ONLY if metadata_only else None
         found: list[dict[str, Any]] = []
         more: str | None = None
         while True:
-            page = await self.request("get", path, limit=_PAGE, _continue=more, label_selector=label_selector)
+            page = await self.request(
+                "get", path, accept=accept, limit=_PAGE, _continue=more, label_selector=label_selector
+            )
             found += page.get("items") or []
             more = (page.get("metadata") or {}).get("continue")
             if not more:
                 return found
 
     async def request(
-        self, verb: str, path: str, body: Mapping[str, Any] | None = None, **options: Any
+        self,
+        verb: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        accept: str | None = None,
+        **options: Any,
     ) -> dict[str, Any]:
         plural = _plural_in(path)
+        headers = {"Accept": accept} if accept else {}
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 answer = await self._raw.request(
                     verb, path, body=None if body is None else dict(body), serialize=False,
-                    query_params=[], header_params={}, _request_timeout=_TIMEOUT_S, **options,
+                    query_params=[], header_params=headers, _request_timeout=_TIMEOUT_S, **options,
                 )  # fmt: skip
                 content = await answer.read()
         except (ApiException, DynamicApiError) as failed:

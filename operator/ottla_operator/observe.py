@@ -111,6 +111,10 @@ class Observer:
                 return str(each["metadata"]["name"])
         return None
 
+    async def nodes(self) -> list[dict[str, Any]]:
+        """The metadata of all nodes."""
+        return await self._kube.list(path_of("v1", "Node", ""), metadata_only=True)
+
     async def _pods(self, namespace: str, labels: Mapping[str, str]) -> list[dict[str, Any]]:
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
         return await self._kube.list(path_of("v1", "Pod", namespace), label_selector=selector)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ottla_operator.cluster_spec import PodSpec, Storage
+from ottla_operator.cluster_spec import TOPOLOGY_KEY, PodSpec, Storage
 from ottla_operator.specs import Meta
 
 MANAGER = "ottla-operator"
@@ -62,13 +62,15 @@ def metadata(meta: Meta, name: str, component: str) -> dict[str, Any]:
     }
 
 
-def placement(meta: Meta, component: str, pod: PodSpec, images: Images) -> dict[str, Any]:
+def placement(
+    meta: Meta, component: str, pod: PodSpec, images: Images, zone: str = TOPOLOGY_KEY
+) -> dict[str, Any]:
     """Where the pods may run. By default they avoid each other's nodes and zones, if possible."""
     own = {"labelSelector": {"matchLabels": labels_of(meta, component)}}
     apart = {"weight": 100, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", **own}}
     zones = {
         "maxSkew": 1,
-        "topologyKey": "topology.kubernetes.io/zone",
+        "topologyKey": zone,
         "whenUnsatisfiable": "ScheduleAnyway",
         **own,
     }

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ottla_operator import cluster_secret, etcd_resources, network_policy, secured
+from ottla_operator import cluster_secret, etcd_resources, network_policy, racks, secured
 from ottla_operator.cluster_spec import ClusterSpec
 from ottla_operator.external_etcd import ExternalEtcd
 from ottla_operator.internal_tls import OFF, ON, PHASE
@@ -253,7 +253,7 @@ def stateful_set(
                     },
                 },
                 "spec": {
-                    **placement(meta, "broker", spec.pod, images),
+                    **placement(meta, "broker", spec.pod, images, spec.topology_key),
                     "terminationGracePeriodSeconds": _GRACE_S,
                     # Services named ottla… would otherwise put OTTLA_… variables into the pod.
                     "enableServiceLinks": False,
@@ -264,6 +264,7 @@ def stateful_set(
                         {"name": "config", "configMap": {"name": f"{meta.name}-config"}},
                         {"name": "tmp", "emptyDir": {}},
                         *cluster_secret.volumes(meta),
+                        *(racks.volumes(meta) if spec.rack else []),
                         *secured.volumes(spec.access, meta, internal),
                         *(spec.external_etcd.volumes() if spec.external_etcd else []),
                         *volumes,
@@ -294,6 +295,7 @@ def _broker_container(
                 ]
             ),
             *cluster_secret.env(),
+            *(racks.env() if spec.rack else []),
             env_value("OTTLA_CONFIG", "/etc/ottla/ottla.properties"),
             *(spec.external_etcd.env() if spec.external_etcd else []),
         ],
@@ -319,6 +321,7 @@ def _broker_container(
             {"name": "config", "mountPath": "/etc/ottla", "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
             *cluster_secret.mounts(),
+            *(racks.mounts() if spec.rack else []),
             *secured.mounts(spec.access, internal),
             *(spec.external_etcd.mounts() if spec.external_etcd else []),
             *mounts,

@@ -164,6 +164,12 @@ def path_of(document: dict[str, Any], namespace: str) -> str:
     version, kind = document["apiVersion"], document["kind"].lower()
     plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    cluster_wide = kind in ("namespace", "clusterrole", "clusterrolebinding", "customresourcedefinition")
+    cluster_wide = kind in (
+        "namespace",
+        "node",
+        "clusterrole",
+        "clusterrolebinding",
+        "customresourcedefinition",
+    )
     scope = "" if cluster_wide else f"/namespaces/{namespace}"
     return f"{root}{scope}/{plural}/{document['metadata']['name']}"

@@ -197,6 +197,20 @@ def test_rights_are_few() -> None:
     assert "Role" in kinds and not {"ClusterRole", "ClusterRoleBinding"} & kinds
 
 
+@pytest.mark.parametrize("name", ["plain", "namespaced"])
+def test_nodes_are_listed_only_if_allowed(name: str) -> None:
+    rules = [
+        rule
+        for each in render(*SETS[name], "operator.nodes=true")
+        if each["kind"] == "ClusterRole" and each["metadata"]["name"].endswith("-nodes")
+        for rule in each["rules"]
+    ]
+    assert rules == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
+    assert not any(
+        "nodes" in rule["resources"] for each in render(*SETS[name]) for rule in each.get("rules", ())
+    )
+
+
 def test_generated_files_are_current() -> None:
     done = subprocess.run(
         [sys.executable, "manifests/generate.py", "--check"],

@@ -621,6 +621,46 @@ async def test_a_cluster_that_goes_is_let_go(world: World) -> None:
     assert world.links.forgotten == [("shop", "main")]
 
 
+# ------------------------------------------------------------------ racks
+
+
+def node(world: World, name: str, **labels: str) -> None:
+    named = {key.replace("_", "/"): value for key, value in labels.items()}
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "namespace": "", "labels": named}}
+    world.kube.put(body)
+
+
+async def test_racks_are_written_for_every_node() -> None:
+    world = World()
+    node(world, "a", room_1="x")
+    node(world, "b")
+    key = world.put(cluster(rack={"topologyKey": "room/1"}))
+    look = ClusterLook(world.tools, Images("broker:1", "etcd:1"))
+    await look.look(key)
+    assert world.kube.find("ConfigMap", "main-racks")["data"] == {"a": "x", "b": ""}
+    assert world.kube.warnings.count("RackUnknown") == 1
+    message = next(message for reason, message in world.kube.events if reason == "RackUnknown")
+    assert message.startswith("1 of 2 nodes have no label room/1 (b)")
+    node(world, "b", room_1="y")
+    world.clock.now += 16
+    await look.look(key)
+    assert world.kube.find("ConfigMap", "main-racks")["data"] == {"a": "x", "b": "y"}
+    reasons = [reason for reason, _ in world.kube.events]
+    assert reasons.count("RackUnknown") == 1 and "DriftRepaired" not in reasons
+
+
+async def test_racks_need_the_right_to_list_nodes() -> None:
+    """Without it nothing is applied: pods would wait for a ConfigMap that never comes."""
+    world = World()
+    world.kube.forbidden.add("nodes")
+    key = world.put(cluster(rack={}))
+    await ClusterLook(world.tools, Images("broker:1", "etcd:1")).look(key)
+    assert world.condition("Cluster", "main") == ("False", "Forbidden")
+    rows = world.status("Cluster", "main")["conditions"]
+    assert "operator.nodes=true" in rows[0]["message"]
+    assert not any("statefulsets" in path for path in world.kube.objects)
+
+
 # ------------------------------------------------------------------ the secret of the brokers
 
 

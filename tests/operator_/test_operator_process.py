@@ -126,6 +126,22 @@ def read(api: ApiServer, kind: str, name: str) -> dict[str, Any] | None:
     return found
 
 
+def part(api: ApiServer, kind: str, name: str) -> dict[str, Any]:
+    """An object of Kubernetes' own kinds; empty if there is none."""
+    body = {
+        "apiVersion": "apps/v1" if kind == "StatefulSet" else "v1",
+        "kind": kind,
+        "metadata": {"name": name},
+    }
+    try:
+        found: dict[str, Any] = api.request("GET", path_of(body, NAMESPACE))
+    except ApiError as failed:
+        if failed.code == 404:
+            return {}
+        raise
+    return found
+
+
 def condition(api: ApiServer, kind: str, name: str, type_: str = "Ready") -> tuple[str, str] | None:
     status = (read(api, kind, name) or {}).get("status") or {}
     for row in status.get("conditions") or ():
@@ -637,6 +653,38 @@ def test_rights_in_the_watched_namespaces_are_enough(
         operator.start()
     text = limited.log.read_text()
     assert "forbidden" not in text.lower() and "Traceback" not in text, text[-3000:]
+
+
+def test_racks_come_from_labels_of_nodes(api: ApiServer, operator: Operator) -> None:
+    """With the rights that the chart gives for it. Kubernetes answers with the metadata of nodes only."""
+    command = [str(HELM), "template", "ottla", str(ROOT / "charts/ottla"), "-n", "ottla"]
+    done = subprocess.run(
+        [*command, "--set=operator.nodes=true"], capture_output=True, text=True, check=True, timeout=60
+    )
+    for each in yaml.safe_load_all(done.stdout):
+        if each and each["metadata"]["name"].endswith("-nodes"):
+            api.apply(each)
+
+    def node(name: str, zone: str) -> None:
+        labels = {"topology.kubernetes.io/zone": zone}
+        api.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
+
+    def racks() -> dict[str, str]:
+        found: dict[str, str] = part(api, "ConfigMap", "racked-racks").get("data", {})
+        return found
+
+    node("n-1", "zone-a")
+    node("n-2", "zone-b")
+    apply(api, cluster("racked", brokers=1, rack={}))
+    until(lambda: racks() == {"n-1": "zone-a", "n-2": "zone-b"})
+    node("n-2", "zone-c")
+    until(lambda: racks() == {"n-1": "zone-a", "n-2": "zone-c"})
+    pod = until(lambda: part(api, "StatefulSet", "racked-broker"))["spec"]["template"]["spec"]
+    environ = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+    assert environ["OTTLA_RACK_FILE"] == "/etc/ottla-racks/$(NODE_NAME)"
+    with pytest.raises(ApiError, match="topologyKey"):
+        apply(api, cluster("racked", brokers=1, rack={"topologyKey": "no label"}))
+    delete(api, "Cluster", "racked")
 
 
 def test_a_second_install_for_the_same_namespaces_is_refused(api: ApiServer) -> None:

@@ -64,6 +64,7 @@ CASES: dict[str, dict[str, Any]] = {
         "networkPolicy": {"enabled": True},
         "config": {"super.users": "User:bob"},
     },
+    "racks": {"brokers": 1, "rack": {"topologyKey": "example.com/room"}},
     "secured": {
         "etcd": {
             "endpoints": ["etcd.example:2379"],
@@ -169,7 +170,14 @@ def test_every_broker_and_etcd_member_has_an_address_that_outlives_its_pod() -> 
 def test_what_the_operator_sets_cannot_be_overridden() -> None:
     body = cluster(**CASES["secured"])
     settings = broker_settings(Meta.of(body), ClusterSpec.of(body))
-    of_the_pod = {"broker.id", "kafka.advertised", "grpc.advertised", "internal.advertised", "etcd.user"}
+    of_the_pod = {
+        "broker.id",
+        "rack.file",
+        "kafka.advertised",
+        "grpc.advertised",
+        "internal.advertised",
+        "etcd.user",
+    }
     body = cluster(**CASES["listeners"])
     settings |= broker_settings(Meta.of(body), ClusterSpec.of(body), ON)
     advertised = {"advertised.listeners", "advertised.grpc.listeners"}

@@ -54,6 +54,8 @@ class MemoryKube:
         self.refusals: dict[str, list[KubeError]] = {}
         self.patches: list[tuple[str, str]] = []
         self.deleted: list[str] = []
+        #: Plural names of kinds that may not be listed.
+        self.forbidden: set[str] = set()
         self._version = 10
 
     async def close(self) -> None:
@@ -62,7 +64,11 @@ class MemoryKube:
     async def get(self, path: str) -> dict[str, Any] | None:
         return copy.deepcopy(self.objects.get(path))
 
-    async def list(self, path: str, *, label_selector: str | None = None) -> list[dict[str, Any]]:
+    async def list(
+        self, path: str, *, label_selector: str | None = None, metadata_only: bool = False
+    ) -> list[dict[str, Any]]:
+        if path.rsplit("/", 1)[1] in self.forbidden:
+            raise KubeError(403, f"{path} is forbidden.")
         wanted = dict(pair.split("=") for pair in (label_selector or "").split(",") if pair)
         found = [each for at, each in self.objects.items() if at.startswith(f"{path}/")]
         return [each for each in found if wanted.items() <= (each["metadata"].get("labels") or {}).items()]
