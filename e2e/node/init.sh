@@ -74,7 +74,7 @@ run controller-manager "$bin/kube-controller-manager" --kubeconfig="$etc/control
     --service-cluster-ip-range=$service_cidr --cluster-cidr=$pod_cidr
 run scheduler "$bin/kube-scheduler" --kubeconfig="$etc/scheduler.kubeconfig" --leader-elect=false --bind-address=127.0.0.1
 run kubelet "$bin/kubelet" --config="$etc/kubelet.yaml" --kubeconfig="$etc/kubelet.kubeconfig" \
-    --hostname-override=$node --node-ip=$node_ip
+    --hostname-override=$node --node-ip=$node_ip --node-labels=topology.kubernetes.io/zone=zone-a
 run proxy "$bin/kube-proxy" --config="$etc/proxy.yaml"
 
 trap 'exit 0' TERM

@@ -50,11 +50,11 @@ def chart_values() -> Object:
             "etcd": reference("etcd"),
         },
         # The run waits for status changes, so a status must not be half a minute old.
-        "operator": {"resyncSeconds": 5, "groupResyncSeconds": 2, "secrets": True},
+        "operator": {"resyncSeconds": 5, "groupResyncSeconds": 2, "secrets": True, "nodes": True},
         "cluster": {
             "enabled": True,
             "name": CLUSTER,
-            "spec": {"storage": {"volumes": [{"size": "1Gi"}], "deleteClaims": True}},
+            "spec": {"rack": {}, "storage": {"volumes": [{"size": "1Gi"}], "deleteClaims": True}},
         },
     }
 

@@ -12,7 +12,16 @@ from contextlib import contextmanager
 from subprocess import Popen
 from typing import Any
 
-from ottla_e2e import evictions, memory, namespaces, objects, scaled_consumers, secured_cluster, spark_jobs
+from ottla_e2e import (
+    evictions,
+    memory,
+    namespaces,
+    objects,
+    racks,
+    scaled_consumers,
+    secured_cluster,
+    spark_jobs,
+)
 from ottla_e2e.images import ROOT
 from ottla_e2e.kube import NAMESPACE, Kube, Object, condition, ready
 from ottla_e2e.objects import CLIENT, CLUSTER, KAFKA
@@ -43,6 +52,7 @@ class Scenario:
     def run(self) -> None:
         for each in (
             self.install,
+            self.show_racks,
             self.create_topic,
             self.write_with_a_stock_client,
             self.watch_a_group,
@@ -72,6 +82,9 @@ class Scenario:
         self._kube.apply(objects.programs(), objects.client())
         self._kube.run("wait", "--for=condition=Ready", f"pod/{CLIENT}", "--timeout=60s")
         self._tell_memory("at rest")
+
+    def show_racks(self) -> None:
+        racks.run(self._kube)
 
     def create_topic(self) -> None:
         self._kube.apply(objects.topic(_TOPIC, self._partitions, **{"min.insync.replicas": "2"}))
