@@ -6,18 +6,22 @@
 Events are JSON with event_id, user, page, action and time (see generate.py). Duplicates are dropped, windows
 are counted by event time, and a window is written once, when the watermark has passed its end. So its row is final.
 
-Parquet gets each window exactly once: each micro-batch has its own directory, and a batch that is repeated after a
-crash overwrites it with the same rows. The topic gets each at least once: readers use the last row per window and page.
+Both results are exactly once. In Parquet each micro-batch has its own directory, and a batch that is repeated after a
+crash overwrites it with the same rows. The topic gets one transaction per micro-batch, by the id of the query and the
+number of the batch, so a repeated batch adds nothing; its readers need `read_committed`. Events of aborted transactions
+are not counted.
 
 With `--dead-letters TOPIC`, a second query copies events that cannot be parsed into that topic, with headers that name
-where each was read. Without it they are ignored.
+where each was read; also exactly once. Without it they are ignored.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from pyspark_ottla.job_options import JobOptions, add_arguments, take
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 
 _EVENT = "event_id string, user string, page string, action string, time timestamp"
+#: Set by Spark while it runs a micro-batch. The id is that of the checkpoint.
+_QUERY_ID = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True)
@@ -44,21 +50,22 @@ class Job:
     shuffle_partitions: int | None = None
     #: Topic for events that cannot be parsed; None ignores them.
     dead_letters: str | None = None
+    options: JobOptions = field(default_factory=JobOptions)
 
 
 def events(spark: SparkSession, job: Job) -> DataFrame:
     """Records with the column `event`, whose time is null if it could not be parsed."""
     from pyspark.sql import functions as f
 
-    reading = spark.readStream.format("ottla").options(
-        **{
-            "bootstrap.servers": job.bootstrap,
-            "subscribe": job.events,
-            "startingOffsets": job.starting_offsets,
-        }
-    )
+    own = {
+        "bootstrap.servers": job.bootstrap,
+        "subscribe": job.events,
+        "startingOffsets": job.starting_offsets,
+        "kafka.isolation.level": "read_committed",
+    }
     if job.max_offsets is not None:
-        reading = reading.option("maxOffsetsPerTrigger", job.max_offsets)
+        own["maxOffsetsPerTrigger"] = str(job.max_offsets)
+    reading = spark.readStream.format("ottla").options(**job.options.reading(own))
     event = f.from_json(f.col("value").cast("string"), _EVENT).alias("event")
     return reading.load().select("*", event)
 
@@ -80,7 +87,7 @@ def counts(spark: SparkSession, job: Job) -> DataFrame:
 
 
 def start_dead_letters(spark: SparkSession, job: Job) -> StreamingQuery:
-    """Copies events that cannot be parsed; at least once. A query of its own, because `counts` keeps no records."""
+    """Copies events that cannot be parsed. A query of its own, because `counts` keeps no records."""
     from pyspark.sql import functions as f
 
     def header(name: str, column: str) -> Column:
@@ -96,8 +103,7 @@ def start_dead_letters(spark: SparkSession, job: Job) -> StreamingQuery:
     writing = (
         letters.writeStream.format("ottla")
         .queryName("activity dead letters")
-        .option("bootstrap.servers", job.bootstrap)
-        .option("topic", job.dead_letters)
+        .options(**job.options.writing({"bootstrap.servers": job.bootstrap, "topic": str(job.dead_letters)}))
         .option("checkpointLocation", f"{job.checkpoint.rstrip('/')}-dead-letters")
     )
     return _triggered(writing, job)
@@ -112,15 +118,25 @@ def start(spark: SparkSession, job: Job) -> StreamingQuery:
             if not rows.isEmpty():
                 rows.write.mode("overwrite").parquet(f"{job.parquet}/batch={batch_id}")
                 records = rows.selectExpr("page as key", "to_json(struct(*)) as value")
-                records.write.format("ottla").options(
-                    **{"bootstrap.servers": job.bootstrap, "topic": job.results}
-                ).mode("append").save()
+                records.write.format("ottla").options(**_results(job, batch, batch_id)).mode("append").save()
         finally:
             rows.unpersist()
 
     writing = counts(spark, job).writeStream.outputMode("append").foreachBatch(write)
     writing = writing.queryName("activity").option("checkpointLocation", job.checkpoint)
     return _triggered(writing, job)
+
+
+def _results(job: Job, batch: DataFrame, batch_id: int) -> dict[str, str]:
+    query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    assert query_id is not None, "Spark sets it for the thread of a query"
+    own = {
+        "bootstrap.servers": job.bootstrap,
+        "topic": job.results,
+        "sinkId": f"activity-{query_id}",
+        "batchId": str(batch_id),
+    }
+    return job.options.writing(own)
 
 
 def _triggered(writing: DataStreamWriter, job: Job) -> StreamingQuery:
@@ -165,6 +181,7 @@ def parsed() -> Job:
         help="number of stateful tasks, fixed by the first run of a checkpoint (default: one per executor core; "
         "Spark's default of 200 is for larger clusters)",
     )
+    add_arguments(parser)
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
         "--trigger", default="10 seconds", help="time between micro-batches (default: %(default)s)"
@@ -173,7 +190,7 @@ def parsed() -> Job:
     given = vars(parser.parse_args())
     if given.pop("available_now"):
         given["trigger"] = None
-    return Job(**given)
+    return Job(options=take(parser, given, reads=True, writes=True), **given)
 
 
 def main() -> None:

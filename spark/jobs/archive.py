@@ -6,16 +6,19 @@
 A row has the columns of the format ottla (key, value, partition, offset, timestamp, headers) and is stored below
 topic=.../date=..., by the record's timestamp in UTC. Spark's file sink lists the files of every finished micro-batch in
 _spark_metadata: readers that use it, as Spark does, see each record once, whatever was killed and repeated. A run with
-the same checkpoint continues where the last one stopped. `--since` and `--until` archive a span of time.
+the same checkpoint continues where the last one stopped. `--since` and `--until` archive a span of time. Records of
+aborted transactions are left out, unless `--isolation-level read_uncommitted` asks for them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+
+from pyspark_ottla.job_options import JobOptions, add_arguments, take
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +37,9 @@ class Job:
     max_offsets: int | None = None
     #: Time between micro-batches; None reads the available records and exits.
     trigger: str | None = None
+    #: An archive is kept, and replayed: rows that were never committed do not belong in it.
+    isolation_level: str = "read_committed"
+    options: JobOptions = field(default_factory=JobOptions)
 
 
 def options_of(job: Job) -> dict[str, str]:
@@ -42,13 +48,14 @@ def options_of(job: Job) -> dict[str, str]:
         "subscribe": job.topics,
         "startingOffsets": "earliest",
         "includeHeaders": "true",
+        "kafka.isolation.level": job.isolation_level,
     }
     if job.since is not None:
         options["startingTimestamp"] = str(millis(job.since))
         options["startingOffsetsByTimestampStrategy"] = "latest"
     if job.max_offsets is not None:
         options["maxOffsetsPerTrigger"] = str(job.max_offsets)
-    return options
+    return job.options.reading(options)
 
 
 def millis(time: str) -> int:
@@ -99,6 +106,13 @@ def parsed() -> Job:
     parser.add_argument("--since", help="first time, such as 2026-01-31T00:00:00Z (default: all records)")
     parser.add_argument("--until", help="leave out records from this time on (default: no end)")
     parser.add_argument("--max-offsets", type=int, help="offsets per micro-batch (default: no limit)")
+    parser.add_argument(
+        "--isolation-level",
+        choices=["read_committed", "read_uncommitted"],
+        default=Job.isolation_level,
+        help="read_uncommitted also archives records of transactions that are aborted (default: %(default)s)",
+    )
+    add_arguments(parser)
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
         "--trigger", default="1 minute", help="time between micro-batches (default: %(default)s)"
@@ -107,7 +121,7 @@ def parsed() -> Job:
     given = vars(parser.parse_args())
     if given.pop("available_now"):
         given["trigger"] = None
-    return Job(**given)
+    return Job(options=take(parser, given, reads=True, writes=False), **given)
 
 
 def main() -> None:

@@ -36,16 +36,15 @@ def yesterday(now: datetime) -> str:
 
 
 def rows(spark: SparkSession, job: Job) -> DataFrame:
-    from pyspark.sql import functions as f
+    from pyspark_ottla.archived import archived
 
-    found = spark.read.parquet(job.parquet).where(
-        f.col("date") <= f.lit(job.last_date or yesterday(datetime.now(UTC))).cast("date")
+    return archived(
+        spark,
+        job.parquet,
+        topic=job.topic,
+        first_date=job.first_date,
+        last_date=job.last_date or yesterday(datetime.now(UTC)),
     )
-    if job.topic is not None:
-        found = found.where(f.col("topic") == job.topic)
-    if job.first_date is not None:
-        found = found.where(f.col("date") >= f.lit(job.first_date).cast("date"))
-    return found
 
 
 def run(spark: SparkSession, job: Job) -> dict[str, int]:

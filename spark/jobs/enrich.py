@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from pyspark_ottla.job_options import JobOptions, add_arguments, take
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,22 +50,22 @@ class Job:
     shuffle_partitions: int | None = None
     #: Column to draw a chart of.
     chart: str | None = None
+    options: JobOptions = field(default_factory=JobOptions)
 
 
 def values(spark: SparkSession, job: Job, topic: str, schema: str) -> DataFrame:
     """The parsed values of a topic, as a stream."""
     from pyspark.sql import functions as f
 
-    reading = spark.readStream.format("ottla").options(
-        **{
-            "bootstrap.servers": job.bootstrap,
-            "subscribe": topic,
-            "startingOffsets": "earliest",
-            "kafka.isolation.level": "read_committed",
-        }
-    )
+    own = {
+        "bootstrap.servers": job.bootstrap,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "kafka.isolation.level": "read_committed",
+    }
     if job.max_offsets is not None:
-        reading = reading.option("maxOffsetsPerTrigger", job.max_offsets)
+        own["maxOffsetsPerTrigger"] = str(job.max_offsets)
+    reading = spark.readStream.format("ottla").options(**job.options.reading(own))
     parsed_ = f.from_json(f.col("value").cast("string"), schema).alias("row")
     return reading.load().select(parsed_).where("row is not null").select("row.*")
 
@@ -92,7 +94,7 @@ def start(spark: SparkSession, job: Job) -> StreamingQuery:
         .selectExpr(f"string({job.on}) as key", "to_json(struct(*)) as value")
         .writeStream.format("ottla")
         .queryName("enrich")
-        .options(**{"bootstrap.servers": job.bootstrap, "topic": job.results})
+        .options(**job.options.writing({"bootstrap.servers": job.bootstrap, "topic": job.results}))
         .option("checkpointLocation", job.checkpoint)
     )
     if job.trigger is None:
@@ -102,12 +104,9 @@ def start(spark: SparkSession, job: Job) -> StreamingQuery:
 
 def by_value(spark: SparkSession, job: Job, column: str) -> dict[str, float]:
     """How many rows of the results have each value of a column."""
-    options = {
-        "bootstrap.servers": job.bootstrap,
-        "subscribe": job.results,
-        "kafka.isolation.level": "read_committed",
-    }
-    rows = spark.read.format("ottla").options(**options).load()
+    rows = (
+        spark.read.format("ottla").options(**job.options.reading_results(job.bootstrap, job.results)).load()
+    )
     counted = rows.selectExpr(f"get_json_object(string(value), '$.{column}') as name").groupBy("name").count()
     found = counted.orderBy("count", ascending=False).collect()
     return {row.name if row.name is not None else "(none)": row["count"] for row in found}
@@ -155,6 +154,7 @@ def parsed() -> Job:
         help="number of stateful tasks, fixed by the first run of a checkpoint (default: one per executor core)",
     )
     parser.add_argument("--chart", metavar="COLUMN", help="at the end, draw how many rows have each value")
+    add_arguments(parser)
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
         "--trigger", default="10 seconds", help="time between micro-batches (default: %(default)s)"
@@ -165,7 +165,7 @@ def parsed() -> Job:
         parser.error('--other needs --other-schema, such as "user string, order string, time timestamp"')
     if given.pop("available_now"):
         given["trigger"] = None
-    return Job(**given)
+    return Job(options=take(parser, given, reads=True, writes=True), **given)
 
 
 def main() -> None:

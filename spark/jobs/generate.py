@@ -21,6 +21,7 @@ from itertools import accumulate
 from typing import Any
 
 from ottla_client.sync import Producer
+from pyspark_ottla.job_options import JobOptions, add_arguments, take
 
 PAGES = ("/", "/search", "/item", "/cart", "/checkout", "/account", "/help", "/returns")
 ACTIONS = ("view", "click", "scroll", "buy")
@@ -91,7 +92,13 @@ def _text(time_ms: int) -> str:
     )
 
 
-def send(bootstrap: str, topic: str, plan: Plan, rate: float | None = None) -> int:
+def send(
+    bootstrap: str,
+    topic: str,
+    plan: Plan,
+    rate: float | None = None,
+    options: JobOptions = JobOptions(),  # noqa: B008 - it is frozen
+) -> int:
     """Write the events, at most `rate` per second. Returns their number."""
     failures: list[Exception] = []
 
@@ -100,7 +107,7 @@ def send(bootstrap: str, topic: str, plan: Plan, rate: float | None = None) -> i
             failures.append(error)
 
     sent, began = 0, time.monotonic()
-    with Producer(bootstrap, linger_ms=20) as producer:
+    with Producer(bootstrap, linger_ms=20, security=options.security()) as producer:
         for event in events(plan):
             key = None if event["user"] is None else event["user"].encode()
             producer.send(topic, json.dumps(event).encode(), key, on_delivery=on_delivery)
@@ -141,10 +148,12 @@ def main() -> None:
             default=default,
             help=f"{about} (default: {default})",
         )
+    add_arguments(parser)
     given = vars(parser.parse_args())
+    options = take(parser, given, reads=False, writes=False)
     bootstrap, topic, rate = given.pop("bootstrap_servers"), given.pop("topic"), given.pop("rate")
     began = time.monotonic()
-    sent = send(bootstrap, topic, Plan(**given), rate)
+    sent = send(bootstrap, topic, Plan(**given), rate, options)
     print(f"{sent} events written to {topic} in {time.monotonic() - began:.1f} s.")
 
 

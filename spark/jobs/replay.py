@@ -3,17 +3,24 @@
     spark-submit spark/jobs/replay.py --bootstrap-servers 127.0.0.1:9192 --parquet /data/archive \
         --from-topic events --topic events-again
 
-One task writes all records of one archived partition, by offset. With `--keep-partitions` they go to the partition of
+One task writes the records of one archived partition, by offset. With `--keep-partitions` they go to the partition of
 the same number; otherwise the key decides, and records of one key stay in order, because they were in one partition.
-At least once: a task that Spark repeats writes its records again.
+
+The records are written in parts of `--max-offsets` offsets, one after the other: a transaction has a time limit. Each
+part is exactly once for readers with `read_committed`: all or nothing, whichever tasks Spark repeats. The job logs
+a line for each part. If one fails, the job says where to continue (`--first-offset`).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from pyspark_ottla.job_options import JobOptions, add_arguments, take
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,33 +36,60 @@ class Job:
     first_date: str | None = None
     last_date: str | None = None
     keep_partitions: bool = False
+    #: Offset to begin at, in every partition.
+    first_offset: int = 0
+    #: Offsets of each partition that are written in one transaction: minutes, where it may take 15.
+    max_offsets: int = 1_000_000
+    options: JobOptions = field(default_factory=JobOptions)
 
 
-def records(spark: SparkSession, job: Job) -> DataFrame:
+def rows(spark: SparkSession, job: Job) -> DataFrame:
+    from pyspark_ottla.archived import archived
+
+    found = archived(
+        spark, job.parquet, topic=job.from_topic, first_date=job.first_date, last_date=job.last_date
+    )
+    return found.where(f"offset >= {job.first_offset}")
+
+
+def parts(spark: SparkSession, job: Job) -> Iterator[tuple[int, int]]:
+    """Ranges of offsets, for all partitions: the first one, and the one after the last."""
+    found = rows(spark, job).selectExpr("min(offset) as first", "max(offset) as last").first()
+    if found is None or found["first"] is None:
+        return
+    for first in range(found["first"], found["last"] + 1, job.max_offsets):
+        yield first, min(first + job.max_offsets, found["last"] + 1)
+
+
+def records(spark: SparkSession, job: Job, first: int, end: int) -> DataFrame:
     """The records to write: those of an archived partition are together, by offset."""
-    from pyspark.sql import functions as f
-
-    rows = spark.read.parquet(job.parquet).where(f.col("topic") == job.from_topic)
-    if job.first_date is not None:
-        rows = rows.where(f.col("date") >= f.lit(job.first_date).cast("date"))
-    if job.last_date is not None:
-        rows = rows.where(f.col("date") <= f.lit(job.last_date).cast("date"))
-    ordered = rows.repartition("partition").sortWithinPartitions("partition", "offset")
+    part = rows(spark, job).where(f"offset >= {first} and offset < {end}")
+    ordered = part.repartition("partition").sortWithinPartitions("partition", "offset")
     kept = ["key", "value", "headers", "timestamp", *(["partition"] if job.keep_partitions else [])]
     return ordered.select(*kept)
 
 
-def run(spark: SparkSession, job: Job) -> int:
-    """Write them, and return how many there were."""
+def run(spark: SparkSession, job: Job) -> dict[str, int]:
+    """Write them; returns how many rows there were, and in how many parts."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
-    written = Observation("replay")
-    counted = records(spark, job).observe(written, f.count(f.lit(1)).alias("rows"))
-    counted.write.format("ottla").options(
-        **{"bootstrap.servers": job.bootstrap, "topic": job.topic, "writeTimestamps": "true"}
-    ).mode("append").save()
-    return int(written.get["rows"])
+    options = job.options.writing(
+        {"bootstrap.servers": job.bootstrap, "topic": job.topic, "writeTimestamps": "true"}
+    )
+    total = {"rows": 0, "parts": 0}
+    for first, end in parts(spark, job):
+        written = Observation("replay")
+        counted = records(spark, job, first, end).observe(written, f.count(f.lit(1)).alias("rows"))
+        try:
+            counted.write.format("ottla").options(**options).mode("append").save()
+        except BaseException:
+            print(f"Failed; offsets before {first} are written: --first-offset {first}", file=sys.stderr)
+            raise
+        total["rows"] += int(written.get["rows"])
+        total["parts"] += 1
+        print(json.dumps({"writtenUntil": end, "rows": total["rows"]}), file=sys.stderr, flush=True)
+    return total
 
 
 def parsed() -> Job:
@@ -71,7 +105,23 @@ def parsed() -> Job:
     parser.add_argument(
         "--keep-partitions", action="store_true", help="write to the partitions of the same numbers"
     )
-    return Job(**vars(parser.parse_args()))
+    parser.add_argument(
+        "--first-offset",
+        type=int,
+        default=Job.first_offset,
+        help="offset to begin at, in every partition (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-offsets",
+        type=int,
+        default=Job.max_offsets,
+        help="offsets of each partition to write in one transaction (default: %(default)s)",
+    )
+    add_arguments(parser)
+    given = vars(parser.parse_args())
+    if given["max_offsets"] < 1:
+        parser.error("--max-offsets must be at least 1")
+    return Job(options=take(parser, given, reads=False, writes=True), **given)
 
 
 def main() -> None:
@@ -80,7 +130,7 @@ def main() -> None:
 
     spark = SparkSession.builder.appName(f"replay {job.from_topic}").getOrCreate()
     try:
-        print(json.dumps({"rows": run(spark, job)}))
+        print(json.dumps(run(spark, job)))
     finally:
         spark.stop()
 

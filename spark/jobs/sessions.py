@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from pyspark_ottla.job_options import JobOptions, add_arguments, take
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,24 +41,25 @@ class Job:
     trigger: str | None = None
     shuffle_partitions: int | None = None
     chart: bool = False
+    options: JobOptions = field(default_factory=JobOptions)
 
 
 def sessions(spark: SparkSession, job: Job) -> DataFrame:
     """Final sessions, as a stream."""
     from pyspark.sql import functions as f
 
-    reading = spark.readStream.format("ottla").options(
-        **{
-            "bootstrap.servers": job.bootstrap,
-            "subscribe": job.events,
-            "startingOffsets": job.starting_offsets,
-            "kafka.isolation.level": "read_committed",
-        }
-    )
+    own = {
+        "bootstrap.servers": job.bootstrap,
+        "subscribe": job.events,
+        "startingOffsets": job.starting_offsets,
+        "kafka.isolation.level": "read_committed",
+    }
     if job.max_offsets is not None:
-        reading = reading.option("maxOffsetsPerTrigger", job.max_offsets)
+        own["maxOffsetsPerTrigger"] = str(job.max_offsets)
     return (
-        reading.load()
+        spark.readStream.format("ottla")
+        .options(**job.options.reading(own))
+        .load()
         .select(f.from_json(f.col("value").cast("string"), _EVENT).alias("event"))
         .select("event.*")
         .where("time is not null")
@@ -89,7 +92,7 @@ def start(spark: SparkSession, job: Job) -> StreamingQuery:
         .selectExpr("user as key", "to_json(struct(*)) as value")
         .writeStream.format("ottla")
         .queryName("sessions")
-        .options(**{"bootstrap.servers": job.bootstrap, "topic": job.results})
+        .options(**job.options.writing({"bootstrap.servers": job.bootstrap, "topic": job.results}))
         .option("checkpointLocation", job.checkpoint)
     )
     if job.trigger is None:
@@ -99,12 +102,9 @@ def start(spark: SparkSession, job: Job) -> StreamingQuery:
 
 def results(spark: SparkSession, job: Job) -> DataFrame:
     """The sessions in the topic."""
-    options = {
-        "bootstrap.servers": job.bootstrap,
-        "subscribe": job.results,
-        "kafka.isolation.level": "read_committed",
-    }
-    rows = spark.read.format("ottla").options(**options).load()
+    rows = (
+        spark.read.format("ottla").options(**job.options.reading_results(job.bootstrap, job.results)).load()
+    )
     return rows.selectExpr(f"from_json(string(value), '{_SESSION}') as row").select("row.*")
 
 
@@ -156,6 +156,7 @@ def parsed() -> Job:
         help="number of stateful tasks, fixed by the first run of a checkpoint (default: one per executor core)",
     )
     parser.add_argument("--chart", action="store_true", help="at the end, draw how long sessions are")
+    add_arguments(parser)
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
         "--trigger", default="10 seconds", help="time between micro-batches (default: %(default)s)"
@@ -164,7 +165,7 @@ def parsed() -> Job:
     given = vars(parser.parse_args())
     if given.pop("available_now"):
         given["trigger"] = None
-    return Job(**given)
+    return Job(options=take(parser, given, reads=True, writes=True), **given)
 
 
 def main() -> None:

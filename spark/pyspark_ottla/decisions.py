@@ -7,7 +7,8 @@ D1. A batch has one decision. After it, a replay of the batch commits the same t
 D2. Nothing is committed before its decision is stored, and nothing that is decided is aborted.
 D3. A decision is marked as done when all its transactions are committed; only then may brokers forget their ids.
 
-A batch write (`df.write`) is a sink of its own with the single batch 0.
+A batch write (`df.write`) is a sink of its own with the single batch 0, unless its options name a sink and a batch:
+then it may be repeated, as a micro-batch may.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ottla_client.record import PreparedTransaction
 
 _STREAM = "spark-"
 _BATCH = "spark-batch-"
+_NAMED = "spark-named-"
 _VERSION = 1
 
 
@@ -34,6 +36,11 @@ def stream_sink(query_id: str) -> str:
 
 def batch_sink(job_id: str) -> str:
     return _BATCH + job_id
+
+
+def named_sink(sink_id: str) -> str:
+    """The sink of batch writes with the option sinkId, which have numbers, as micro-batches have."""
+    return _NAMED + sink_id
 
 
 def is_batch_sink(name: str) -> bool:
@@ -158,8 +165,8 @@ def _others(
 def _older_checkpoint(last: int, batch: int) -> str:
     return (
         f"The query has written batch {last} already, and its checkpoint asks for batch {batch}: another driver runs "
-        "the query, or the checkpoint is an older copy. Stop the other driver; or start with a new checkpoint, at the "
-        "offsets that you want."
+        "the query, or the checkpoint is an older copy. Stop the other driver; or start with a new checkpoint (in "
+        "foreachBatch, also with a new sinkId), at the offsets that you want."
     )
 
 

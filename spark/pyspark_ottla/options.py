@@ -86,6 +86,8 @@ class WriteOptions:
     exactly_once: bool
     #: How long a task may write; for exactly-once only.
     transaction_timeout_ms: int
+    #: A batch write that may be repeated, such as one in foreachBatch: which sink, and which of its batches.
+    place: tuple[str, int] | None = None
     security: Security = PLAINTEXT
 
 
@@ -131,11 +133,15 @@ _WRITE = (
     "kafka.request.timeout.ms",
     "kafka.delivery.timeout.ms",
     "deliveryGuarantee",
+    "sinkId",
+    "batchId",
     "kafka.transaction.timeout.ms",
     *sorted(WRITE_WITHOUT_EFFECT),
     "includeHeaders",
     "writeTimestamps",
 )
+_READ_NAMES = frozenset(name.lower() for name in _READ)
+_WRITE_NAMES = frozenset(name.lower() for name in _WRITE)
 #: Spark passes its own options along.
 _SPARKS_OWN = frozenset(["checkpointlocation", "queryname", "path"])
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -153,8 +159,34 @@ _REQUEST_TIMEOUT_MS = 30_000
 _DELIVERY_TIMEOUT_MS = 120_000
 #: The brokers' default of transaction.max.timeout.ms: a task may write for so long.
 _TRANSACTION_TIMEOUT_MS = 900_000
+#: It is part of transactional ids.
+_SINK_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
 EXACTLY_ONCE = "exactly-once"
 AT_LEAST_ONCE = "at-least-once"
+
+
+def is_read_option(name: str) -> bool:
+    return name.lower() in _READ_NAMES
+
+
+def is_write_option(name: str) -> bool:
+    return name.lower() in _WRITE_NAMES
+
+
+def is_connection_option(name: str) -> bool:
+    """TLS and logins: valid wherever brokers are connected."""
+    return name.lower() in _SECURITY
+
+
+def security_of(options: Mapping[str, str]) -> Security:
+    return _security(_Given(options))
+
+
+def check_option(name: str, *, reads: bool, writes: bool) -> None:
+    """Raise OptionProblem unless a program that reads, writes, or both can set this option."""
+    known = (*_SECURITY, *(_READ if reads else ()), *(_WRITE if writes else ()))
+    purpose = " and ".join(["reading"] * reads + ["writing"] * writes) or "connecting"
+    _Given({name: ""}).check_names(tuple(dict.fromkeys(known)), purpose)
 
 
 def include_headers(options: Mapping[str, str]) -> bool:
@@ -201,7 +233,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     )
 
 
-def write_options(options: Mapping[str, str]) -> WriteOptions:
+def write_options(options: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
     given = _Given(options)
     given.check_names(_WRITE, "writing")
     _refuse_path(given, 'name the topic with .option("topic", ...) or a column `topic`')
@@ -212,6 +244,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     if not given.flag("kafka.enable.idempotence", True):
         raise OptionProblem("kafka.enable.idempotence takes true: retries must not write rows twice.")
     name = "kafka.compression.type" if given.text("kafka.compression.type") else "compression"
+    guarantee = given.choice("deliveryGuarantee", (EXACTLY_ONCE, AT_LEAST_ONCE), EXACTLY_ONCE)
     return WriteOptions(
         bootstrap=_bootstrap(given),
         topic=given.text("topic"),
@@ -223,11 +256,32 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         max_block_ms=given.number("kafka.max.block.ms") or _MAX_BLOCK_MS,
         request_timeout_ms=given.number("kafka.request.timeout.ms") or _REQUEST_TIMEOUT_MS,
         delivery_timeout_ms=given.number("kafka.delivery.timeout.ms") or _DELIVERY_TIMEOUT_MS,
-        exactly_once=given.choice("deliveryGuarantee", (EXACTLY_ONCE, AT_LEAST_ONCE), EXACTLY_ONCE)
-        == EXACTLY_ONCE,
+        exactly_once=guarantee == EXACTLY_ONCE,
         transaction_timeout_ms=given.number("kafka.transaction.timeout.ms") or _TRANSACTION_TIMEOUT_MS,
+        place=_place(given, streaming=streaming, exactly_once=guarantee == EXACTLY_ONCE),
         security=_security(given),
     )
+
+
+def _place(given: _Given, *, streaming: bool, exactly_once: bool) -> tuple[str, int] | None:
+    sink, batch = given.text("sinkId"), given.text("batchId")
+    if sink is None and batch is None:
+        return None
+    if streaming:
+        raise OptionProblem(
+            "sinkId and batchId are for batch writes; a stream takes them from its checkpoint."
+        )
+    if sink is None or batch is None:
+        raise OptionProblem("sinkId and batchId go together: the sink, and the number of the batch to write.")
+    if not exactly_once:
+        raise OptionProblem("sinkId and batchId need deliveryGuarantee exactly-once.")
+    if _SINK_ID.fullmatch(sink) is None:
+        raise OptionProblem(
+            f"sinkId takes up to 100 letters, digits, dots, dashes and underscores; got {shortened(sink)}."
+        )
+    if not (batch.isascii() and batch.isdigit()):
+        raise OptionProblem(f"batchId takes a whole number; got {shortened(batch)}.")
+    return sink, int(batch)
 
 
 class _Given:

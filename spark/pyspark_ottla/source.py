@@ -75,7 +75,7 @@ class OttlaDataSource(Shipped, DataSource):
         return BatchWriter(options, columns_of(schema, options, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
-        options = write_options(self.options)
+        options = write_options(self.options, streaming=True)
         from pyspark_ottla.writer import StreamWriter, columns_of
 
         # Spark sets `overwrite` for the output modes update and complete; written records stay in any case.

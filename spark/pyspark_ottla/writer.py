@@ -2,7 +2,8 @@
 
 By default exactly once: a task writes in a transaction of its own and prepares it (`task_write`), and the driver
 commits those of a batch together (`settle`). With at-least-once, records are visible at once, and those of a failed
-attempt stay.
+attempt stay. Spark does not repeat a batch write; a program that does, such as a function of foreachBatch, names the
+sink and the batch (`sinkId`, `batchId`), so that the repeated write adds nothing.
 
 Columns as in Spark's Kafka connector: `value`, and optionally `key`, `topic`, `partition`, `headers`; `timestamp` with
 writeTimestamps. Others are ignored, so rows that were read can be written unchanged.
@@ -19,7 +20,7 @@ from uuid import uuid4
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from pyspark_ottla.decisions import batch_sink, stream_sink
+from pyspark_ottla.decisions import batch_sink, named_sink, stream_sink
 from pyspark_ottla.exactly_once import settle
 from pyspark_ottla.options import OptionProblem, WriteOptions
 from pyspark_ottla.settle import Step
@@ -78,18 +79,22 @@ class BatchWriter(Shipped, DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, columns: dict[str, int]) -> None:
         self._options = options
         self._columns = columns
-        self._sink = batch_sink(uuid4().hex)
+        if options.place is None:
+            self._sink, self._batch = batch_sink(uuid4().hex), 0
+        else:
+            sink_id, self._batch = options.place
+            self._sink = named_sink(sink_id)
 
     def write(self, iterator: Iterator[Any]) -> Written:
-        return write_rows(self._options, self._columns, iterator, (self._sink, 0))
+        return write_rows(self._options, self._columns, iterator, (self._sink, self._batch))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self._options.exactly_once:
-            settle(self._options, self._sink, 0, messages, commit=True)
+            settle(self._options, self._sink, self._batch, messages, commit=True)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self._options.exactly_once:
-            settle(self._options, self._sink, 0, messages, commit=False)
+            settle(self._options, self._sink, self._batch, messages, commit=False)
 
 
 class StreamWriter(Shipped, DataSourceStreamArrowWriter):

@@ -26,5 +26,5 @@ class SteppingSource(OttlaDataSource):
         return "ottla_stepping"
 
     def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:
-        options = write_options(self.options)
+        options = write_options(self.options, streaming=True)
         return SteppingWriter(options, columns_of(schema, options, overwrite=False))

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from jobs import archive, compact, replay
 from ottla_cli.local_cluster import LocalCluster
 from ottla_client.sync import Producer
+from pyspark_ottla.archived import archived
 from spark.archive_chaos import campaign
 
 DAY_MS = 86_400_000
@@ -81,9 +82,50 @@ def test_an_archive_has_each_record_once_and_replays_it_as_it_was(
     assert len(places) == 100
     assert places == sorted(places, key=lambda row: (row["partition"], row["offset"]))
 
-    replayed = replay.Job(local_cluster.grpc_bootstrap, job.parquet, topic, again)
-    assert replay.run(spark, replayed) == 200
+    replayed = replay.Job(local_cluster.grpc_bootstrap, job.parquet, topic, again, max_offsets=40)
+    assert replay.run(spark, replayed) == {"rows": 200, "parts": 2}
     assert content(spark, local_cluster, again) == content(spark, local_cluster, topic)
+
+
+@pytest.mark.integration
+def test_rows_of_an_aborted_transaction_are_not_archived(
+    spark: SparkSession, local_cluster: LocalCluster, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic = make_topic(1)
+    with Producer(local_cluster.grpc_bootstrap, transactional_id=topic) as producer:
+        with producer.transaction():
+            producer.send(topic, b"committed")
+        producer.begin()
+        producer.send(topic, b"aborted").result()
+        producer.abort()
+    for level, found in (
+        ("read_committed", ["committed"]),
+        ("read_uncommitted", ["committed", "aborted"]),
+    ):
+        job = archive.Job(
+            local_cluster.grpc_bootstrap,
+            topic,
+            str(tmp_path / level),
+            str(tmp_path / f"{level}-checkpoint"),
+            isolation_level=level,
+        )
+        assert archive.start(spark, job).awaitTermination(120)
+        rows = spark.read.parquet(job.parquet).selectExpr("string(value) as value").collect()
+        assert sorted(row.value for row in rows) == sorted(found)
+
+
+@pytest.mark.integration
+def test_the_name_of_an_archived_topic_may_look_like_a_number(spark: SparkSession, tmp_path: Path) -> None:
+    names = ("007", "7", "1e3")
+    rows = spark.createDataFrame(
+        [(n, name, "2024-10-04") for n, name in enumerate(names)], "n int, topic string, date string"
+    )
+    rows.write.partitionBy("topic", "date").parquet(str(tmp_path / "archive"))
+    found = archived(spark, str(tmp_path / "archive"), topic="007", last_date="2024-10-04").collect()
+    assert [(row.n, row.topic, str(row.date)) for row in found] == [(0, "007", "2024-10-04")]
+    job = compact.Job(str(tmp_path / "archive"), str(tmp_path / "days"), last_date="2024-10-04")
+    plain = compact.rows(spark, job).select("topic").collect()
+    assert sorted(row.topic for row in plain) == sorted(names)
 
 
 @pytest.mark.integration

@@ -12,13 +12,13 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PythonException, StreamingQueryException
+from pyspark.errors import PySparkException, PythonException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from ottla_cli.local_cluster import LocalCluster
 from ottla_client import TopicPartition
 from ottla_client.sync import Admin, Consumer, Producer
-from pyspark_ottla.decisions import DecisionProblem, batch_sink, prefix_of, stream_sink
+from pyspark_ottla.decisions import DecisionProblem, batch_sink, named_sink, prefix_of, stream_sink
 from pyspark_ottla.exactly_once import settle
 from pyspark_ottla.options import WriteOptions, write_options
 from pyspark_ottla.settle import Step
@@ -74,9 +74,11 @@ def assert_nothing_is_open(admin: Admin, sink: Sink) -> None:
     assert {each.state for each in admin.list_transactions(prefix=prefix_of(sink.name))} <= {"Empty"}
 
 
-@pytest.fixture
-def sink(local_cluster: LocalCluster, make_topic: Callable[..., str]) -> Sink:
-    return Sink(local_cluster.grpc_bootstrap, make_topic(1), stream_sink(str(uuid4())))
+@pytest.fixture(
+    params=[lambda: stream_sink(str(uuid4())), lambda: named_sink(f"a-{uuid4()}")], ids=["stream", "named"]
+)
+def sink(request: pytest.FixtureRequest, local_cluster: LocalCluster, make_topic: Callable[..., str]) -> Sink:
+    return Sink(local_cluster.grpc_bootstrap, make_topic(1), request.param())
 
 
 @pytest.fixture
@@ -185,6 +187,24 @@ def test_a_batch_write_is_visible_as_a_whole_or_not_at_all(
     assert visible(local_cluster.grpc_bootstrap, topic) == []
     rows.write.format("ottla").options(**options).mode("append").save()
     assert visible(local_cluster.grpc_bootstrap, topic) == list(range(8))
+
+
+def test_a_batch_write_that_is_repeated_with_its_number_adds_nothing(
+    spark: SparkSession, local_cluster: LocalCluster, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic(1)
+    options = {"bootstrap.servers": local_cluster.grpc_bootstrap, "topic": topic, "sinkId": topic}
+
+    def write(batch: int, first: int) -> None:
+        rows = spark.range(first, first + 2, 1, 2).selectExpr("binary(string(id)) as value")
+        rows.write.format("ottla").options(**options, batchId=str(batch)).mode("append").save()
+
+    for batch, first in ((0, 0), (0, 0), (1, 2), (1, 2)):
+        write(batch, first)
+    assert visible(local_cluster.grpc_bootstrap, topic) == [0, 1, 2, 3]
+    with pytest.raises(PySparkException, match="has written batch 1 already"):
+        write(0, 0)
+    assert visible(local_cluster.grpc_bootstrap, topic) == [0, 1, 2, 3]
 
 
 def test_a_stream_of_committed_rows_ends_before_an_open_transaction(

@@ -159,3 +159,29 @@ def test_the_columns_are_those_of_sparks_connector() -> None:
     assert schema_of(with_headers=False).simpleString() == f"struct<{plain}>"
     headers = "headers:array<struct<key:string,value:binary>>"
     assert schema_of(with_headers=True).simpleString() == f"struct<{plain},{headers}>"
+
+
+def test_a_batch_write_may_name_its_sink_and_batch() -> None:
+    base = {"bootstrap.servers": "h:1", "topic": "t"}
+    assert write_options(base).place is None
+    assert write_options({**base, "sinkId": "counts", "batchId": "0"}).place == ("counts", 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "streaming", "sentence"),
+    [
+        ({"sinkId": "a"}, False, "sinkId and batchId go together"),
+        ({"batchId": "1"}, False, "sinkId and batchId go together"),
+        ({"sinkId": "a", "batchId": "1"}, True, "are for batch writes"),
+        ({"sinkId": "a b", "batchId": "1"}, False, "takes up to 100 letters"),
+        ({"sinkId": "a", "batchId": "-1"}, False, "batchId takes a whole number"),
+        (
+            {"sinkId": "a", "batchId": "1", "deliveryGuarantee": "at-least-once"},
+            False,
+            "need deliveryGuarantee",
+        ),
+    ],
+)
+def test_a_wrong_sink_is_refused(given: dict[str, str], streaming: bool, sentence: str) -> None:
+    with pytest.raises(OptionProblem, match=sentence):
+        write_options({"bootstrap.servers": "h:1", "topic": "t", **given}, streaming=streaming)
