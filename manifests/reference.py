@@ -22,13 +22,13 @@ from etcd_keys import etcd_keys
 from ottla_broker import group_config, topic_config
 from ottla_broker.config import SETTINGS
 from ottla_broker.edge.kafka.versions import APIS
-from ottla_broker.exporter import process_families
 from ottla_broker.exposed import Family
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metrics import Metrics
 from ottla_broker.observe.disks import DiskMetrics
 from ottla_broker.observe.lag import LagMetrics
 from ottla_broker.observe.partitions import PartitionMetrics
+from ottla_broker.service.metrics_pages import process_families
 from ottla_cli.main import build
 from ottla_client import Consumer, Producer
 from ottla_core.real.clock import RealClock

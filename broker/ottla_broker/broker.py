@@ -70,6 +70,7 @@ from ottla_broker.service.group_lag import GroupLags
 from ottla_broker.service.groups import GroupService
 from ottla_broker.service.log_dirs import LogDirService
 from ottla_broker.service.log_ends import LogEnds
+from ottla_broker.service.metrics_pages import MetricsPages
 from ottla_broker.service.producer_ids import ProducerIds
 from ottla_broker.service.producing import Producing
 from ottla_broker.service.quotas import QuotaService
@@ -155,9 +156,10 @@ class Broker:
         self._store: MetadataStore = MeteredStore(store, self._metrics.metadata, clock)
         context = tls.context_for_logins if tls is not None and config.http.security == SSL else None
         self._scheduler = Scheduler(clock.monotonic, next_turn, self._metrics.loop.turn_seconds.observe)
-        self._exporter = Exporter(
-            config.http, self._metrics, self.not_ready, partial(stepped, self._scheduler), context
+        self._pages = MetricsPages(
+            self._metrics, partial(stepped, self._scheduler), timeout_s=config.http.timeout_ms / 1000
         )
+        self._exporter = Exporter(config.http, self._pages, self.not_ready, context)
         #: Bound addresses: the main listener of each protocol by protocol, the others as `listener.<name>`.
         self.addresses: dict[str, Address] = {}
         self._waiting_for: str | None = "the broker has not started"
@@ -336,6 +338,7 @@ class Broker:
                 config.process.broker_id, self._host, self._metadata, self._rpc, self._clock, self._offload
             ),
             QuotaService(self._metadata, self._calls),
+            self._pages,
             Throttling(self._metadata, self._clock, metrics.quotas),
             self._make_authority(),
         )
@@ -683,6 +686,7 @@ class Broker:
             await self._offload.run(lambda: close(watermarks))
             await self._clock.sleep(linger_s)
         await self._exporter.stop()
+        await self._pages.stop()
 
     async def _hand_over(self) -> bool:
         """Move leaderships to other brokers first, so that no client notices; bounded. False if that failed."""

@@ -14,53 +14,38 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import resource
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
-from itertools import chain
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
 
 import structlog
 
-from ottla_broker.exposed import Family, Sample
-from ottla_broker.exposition import CONTENT_TYPE, text_steps
+from ottla_broker.exposition import CONTENT_TYPE
 from ottla_broker.http_config import HttpConfig
-from ottla_broker.metrics import Metrics
-from ottla_broker.steps import Steps
+from ottla_broker.service.metrics_pages import MetricsPages
 
 _log = structlog.get_logger("ottla.http")
 
 _JSON = "application/json"
-#: Of metrics that need the disk or other brokers; Prometheus gives up after 10 s by default.
-_COLLECT_S = 2.0
 _REASONS = {
     200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 408: "Request Timeout",
     431: "Request Header Fields Too Large", 500: "Internal Server Error", 503: "Service Unavailable",
 }  # fmt: skip
-
-#: Runs the slices of a page, each when it is its turn.
-RunSteps: TypeAlias = Callable[[Steps[bytes]], Awaitable[bytes]]
 
 
 class Exporter:
     def __init__(
         self,
         config: HttpConfig,
-        metrics: Metrics,
+        pages: MetricsPages,
         not_ready: Callable[[], Sequence[str]],
-        run: RunSteps,
         tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         """`tls` gives the context for the next handshake, if http.security.protocol is SSL."""
         self._tls = tls
-        self._run = run
         self._config = config
-        self._metrics = metrics
+        self._pages = pages
         self._not_ready = not_ready
         self._server: asyncio.Server | None = None
-        self._collecting: asyncio.Task[None] | None = None
         #: Open connections and the task that serves each; a dict, so that they are closed in order.
         self._serving: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
 
@@ -82,8 +67,6 @@ class Exporter:
         if self._server is not None:
             self._server.close()
         tasks = list(self._serving.values())
-        if self._collecting is not None:
-            tasks.append(self._collecting)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -104,8 +87,6 @@ class Exporter:
             try:
                 async with asyncio.timeout(timeout_s):
                     head = await reader.readuntil(b"\r\n\r\n")
-                if _parse(head)[1] == "/metrics":
-                    await self._collect()
                 answer = await self._answer(head)
             except TimeoutError:
                 answer = _response(408, _JSON, _error("The request did not arrive in time."))
@@ -121,29 +102,6 @@ class Exporter:
             writer.transport.abort()
         finally:
             writer.close()
-
-    async def _collect(self) -> None:
-        """Have the metrics collected that need the disk or other brokers. One collection serves all scrapers."""
-        if self._collecting is None:
-            self._collecting = asyncio.get_running_loop().create_task(self._collect_all())
-            self._collecting.add_done_callback(self._on_collected)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_COLLECT_S):
-                await asyncio.shield(self._collecting)
-
-    async def _collect_all(self) -> None:
-        async with asyncio.timeout(self._config.timeout_ms / 1000):
-            for collect in self._metrics.collectors:
-                try:
-                    await collect()
-                except Exception:
-                    # Stale values are better than none, and other metrics are not affected.
-                    _log.exception("metrics not collected")
-
-    def _on_collected(self, task: asyncio.Task[None]) -> None:
-        self._collecting = None
-        if not task.cancelled() and isinstance(task.exception(), TimeoutError):
-            _log.warning("metrics not collected in time")
 
     async def _answer(self, head: bytes) -> bytes:
         method, path = _parse(head)
@@ -167,8 +125,7 @@ class Exporter:
 
     async def _content(self, path: str) -> tuple[int, str, bytes]:
         if path == "/metrics":
-            families = chain(self._metrics.exposed(), process_families())
-            return 200, CONTENT_TYPE, await self._run(text_steps(families))
+            return 200, CONTENT_TYPE, await self._pages.page()
         if path == "/healthz":
             return 200, _JSON, b'{"alive":true}\n'
         if path == "/readyz":
@@ -209,31 +166,3 @@ def _response(status: int, content_type: str, body: bytes, *, with_body: bool = 
         f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + (body if with_body else b"")
-
-
-def process_families() -> list[Family]:
-    """CPU, memory and descriptors under the names that every Prometheus dashboard knows."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    rows = [
-        ("process_cpu_seconds_total", "counter", "CPU time of the process.", usage.ru_utime + usage.ru_stime)
-    ]
-    with suppress(OSError, ValueError, IndexError):  # no /proc outside Linux: fewer metrics, no error
-        with open("/proc/self/statm", "rb") as statm:
-            pages = statm.read().split()
-        page = os.sysconf("SC_PAGE_SIZE")
-        rows.append(("process_virtual_memory_bytes", "gauge", "Virtual memory.", int(pages[0]) * page))
-        rows.append(("process_resident_memory_bytes", "gauge", "Resident memory.", int(pages[1]) * page))
-        rows.append(("process_open_fds", "gauge", "Open file descriptors.", len(os.listdir("/proc/self/fd"))))
-        rows.append(("process_start_time_seconds", "gauge", "Start of the process since 1970.", _started_s()))
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    rows.append(("process_max_fds", "gauge", "Limit of open file descriptors.", limit))
-    return [Family(name, kind, doc, [Sample("", (), value)]) for name, kind, doc, value in rows]
-
-
-def _started_s() -> float:
-    """When the kernel started this process: boot time plus ticks since boot (proc(5))."""
-    with open("/proc/self/stat", "rb") as stat:
-        ticks = int(stat.read().rpartition(b")")[2].split()[19])
-    with open("/proc/stat", "rb") as stat:
-        boot = [int(line.split()[1]) for line in stat if line.startswith(b"btime ")]
-    return boot[0] + ticks / os.sysconf("SC_CLK_TCK")

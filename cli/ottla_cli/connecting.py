@@ -47,16 +47,23 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     try:
         with Interrupts() as interrupts:
             return asyncio.run(interrupts.watched(work))
-    except RequestError as refused:
-        raise Failure(sentence(refused)) from None
-    except ClientError as failed:
-        raise Failure(str(failed)) from None
-    except TimeoutError as late:
-        raise Failure(str(late) or "No broker answered in time; check `ottla cluster status`.") from None
+    except FAILURES as error:
+        raise Failure(reason(error)) from None
     except UnicodeEncodeError as wrong:
         raise Failure(f"{wrong.object!r} is not UTF-8; names must be.", exit_code=2) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+
+
+#: What a client raises if brokers do not answer, or refuse.
+FAILURES = (RequestError, ClientError, TimeoutError)
+
+
+def reason(error: Exception) -> str:
+    """One of FAILURES as a sentence."""
+    if isinstance(error, RequestError):
+        return sentence(error)
+    return str(error) or "No broker answered in time; check `ottla cluster status`."
 
 
 def _show_warnings() -> None:

@@ -1,7 +1,7 @@
 """`ottla top`: brokers, busy topics, groups with lag and busy clients, refreshed every two seconds. [A]
 
-It reads the brokers' metrics over HTTP. Metadata has no address for them, so the port is the gRPC port plus 100, as in
-every default, unless `--metrics` names the addresses.
+It reads the brokers' metrics over gRPC, so it needs no other port, and has the TLS and login of every command. A
+look that fails after the first is shown as its sentence above the last tables, and the next one follows.
 """
 
 from __future__ import annotations
@@ -9,25 +9,27 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
+import textwrap
 import time
-from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
-from ottla_cli.connecting import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, admin, run
+from ottla_cli.connecting import DEFAULT_BOOTSTRAP, FAILURES, AsJson, Bootstrap, admin, reason, run
 from ottla_cli.failure import Failure
-from ottla_cli.metrics_text import Page, read_page
+from ottla_cli.metrics_text import read_page
 from ottla_cli.quantities import show_age, show_count, show_size
 from ottla_cli.screen import has_colours, print_json, table, width_of
 from ottla_cli.tables import Table
 from ottla_cli.top_view import WANTED, Look, Scrape, look, shares
+from ottla_client import Admin
+from ottla_core.ports.clock import Clock
 from ottla_core.real.clock import RealClock
 
-_GRPC_TO_HTTP = 100
-_SCRAPE_TIMEOUT_S = 3.0
-#: Of one broker's page: series are bounded by the brokers, this only guards against something else at the port.
-_PAGE_MAX_BYTES = 64 * 1024 * 1024
+#: One look: a broker that was just killed must not freeze the screen for longer.
+_LOOK_TIMEOUT_S = 5.0
+#: Of one broker's answer, so that the others are shown.
+_BROKER_TIMEOUT_S = 3.0
 #: Rows of a section that is not shown on a terminal.
 _ALL_ROWS = 1000
 _HOME, _CLEAR_REST = "\x1b[H", "\x1b[J"
@@ -41,113 +43,79 @@ def top(
     once: Annotated[
         bool, typer.Option("--once", "-1", help="Show one interval and end, as without a terminal.")
     ] = False,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            "--metrics", metavar="HOST:PORT,…",
-            help="Addresses of the brokers' metrics; by default the gRPC port plus 100.",
-        ),
-    ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show brokers, topics by rate, groups by lag, and the busiest clients.
 
-    Rates are those of the last interval. It ends with Ctrl-C.
+    Rates are those of the last interval. It ends with Ctrl-C, and goes on if brokers fail meanwhile.
 
     $ ottla top
     $ ottla top --once --interval 10
     $ ottla top --json | jq '.groups[] | select(.lag_s > 60)'
     """
     once = once or as_json or not sys.stdout.isatty()
-    run(_top(bootstrap, metrics, interval, once=once, as_json=as_json))
+    run(_top(bootstrap, interval, once=once, as_json=as_json))
 
 
-async def _top(bootstrap: str, metrics: str | None, interval: float, *, once: bool, as_json: bool) -> None:
+async def _top(bootstrap: str, interval: float, *, once: bool, as_json: bool) -> None:
     clock = RealClock()
-    before = await _scraped(await _addresses(bootstrap, metrics))
-    if not once:
-        sys.stdout.write(_ALTERNATE)
-    try:
-        while True:
+    async with admin(bootstrap) as client:
+        _, before = await _scraped(client)
+        if once:
             await clock.sleep(interval)
-            addresses = await _addresses(bootstrap, metrics)
-            now = await _scraped(addresses)
-            found = look(list(addresses), before, now)
-            before = now
+            brokers, now = await _scraped(client)
+            found = look(brokers, before, now)
             if as_json:
                 print_json(found.as_json())
-            elif once:
-                typer.echo("\n".join(_lines(found, width_of(sys.stdout), None)))
             else:
-                size = shutil.get_terminal_size()
-                lines = _lines(found, size.columns, size.lines - 1)
-                # Rewritten line by line: clearing the screen first would flicker.
-                sys.stdout.write(_HOME + "".join(f"{line}\x1b[K\r\n" for line in lines) + _CLEAR_REST)
-                sys.stdout.flush()
-            if once:
-                return
-    finally:
-        if not once:
+                typer.echo("\n".join(_lines(found, width_of(sys.stdout), None)))
+            return
+        sys.stdout.write(_ALTERNATE)
+        try:
+            await refresh(client, clock, before, interval)
+        finally:
             sys.stdout.write(_NORMAL)
             sys.stdout.flush()
 
 
-async def _addresses(bootstrap: str, metrics: str | None) -> dict[int, str]:
-    """Where the metrics of each broker are, offline ones included (with an empty address)."""
-    async with admin(bootstrap) as client:
-        brokers = (await client.describe_brokers(sizes=False)).brokers
-    if metrics is not None:
-        named = [each.strip() for each in metrics.split(",") if each.strip()]
-        if len(named) != len(brokers):
-            raise Failure(
-                f"--metrics names {len(named)} addresses, the cluster has {len(brokers)} brokers; "
-                "list one for each, in the order of their ids.",
-                exit_code=2,
-            )
-        return dict(zip(sorted(each.id for each in brokers), named, strict=True))
-    return {
-        each.id: f"{each.host}:{each.port + _GRPC_TO_HTTP}" if each.online and each.host else ""
-        for each in brokers
-    }
+async def refresh(client: Admin, clock: Clock, before: Scrape, interval: float) -> None:
+    """Until Ctrl-C."""
+    found: Look | None = None
+    while True:
+        await clock.sleep(interval)
+        failed = None
+        try:
+            brokers, now = await _scraped(client)
+        except (*FAILURES, Failure) as error:
+            failed = str(error) if isinstance(error, Failure) else reason(error)
+        else:
+            found, before = look(brokers, before, now), now
+        size = shutil.get_terminal_size()
+        lines = screen_lines(found, failed, size.columns, size.lines - 1)
+        # Rewritten line by line: clearing the screen first would flicker.
+        sys.stdout.write(_HOME + "".join(f"{line}\x1b[K\r\n" for line in lines) + _CLEAR_REST)
+        sys.stdout.flush()
 
 
-async def _scraped(addresses: Mapping[int, str]) -> Scrape:
-    pages = await asyncio.gather(*(_page(address) for address in addresses.values()))
-    found = {id_: page for id_, page in zip(addresses, pages, strict=True) if page is not None}
-    if not found:
-        where = ", ".join(address for address in addresses.values() if address)
-        raise Failure(
-            f"No broker serves metrics at {where or 'any address'}. "
-            "Name the addresses (http.listener) with --metrics HOST:PORT,…"
-        )
-    return Scrape(time.monotonic(), found)
-
-
-async def _page(address: str) -> Page | None:
-    """None if the broker is offline, or does not answer."""
-    if not address:
-        return None
-    host, _, port = address.rpartition(":")
-    try:
-        async with asyncio.timeout(_SCRAPE_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-            try:
-                writer.write(f"GET /metrics HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
-                raw = bytearray()
-                while part := await reader.read(1 << 16):
-                    raw += part
-                    if len(raw) > _PAGE_MAX_BYTES:
-                        return None
-            finally:
-                writer.close()
-    except (OSError, ValueError):
-        return None
-    head, _, body = bytes(raw).partition(b"\r\n\r\n")
-    return read_page(body.decode("utf-8", "replace"), WANTED) if b" 200 " in head[:20] else None
+async def _scraped(client: Admin) -> tuple[list[int], Scrape]:
+    """The ids of all brokers, offline ones included, and the metrics of those that answer."""
+    async with asyncio.timeout(_LOOK_TIMEOUT_S):
+        brokers = [each.id for each in (await client.describe_brokers(sizes=False)).brokers]
+        pages = await client.describe_metrics(WANTED, timeout_s=_BROKER_TIMEOUT_S)
+    if not pages:
+        raise Failure("No broker answered with its metrics in time; check `ottla cluster status`.")
+    return brokers, Scrape(time.monotonic(), {id_: read_page(text, WANTED) for id_, text in pages.items()})
 
 
 # ------------------------------------------------------------------ showing
+
+
+def screen_lines(found: Look | None, failed: str | None, width: int, height: int) -> list[str]:
+    """The last look, below the reason why there is no newer one."""
+    notice = [] if failed is None else [*textwrap.wrap(f"{time.strftime('%H:%M:%S')}  {failed}", width), ""]
+    shown = [] if found is None else _lines(found, width, max(1, height - len(notice)))
+    return [*notice, *shown][:height]
 
 
 def _lines(found: Look, width: int, height: int | None) -> list[str]:

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from ottla_cli.failure import Failure
+
 _EVERY_S = 2.0
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
@@ -16,7 +18,10 @@ Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again every 
 
 
 def repeated(show: Callable[[Callable[[], None]], None], *, watch: bool) -> None:
-    """Call `show` once, or until Ctrl-C. It fetches, calls its argument (which clears the screen), and prints."""
+    """Call `show` once, or until Ctrl-C. It fetches, calls its argument (which clears the screen), and prints.
+
+    If it fails after it has succeeded once, its sentence is shown instead: brokers come back.
+    """
     if not watch:
         show(lambda: None)
         return
@@ -25,9 +30,17 @@ def repeated(show: Callable[[Callable[[], None]], None], *, watch: bool) -> None
         if sys.stdout.isatty():
             sys.stdout.write(_CLEAR)
 
+    succeeded = False
     try:
         while True:
-            show(clear)
+            try:
+                show(clear)
+                succeeded = True
+            except Failure as failed:
+                if not succeeded:
+                    raise
+                clear()
+                typer.echo(f"{time.strftime('%H:%M:%S')}  {failed}")
             sys.stdout.flush()
             time.sleep(_EVERY_S)
     except KeyboardInterrupt:

@@ -165,7 +165,7 @@ class Admin(Connected):
     def _moves(self) -> ClusterAdmin:
         from ottla_client.cluster_admin import ClusterAdmin
 
-        return ClusterAdmin(self._ask, self._change, self._timeout_ms)
+        return ClusterAdmin(self._cluster, self._ask, self._change, self._timeout_ms)
 
     @cached_property
     def _acls(self) -> AclAdmin:
@@ -426,6 +426,16 @@ class Admin(Connected):
     async def describe_log_dirs(self, topics: Iterable[str] | None = None) -> list[LogDir]:
         """Log directories of the online brokers that answer, with all partitions in them, or only these topics'."""
         return await self._moves.describe_log_dirs(None if topics is None else _several(topics))
+
+    async def describe_metrics(
+        self, names: Iterable[str] = (), *, timeout_s: float | None = None
+    ) -> dict[int, str]:
+        """Metrics of each online broker that answers, by broker id, as text in Prometheus' format.
+
+        `names` are metric families; without them all are returned. It needs the right Describe on the cluster.
+        """
+        wanted = self._request_timeout_s if timeout_s is None else timeout_s
+        return await self._moves.describe_metrics(_several(names), wanted)
 
     async def alter_replica_log_dirs(
         self, targets: Mapping[tuple[int, TopicPartition], str]

@@ -119,6 +119,9 @@ class Cluster:
         """The broker of a response, also if it is not in the metadata yet."""
         return self._connections.broker(address_of(info))
 
+    def brokers_by_id(self) -> dict[int, Broker]:
+        return {id_: self._connections.broker(address) for id_, address in self._addresses.items()}
+
     def brokers(self) -> list[Broker]:
         return [self._connections.broker(address) for address in self._addresses.values()]
 

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from ottla_client.cluster import Cluster
 from ottla_client.connection import exception_of
-from ottla_core.errors import RequestError
+from ottla_client.errors import CannotConnect
+from ottla_core.errors import RequestError, RequestTimedOut
 from ottla_core.ids import TopicPartition
 from ottla_core.pb import broker_pb2 as pb
 
@@ -122,8 +125,9 @@ class LogDir:
 
 
 class ClusterAdmin:
-    def __init__(self, ask: Call, change: Call, timeout_ms: int) -> None:
+    def __init__(self, cluster: Cluster, ask: Call, change: Call, timeout_ms: int) -> None:
         """`ask` is retried until a broker answers, `change` is sent once."""
+        self._cluster = cluster
         self._ask = ask
         self._change = change
         self._timeout_ms = timeout_ms
@@ -148,6 +152,30 @@ class ClusterAdmin:
         request = pb.DescribeLogDirsRequest(topics=_whole_topics(topics))
         answer = await self._ask("DescribeLogDirs", request)
         return [_log_dir(each) for each in answer.dirs]
+
+    async def describe_metrics(self, names: Sequence[str], timeout_s: float) -> dict[int, str]:
+        await self._cluster.refresh([], timeout_s=timeout_s)
+        brokers = self._cluster.brokers_by_id()
+        request = pb.DescribeMetricsRequest(names=names)
+        answers = await asyncio.gather(
+            *(
+                self._cluster.call_at(each, "DescribeMetrics", request, timeout_s)
+                for each in brokers.values()
+            ),
+            return_exceptions=True,
+        )
+        found: dict[int, str] = {}
+        failures: list[BaseException] = []
+        for broker_id, answer in zip(brokers, answers, strict=True):
+            if not isinstance(answer, BaseException):
+                found[broker_id] = answer.text.decode()
+            elif isinstance(answer, CannotConnect | RequestTimedOut):
+                failures.append(answer)
+            else:
+                raise answer
+        if failures and not found:
+            raise failures[0]
+        return found
 
     async def alter_log_dirs(
         self, targets: Mapping[tuple[int, TopicPartition], str]

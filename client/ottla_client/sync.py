@@ -631,6 +631,11 @@ class Admin(Blocking[admin.Admin]):
     def describe_log_dirs(self, topics: Iterable[str] | None = None) -> list[LogDir]:
         return self._thread.run(self._inner.describe_log_dirs(topics))
 
+    def describe_metrics(
+        self, names: Iterable[str] = (), *, timeout_s: float | None = None
+    ) -> dict[int, str]:
+        return self._thread.run(self._inner.describe_metrics(names, timeout_s=timeout_s))
+
     def alter_replica_log_dirs(
         self, targets: Mapping[tuple[int, TopicPartition], str]
     ) -> list[PartitionOutcome]:

@@ -117,6 +117,7 @@ GRPC = {
     "ottla.v1.Admin/CordonBroker": "cluster cluster cluster - -",
     "ottla.v1.Admin/UncordonBroker": "cluster cluster cluster - -",
     "ottla.v1.Admin/UnregisterBroker": "cluster cluster cluster - -",
+    "ottla.v1.Admin/DescribeMetrics": "cluster - cluster - -",
     "ottla.v1.Admin/DescribeUserScramCredentials": "cluster - cluster - -",
     "ottla.v1.Admin/AlterUserScramCredentials": "cluster cluster cluster - -",
     "ottla.v1.Groups/FindCoordinator": "id id id id -",

@@ -17,9 +17,14 @@ from ottla_broker.event_loop import in_turns
 from ottla_broker.exporter import Exporter
 from ottla_broker.http_config import HttpConfig
 from ottla_broker.metrics import Metrics
+from ottla_broker.service.metrics_pages import MetricsPages
 from ottla_broker.setting import Listener
 from ottla_broker.tls_files import TlsFiles
 from ottla_core.real.clock import RealClock
+
+
+def pages(metrics: Metrics) -> MetricsPages:
+    return MetricsPages(metrics, in_turns, timeout_s=0.3)
 
 
 class World:
@@ -52,7 +57,7 @@ async def world() -> AsyncIterator[World]:
     config = HttpConfig(
         listener=Listener("http", "127.0.0.1", 0), timeout_ms=300, connections_max=4, request_max_bytes=2048
     )
-    exporter = Exporter(config, made.metrics, lambda: made.reasons, in_turns)
+    exporter = Exporter(config, pages(made.metrics), lambda: made.reasons)
     made.port = await exporter.start()
     yield made
     await exporter.stop()
@@ -131,7 +136,7 @@ async def test_a_failing_count_is_a_500_and_no_more(world: World) -> None:
 async def test_a_taken_port_is_an_error(world: World) -> None:
     config = HttpConfig(listener=Listener("http", "127.0.0.1", world.port))
     with pytest.raises(OSError, match="address already in use"):
-        await Exporter(config, Metrics(), list, in_turns).start()
+        await Exporter(config, pages(Metrics()), list).start()
 
 
 async def test_https_serves_a_replaced_certificate(tmp_path: Path) -> None:
@@ -139,7 +144,7 @@ async def test_https_serves_a_replaced_certificate(tmp_path: Path) -> None:
     pem = authority.issue("one", "/CN=one", into=tmp_path / "broker.pem")
     files = TlsFiles(BrokerConfig.of({"ssl.keystore.location": str(pem)}).tls, RealClock())
     config = HttpConfig(Listener("http", "127.0.0.1", 0), security="SSL")
-    exporter = Exporter(config, Metrics(), list, in_turns, files.context_for_logins)
+    exporter = Exporter(config, pages(Metrics()), list, files.context_for_logins)
     port = await exporter.start()
 
     async def ask(host: str) -> tuple[bytes, str]:

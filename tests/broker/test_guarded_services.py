@@ -48,6 +48,7 @@ NOT_FOR_CLIENTS = {
     },
     "transactions": {"on_image", "close", "refresh_metrics", "partitions_anywhere"},
     "lags": {"ask_leaders"},
+    "metrics": {"stop"},
 }
 #: They need no right: what they do or show belongs to the caller, or a handler checks it.
 UNCHECKED = {

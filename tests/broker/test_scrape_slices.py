@@ -14,6 +14,7 @@ from ottla_broker.exposed import Family, Sample
 from ottla_broker.exposition import LINES_PER_STEP, text_steps, write_text
 from ottla_broker.http_config import HttpConfig
 from ottla_broker.metrics import Metrics
+from ottla_broker.service.metrics_pages import MetricsPages
 from ottla_broker.setting import Listener
 
 TOPICS = 3000
@@ -75,7 +76,7 @@ async def test_the_loop_turns_while_a_page_is_written() -> None:
             turns += 1
 
     for run in (partial(stepped, scheduler), in_turns):
-        exporter = Exporter(config, metrics, list, run)
+        exporter = Exporter(config, MetricsPages(metrics, run, timeout_s=30), list)
         port = await exporter.start()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")

@@ -13,8 +13,8 @@ import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
 from observe.monitoring_files import RULES, boards, queries
-from ottla_broker.exporter import process_families
 from ottla_broker.metrics import Metrics
+from ottla_broker.service.metrics_pages import process_families
 from ottla_operator import metrics as operator_metrics
 
 _OURS = re.compile(r"\b((?:ottla|process)_[a-z0-9_]+)")

@@ -14,6 +14,7 @@ from ottla_broker.http_config import HttpConfig
 from ottla_broker.log.times import interpolated
 from ottla_broker.metrics import Metrics
 from ottla_broker.service.group_lag import Behind, Lag
+from ottla_broker.service.metrics_pages import MetricsPages
 from ottla_broker.setting import Listener
 from ottla_core.ids import TopicPartition
 from ottla_core.records.batch import LOG_APPEND_TIME_FLAG, NO_TIMESTAMP, BatchHeader
@@ -49,7 +50,7 @@ def test_a_timestamp_inside_a_batch_is_interpolated() -> None:
 async def test_a_slow_or_failing_collector_does_not_hold_back_the_page(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ottla_broker.exporter._COLLECT_S", 0.2)
+    monkeypatch.setattr("ottla_broker.service.metrics_pages._COLLECT_S", 0.2)
     metrics, calls = Metrics(), 0
 
     async def slow() -> None:
@@ -63,7 +64,7 @@ async def test_a_slow_or_failing_collector_does_not_hold_back_the_page(
     metrics.source(lambda: [Family("ottla_x", "gauge", "X.", [Sample("", (), 1)])], broken)
     metrics.source(list, slow)
     config = HttpConfig(listener=Listener("http", "127.0.0.1", 0), timeout_ms=3000)
-    exporter = Exporter(config, metrics, list, in_turns)
+    exporter = Exporter(config, MetricsPages(metrics, in_turns, timeout_s=3), list)
     port = await exporter.start()
 
     async def scrape() -> bytes:

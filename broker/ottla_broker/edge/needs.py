@@ -130,6 +130,7 @@ GRPC: dict[str, tuple[Need, ...]] = {
     "ottla.v1.Admin/CordonBroker": (_ALTER_CLUSTER,),
     "ottla.v1.Admin/UncordonBroker": (_ALTER_CLUSTER,),
     "ottla.v1.Admin/UnregisterBroker": KAFKA["unregister_broker"],
+    "ottla.v1.Admin/DescribeMetrics": (_DESCRIBE_CLUSTER,),
     "ottla.v1.Acls/CreateAcls": KAFKA["create_acls"],
     "ottla.v1.Acls/DescribeAcls": KAFKA["describe_acls"],
     "ottla.v1.Acls/DeleteAcls": KAFKA["delete_acls"],

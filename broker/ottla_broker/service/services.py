@@ -25,6 +25,7 @@ from ottla_broker.service.guarded.cluster import GuardedCluster, GuardedLogDirs
 from ottla_broker.service.guarded.configs import GuardedConfigs
 from ottla_broker.service.guarded.groups import GuardedGroups
 from ottla_broker.service.guarded.lags import GuardedLags
+from ottla_broker.service.guarded.metrics_pages import GuardedMetricsPages
 from ottla_broker.service.guarded.producing import GuardedProducing
 from ottla_broker.service.guarded.quotas import GuardedQuotas
 from ottla_broker.service.guarded.records import GuardedRecords
@@ -32,6 +33,7 @@ from ottla_broker.service.guarded.topics import GuardedTopics
 from ottla_broker.service.guarded.transactions import GuardedTransactions
 from ottla_broker.service.guarded.users import GuardedUsers
 from ottla_broker.service.log_dirs import LogDirService
+from ottla_broker.service.metrics_pages import MetricsPages
 from ottla_broker.service.producing import Producing
 from ottla_broker.service.quotas import QuotaService
 from ottla_broker.service.records import RecordService
@@ -54,6 +56,7 @@ GUARDS: dict[str, Any] = {
     "acls": GuardedAcls,
     "lags": GuardedLags,
     "quotas": GuardedQuotas,
+    "metrics": GuardedMetricsPages,
 }
 
 
@@ -73,6 +76,7 @@ class Services:
     acls: AclService
     lags: GroupLags
     quotas: QuotaService
+    metrics: MetricsPages
     #: For the edges: charges requests, answers nothing.
     throttling: Throttling
     #: None without an authoriser.

@@ -364,6 +364,10 @@ class AdminStub:
                 '/ottla.v1.Admin/UnregisterBroker',
                 request_serializer=ottla__core_dot_pb_dot_broker__pb2.UnregisterBrokerRequest.SerializeToString,
                 response_deserializer=ottla__core_dot_pb_dot_broker__pb2.UnregisterBrokerResponse.FromString)
+        self.DescribeMetrics = channel.unary_unary(
+                '/ottla.v1.Admin/DescribeMetrics',
+                request_serializer=ottla__core_dot_pb_dot_broker__pb2.DescribeMetricsRequest.SerializeToString,
+                response_deserializer=ottla__core_dot_pb_dot_broker__pb2.DescribeMetricsResponse.FromString)
         self.DescribeUserScramCredentials = channel.unary_unary(
                 '/ottla.v1.Admin/DescribeUserScramCredentials',
                 request_serializer=ottla__core_dot_pb_dot_broker__pb2.DescribeUserScramCredentialsRequest.SerializeToString,
@@ -480,6 +484,13 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeMetrics(self, request, context):
+        """Metrics of the broker that is asked, as its HTTP port serves them to Prometheus.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeUserScramCredentials(self, request, context):
         """Mechanisms and iterations of users, never their keys.
         """
@@ -575,6 +586,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.UnregisterBroker,
                     request_deserializer=ottla__core_dot_pb_dot_broker__pb2.UnregisterBrokerRequest.FromString,
                     response_serializer=ottla__core_dot_pb_dot_broker__pb2.UnregisterBrokerResponse.SerializeToString,
+            ),
+            'DescribeMetrics': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeMetrics,
+                    request_deserializer=ottla__core_dot_pb_dot_broker__pb2.DescribeMetricsRequest.FromString,
+                    response_serializer=ottla__core_dot_pb_dot_broker__pb2.DescribeMetricsResponse.SerializeToString,
             ),
             'DescribeUserScramCredentials': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeUserScramCredentials,
@@ -1004,6 +1020,32 @@ class Admin:
             '/ottla.v1.Admin/UnregisterBroker',
             ottla__core_dot_pb_dot_broker__pb2.UnregisterBrokerRequest.SerializeToString,
             ottla__core_dot_pb_dot_broker__pb2.UnregisterBrokerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata)
+
+    @staticmethod
+    def DescribeMetrics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ottla.v1.Admin/DescribeMetrics',
+            ottla__core_dot_pb_dot_broker__pb2.DescribeMetricsRequest.SerializeToString,
+            ottla__core_dot_pb_dot_broker__pb2.DescribeMetricsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -36,6 +36,7 @@ CLUSTER_CALLS: dict[str, tuple[str, Any]] = {
     "CordonBroker": ("cordon_broker", pb.CordonBrokerRequest),
     "UncordonBroker": ("uncordon_broker", pb.UncordonBrokerRequest),
     "UnregisterBroker": ("unregister_broker", pb.UnregisterBrokerRequest),
+    "DescribeMetrics": ("describe_metrics", pb.DescribeMetricsRequest),
 }
 
 
@@ -65,6 +66,10 @@ class Moves(Protocol):
     ) -> Awaitable[dict[int, list[RequestError | None]]]: ...
 
 
+class Pages(Protocol):
+    def page(self, names: Collection[str] = ()) -> Awaitable[bytes]: ...
+
+
 class ClusterServices(Protocol):
     """What this edge needs of the services object."""
 
@@ -73,6 +78,9 @@ class ClusterServices(Protocol):
 
     @property
     def cluster(self) -> Moves: ...
+
+    @property
+    def metrics(self) -> Pages: ...
 
     @property
     def caller(self) -> Caller: ...
@@ -200,6 +208,13 @@ class ClusterAdminService(NativeService[ClusterServices]):
     ) -> pb.UnregisterBrokerResponse:
         work = self._enter(context).cluster.unregister(request.broker, timeout_s=timeout_s(0))
         return pb.UnregisterBrokerResponse(error=await _error_of(work))
+
+    @guarded
+    async def describe_metrics(
+        self, request: pb.DescribeMetricsRequest, context: Any
+    ) -> pb.DescribeMetricsResponse:
+        names = frozenset(request.names)
+        return pb.DescribeMetricsResponse(text=await self._enter(context).metrics.page(names))
 
 
 async def _error_of(work: Awaitable[None]) -> pb.Error | None:
