@@ -33,6 +33,7 @@ test: ## all tests of CI: checks, units, properties, real etcd, stock clients, k
 	@scripts/setup.sh $(TESTING)
 	@$(MAKE) --no-print-directory static
 	$(bin)/pytest $(PARALLEL) -m "$(UNITS)" tests
+	OTTLA_PURE=1 $(bin)/pytest $(CROWDED) --hypothesis-profile=quick -m "$(UNITS)" tests/core
 	@$(MAKE) --no-print-directory sim SEEDS=300 SIM="--faults-s 4 --processes 2"
 	@scripts/integration_tests.sh
 
@@ -181,13 +182,14 @@ node: ## start a single-node Kubernetes on this machine, with the images; e2e/no
 	@PYTHONPATH=e2e $(bin)/python -m ottla_e2e node
 
 .PHONY: wheel
-wheel: ## build the wheel into dist/
+wheel: ## build wheels into dist/: one with compiled modules for this Python and platform, one of the sources for all others
 	@scripts/setup.sh
-	$(bin)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(bin)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	OTTLA_PURE=1 $(bin)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls -l dist
 
 .PHONY: release
-release: ## wheels (ottla-client, ottla), chart, images and checksums into dist/; the CHANGELOG needs a section for the version
+release: ## wheels (ottla-client compiled and pure, ottla), chart, images and checksums into dist/; the CHANGELOG needs a section for the version
 	@scripts/setup.sh
 	$(bin)/python scripts/release.py $(RELEASE)
 

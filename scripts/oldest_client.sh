@@ -15,7 +15,7 @@ for each in tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"
     print(f"{name}=={oldest}.*" if oldest.count(".") < 2 else f"{name}=={oldest}")
 END
 cat "$folder/oldest.txt"
-"$folder/venv/bin/pip" install --quiet --constraint "$folder/oldest.txt" dist/ottla_client-*.whl
+"$folder/venv/bin/pip" install --quiet --constraint "$folder/oldest.txt" --find-links dist ottla-client
 .venv/bin/python - > "$folder/address" << 'END' &
 import signal
 from ottla_cli.local_cluster import LocalCluster

@@ -1,9 +1,10 @@
-"""Builds what a release consists of into dist/: two wheels, the chart, the archive of images, and checksums.
+"""Builds what a release consists of into dist/: wheels, the chart, the archive of images, and checksums.
 
 `make release`. The version is that of pyproject.toml; the CHANGELOG needs a section for it. From one source tree, two
-wheels that share no file:
+distributions that share no file:
 
-* `ottla-client`: the client and the formats it needs, for programs. No code of the broker, operator or Spark.
+* `ottla-client`: the client and the formats it needs, for programs. No code of the broker, operator or Spark. Two
+  wheels: one with compiled modules for this Python and platform (build_hook.py), one of the sources for all others.
 * `ottla`: the rest, which depends on `ottla-client` of the same version. Its extras choose the role.
 """
 
@@ -23,6 +24,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import compile as compiling
+
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 #: The packages of each wheel, and the extras that belong to it.
@@ -30,8 +33,9 @@ CLIENT = ("core/ottla_core", "client/ottla_client")
 REST = ("broker/ottla_broker", "cli/ottla_cli", "operator/ottla_operator", "spark/pyspark_ottla")
 _CLIENT_EXTRAS = ("telemetry",)
 _REST_EXTRAS = ("client", "decode", "broker", "operator", "spark")
+#: Added by build_hook.py.
+COMPILED = "core/ottla_core/_compiled"
 _SHARED = ("version", "requires-python", "license", "license-files", "urls", "classifiers")
-_IGNORED = shutil.ignore_patterns("__pycache__", "_compiled")
 
 
 def project() -> dict[str, Any]:
@@ -55,7 +59,7 @@ def notes(version: str, changelog: str) -> str:
 
 
 def wheels(target: Path) -> list[Path]:
-    """Build both wheels."""
+    """Build the client from its sources, the rest, and the compiled client if there is a compiler."""
     whole = project()
     version = whole["version"]
     extras = whole["optional-dependencies"]
@@ -75,25 +79,37 @@ def wheels(target: Path) -> list[Path]:
         "optional-dependencies": {name: extras[name] for name in _REST_EXTRAS},
         "scripts": whole["scripts"],
     }
-    return [_wheel(client, CLIENT, target), _wheel(rest, REST, target)]
+    made = [_wheel(client, CLIENT, target), _wheel(rest, REST, target)]
+    compiling.main()
+    if compiling.is_current():
+        made.append(_wheel(client, CLIENT, target, is_compiled=True))
+    return made
 
 
-def _wheel(metadata: Mapping[str, Any], packages: Sequence[str], target: Path) -> Path:
+def _wheel(
+    metadata: Mapping[str, Any], packages: Sequence[str], target: Path, *, is_compiled: bool = False
+) -> Path:
+    table = "tool.hatch.build.targets.wheel"
     with tempfile.TemporaryDirectory() as folder:
         for package in packages:
-            shutil.copytree(ROOT / package, Path(folder, Path(package).name), ignore=_IGNORED)
+            ignored = shutil.ignore_patterns("__pycache__", *(() if is_compiled else ("_compiled",)))
+            shutil.copytree(ROOT / package, Path(folder, package), ignore=ignored)
         for file in ("LICENSE", "README.md"):
             shutil.copy(ROOT / file, folder)
-        names = [Path(package).name for package in packages]
-        Path(folder, "pyproject.toml").write_text(
+        project_file = (
             '[build-system]\nrequires = ["hatchling>=1.25"]\nbuild-backend = "hatchling.build"\n'
             + _toml("project", {**metadata, "readme": "README.md"})
-            + _toml("tool.hatch.build.targets.wheel", {"packages": names})
+            + _toml(table, {"packages": packages, "exclude": [COMPILED]})
         )
+        if is_compiled:
+            shutil.copytree(ROOT / "scripts", Path(folder, "scripts"), ignore=ignored)
+            project_file += _toml(f"{table}.hooks.custom", {"path": "scripts/build_hook.py"})
+        Path(folder, "pyproject.toml").write_text(project_file)
         made = Path(folder, "made")
         _run(
             [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(made)],
             folder,
+            env={"OTTLA_COMPILED": "1"} if is_compiled else {},
         )
         (wheel,) = made.glob("*.whl")
         return Path(shutil.copy(wheel, target))
@@ -156,15 +172,21 @@ def main() -> int:
     )
     chosen = parser.parse_args()
     version = project()["version"]
-    DIST.mkdir(exist_ok=True)
+    # The checksums are of everything in it, so nothing of an earlier version may stay.
+    shutil.rmtree(DIST, ignore_errors=True)
+    DIST.mkdir()
     if not chosen.trial:
         try:
             (DIST / "NOTES.md").write_text(notes(version, (ROOT / "CHANGELOG.md").read_text()))
         except ValueError as missing:
             print(missing, file=sys.stderr)
             return 1
-    for made in wheels(DIST):
-        print(made.relative_to(ROOT))
+    made = wheels(DIST)
+    for each in made:
+        print(each.relative_to(ROOT))
+    if not chosen.trial and all(each.name.endswith("-any.whl") for each in made):
+        print("A release needs a wheel with compiled modules, and so a C compiler.", file=sys.stderr)
+        return 1
     chart(DIST)
     if not chosen.without_images:
         images(DIST, version)

@@ -4,7 +4,8 @@
 extension per module, one library with all of their code, and `sources.txt` with the checksum of every source.
 Importing `ottla_core` looks at that list once. If one source differs, all modules come from their sources: native
 code reaches into other modules of its library, so half of it cannot be used. That way nobody ever runs
-code that is not in the sources, whatever was edited or checked out since.
+code that is not in the sources, whatever was edited or checked out since. A wheel for one platform has `_compiled/`,
+too, and the sources beside it (scripts/build_hook.py).
 
 `OTTLA_PURE=1` in the environment chooses the sources.
 """
@@ -74,9 +75,18 @@ def prefer_compiled() -> None:
         sys.meta_path.insert(0, CompiledFinder(found))
 
 
+def is_in_use() -> bool:
+    """Whether this process runs compiled modules."""
+    return _finder() is not None
+
+
 def in_use() -> str:
     """What this process runs, for people: compiled modules, or plain Python and why."""
-    for finder in sys.meta_path:
-        if isinstance(finder, CompiledFinder):
-            return f"{len(finder.modules)} modules compiled"
+    finder = _finder()
+    if finder is not None:
+        return f"{len(finder.modules)} modules compiled"
     return f"pure Python: {usable(FOLDER, os.environ)}"
+
+
+def _finder() -> CompiledFinder | None:
+    return next((each for each in sys.meta_path if isinstance(each, CompiledFinder)), None)

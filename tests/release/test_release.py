@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import compile as compiling
 import release
 from generate import versioned
 from portable_stubs import portable
@@ -49,7 +50,7 @@ def test_generated_code_asks_for_no_version() -> None:
 @pytest.mark.integration
 def test_the_two_wheels_share_no_file_and_the_client_runs_alone(tmp_path: Path) -> None:
     """Builds both; imports the client from its wheel, isolated from this checkout's packages."""
-    client, rest = release.wheels(tmp_path)
+    client, rest, *compiled = release.wheels(tmp_path)
     files, others = (set(zipfile.ZipFile(wheel).namelist()) for wheel in (client, rest))
     assert not files & others
     assert {name.split("/")[0] for name in files if "dist-info" not in name} == {"ottla_core", "ottla_client"}
@@ -75,3 +76,8 @@ def test_the_two_wheels_share_no_file_and_the_client_runs_alone(tmp_path: Path) 
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     assert str(client) in done.stdout
+    assert len(compiled) == (compiling.lacking() is None), "one more where there is a compiler"
+    for wheel in compiled:
+        more = set(zipfile.ZipFile(wheel).namelist()) - files
+        assert wheel.name.startswith(f"ottla_client-{version}-cp3") and not wheel.name.endswith("-any.whl")
+        assert more and all(name.startswith("ottla_core/_compiled/") for name in more)
