@@ -38,6 +38,7 @@ from ottla_broker.membership.registration import BrokerIdTaken
 from ottla_broker.metadata.watcher import LostHistory
 from ottla_broker.rack_file import with_rack
 from ottla_broker.setting import Address, ConfigError
+from ottla_core import compiled
 from ottla_core.errors import InvariantViolation
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.store import MetadataStore, StoreError
@@ -45,6 +46,7 @@ from ottla_core.real.chance import RealChance
 from ottla_core.real.clock import RealClock
 from ottla_core.real.disk import RealDisk
 from ottla_core.real.offload import ThreadOffload
+from ottla_core.version import version_of
 
 if TYPE_CHECKING:
     from ottla_broker.replication.peer_tls import PeerTls
@@ -180,7 +182,8 @@ async def _live(
             # Objects that exist now stay: the collector, off since the start (`__main__`), never needs to scan them.
             gc.freeze()
             gc.enable()
-            _log.info("ready", **{name: str(address) for name, address in broker.addresses.items()})
+            addresses = {name: str(address) for name, address in broker.addresses.items()}
+            _log.info("ready", **addresses, version=version_of(), code=compiled.in_use())
             if not secret.is_shared:
                 _log.warning("no cluster secret", detail="No other broker can join: set cluster.secret.file.")
             if ready_file is not None:

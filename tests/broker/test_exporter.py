@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import platform
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,7 +21,9 @@ from ottla_broker.metrics import Metrics
 from ottla_broker.service.metrics_pages import MetricsPages
 from ottla_broker.setting import Listener
 from ottla_broker.tls_files import TlsFiles
+from ottla_core import compiled
 from ottla_core.real.clock import RealClock
+from ottla_core.version import version_of
 
 
 def pages(metrics: Metrics) -> MetricsPages:
@@ -61,6 +64,18 @@ async def world() -> AsyncIterator[World]:
     made.port = await exporter.start()
     yield made
     await exporter.stop()
+
+
+async def test_a_metric_says_whether_compiled_modules_run(world: World) -> None:
+    _, _, body = await world.get("/metrics")
+    families = {family.name: family for family in text_string_to_metric_families(body.decode())}
+    (build,) = families["ottla_build_info"].samples
+    assert build.value == 1
+    assert build.labels == {
+        "version": version_of(),
+        "python": platform.python_version(),
+        "code": "compiled" if compiled.is_in_use() else "pure",
+    }
 
 
 async def test_metrics_are_prometheus_text_with_the_process_in_it(world: World) -> None:

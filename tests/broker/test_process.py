@@ -18,6 +18,8 @@ import pytest
 from ottla_broker.exit_codes import ExitCode
 from ottla_cli.free_ports import free_ports
 from ottla_cli.local_cluster import LocalCluster
+from ottla_core import compiled
+from ottla_core.version import version_of
 
 pytestmark = pytest.mark.integration
 
@@ -131,6 +133,7 @@ def test_it_starts_tells_its_addresses_and_stops_cleanly(make_cluster: Make) -> 
     assert names.index("ready") < names.index("stopping") < names.index("stopped")
     ready = events[names.index("ready")]
     assert (ready["kafka"], ready["grpc"], ready["http"]) == (broker.kafka, broker.grpc, broker.http)
+    assert (ready["version"], ready["code"]) == (version_of(), compiled.in_use())
     assert not [event for event in events if event["level"] in ("warning", "error")], events
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import typer
 
 from ottla_cli import main as entry
 from ottla_cli.failure import Failure
+from ottla_core.compiled import FOLDER, usable
 
 
 def _call(arguments: Sequence[str]) -> int:
@@ -47,6 +49,18 @@ def test_help_lists_all_commands_and_loads_none() -> None:
 def test_version_is_the_first_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert _call(["--version"]) == 0
     assert capsys.readouterr().out.startswith(f"ottla {version('ottla')}\n")
+
+
+@pytest.mark.parametrize("pure", [True, False])
+def test_version_says_whether_compiled_modules_run(pure: bool) -> None:
+    environ = {name: value for name, value in os.environ.items() if name != "OTTLA_PURE"}
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla_cli", "--version"], capture_output=True, text=True, timeout=30, check=True,
+        env=environ | ({"OTTLA_PURE": "1"} if pure else {}),
+    )  # fmt: skip
+    found = usable(FOLDER, {})
+    runs = f"pure Python: {found}" if isinstance(found, str) else f"{len(found)} modules compiled"
+    assert done.stdout.endswith(f"\ncode {'pure Python: OTTLA_PURE is set' if pure else runs}\n")
 
 
 def test_a_command_starts_quickly() -> None:

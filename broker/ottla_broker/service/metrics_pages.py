@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import resource
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import suppress
+from functools import cache
 from itertools import chain
 from typing import TypeAlias
 
@@ -19,11 +21,16 @@ from ottla_broker.exposed import Family, Sample
 from ottla_broker.exposition import text_steps
 from ottla_broker.metrics import Metrics
 from ottla_broker.steps import Steps
+from ottla_core import compiled
+from ottla_core.version import version_of
 
 _log = structlog.get_logger("ottla.metrics")
 
 #: For metrics that need the disk or other brokers; Prometheus gives up after 10 s by default.
 _COLLECT_S = 2.0
+_BUILD_DOC = (
+    "Always 1; version, Python, and whether the modules of the hot path run compiled or as pure Python."
+)
 
 #: Runs the slices of a page, each when it is its turn.
 RunSteps: TypeAlias = Callable[[Steps[bytes]], Awaitable[bytes]]
@@ -92,7 +99,16 @@ def process_families() -> list[Family]:
         rows.append(("process_start_time_seconds", "gauge", "Start of the process since 1970.", _started_s()))
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     rows.append(("process_max_fds", "gauge", "Limit of open file descriptors.", limit))
-    return [Family(name, kind, doc, [Sample("", (), value)]) for name, kind, doc, value in rows]
+    return [
+        *(Family(name, kind, doc, [Sample("", (), value)]) for name, kind, doc, value in rows),
+        Family("ottla_build_info", "gauge", _BUILD_DOC, [Sample("", _build(), 1)]),
+    ]
+
+
+@cache
+def _build() -> tuple[tuple[str, str], ...]:
+    code = "compiled" if compiled.is_in_use() else "pure"
+    return ("version", version_of()), ("python", platform.python_version()), ("code", code)
 
 
 def _started_s() -> float:
