@@ -5,16 +5,23 @@ ARG BASE=python:3.12-slim
 
 FROM ${BASE} AS build
 ARG ROLE=broker
+# The compiler stays in this stage. Debian's Python has its headers and venv in packages of their own.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends gcc libc6-dev \
+    && { test -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" \
+        || apt-get install --yes --no-install-recommends python3-dev python3-venv; }
 WORKDIR /build
 COPY pyproject.toml README.md LICENSE ./
+COPY scripts/build_hook.py scripts/compile.py scripts/
 COPY core core
 COPY broker broker
 COPY client client
 COPY cli cli
 COPY operator operator
 COPY spark spark
-# Into a folder of its own, so that the image gets neither pip's cache nor the sources.
-RUN python3 -m venv /opt/ottla && /opt/ottla/bin/pip install --no-cache-dir --no-compile ".[${ROLE}]"
+# An error rather than an image without compiled modules (scripts/build_hook.py). Into a folder of its own, so that the
+# image gets neither pip's cache nor the sources.
+RUN python3 -m venv /opt/ottla && OTTLA_COMPILED=1 /opt/ottla/bin/pip install --no-cache-dir --no-compile ".[${ROLE}]"
 
 FROM ${BASE}
 ARG ROLE=broker

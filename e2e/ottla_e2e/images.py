@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -144,10 +144,14 @@ class Images:
                     "wheel",
                     "--quiet",
                     "--no-deps",
+                    # hatchling and mypyc of this virtual environment.
+                    "--no-build-isolation",
                     "--wheel-dir",
                     folder,
                     str(ROOT),
-                ]
+                ],
+                # Images without compiled modules only for OTTLA_PURE=1 (scripts/build_hook.py).
+                environ={"OTTLA_COMPILED": "1"},
             )
             (wheel,) = Path(folder).glob("*.whl")
             content = hashlib.sha256(wheel.read_bytes()).hexdigest()
@@ -206,8 +210,15 @@ def _install(wheel: Path, target: Path) -> None:
     _run([*pip, "--target", str(target), str(wheel)])
 
 
-def _run(command: Sequence[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+def _run(command: Sequence[str], environ: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+        env={**os.environ, **(environ or {})},
+    )
     if done.returncode:
         raise Fault(f"{' '.join(command[:5])} … failed:\n{done.stderr[-2000:]}")
     return done.stdout

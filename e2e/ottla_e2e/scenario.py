@@ -81,6 +81,7 @@ class Scenario:
         say(f"    Cluster Ready {namespaces.install(self._kube):.1f} s after helm install")
         self._kube.apply(objects.programs(), objects.client())
         self._kube.run("wait", "--for=condition=Ready", f"pod/{CLIENT}", "--timeout=60s")
+        self._tell_code()
         self._tell_memory("at rest")
 
     def show_racks(self) -> None:
@@ -339,6 +340,16 @@ class Scenario:
 
     def measure_memory(self) -> None:
         self._tell_memory("after all of this")
+
+    def _tell_code(self) -> None:
+        """Published figures are of compiled modules; a broker without them is a fault of its image."""
+        look = "import urllib.request as web; print(web.urlopen('http://127.0.0.1:9292/metrics').read().decode())"
+        for number in range(3):
+            pod = f"{CLUSTER}-broker-{number}"
+            metrics = self._kube.run("exec", pod, "--", "python3", "-c", look)
+            (build,) = [line for line in metrics.splitlines() if line.startswith("ottla_build_info{")]
+            _must('code="compiled"' in build, f"compiled modules in {pod}, not {build}")
+        say(f"    each broker has {build}")
 
     def _tell_memory(self, when: str) -> None:
         pods = [
