@@ -41,9 +41,15 @@ def produce(topic: str, partition: int, records: bytes, acks: int = 1) -> bytes:
 
 
 def fetch(
-    topic: str, partitions: Sequence[int], partition_bytes: int = _FETCH_BYTES, offset: int = 0
+    topic: str,
+    partitions: Sequence[int],
+    partition_bytes: int = _FETCH_BYTES,
+    offset: int = 0,
+    *,
+    wait_ms: int = 0,
+    min_bytes: int = 0,
 ) -> bytes:
-    """Without a session, and answered at once."""
+    """Without a session. By default it is answered at once, else when `min_bytes` can be read."""
     asked = [
         {
             "partition": number,
@@ -57,9 +63,9 @@ def fetch(
     ]
     fields = {
         "replica_id": -1,
-        "max_wait": 0,
-        "min_bytes": 0,
-        "max_bytes": max(partition_bytes, _FETCH_BYTES),
+        "max_wait": wait_ms,
+        "min_bytes": min_bytes,
+        "max_bytes": max(partition_bytes, min_bytes, _FETCH_BYTES),
         "session_id": 0,
         "session_epoch": -1,
         "topics": [{"topic": topic, "partitions": asked}],

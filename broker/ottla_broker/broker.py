@@ -29,12 +29,10 @@ from ottla_broker.controller.service import Controller
 from ottla_broker.edge.grpc.internal_server import InternalEdge
 from ottla_broker.edge.grpc.server import GrpcEdge
 from ottla_broker.edge.grpc.turns import turns_within
-from ottla_broker.edge.grpc.visits import stepped
 from ottla_broker.edge.kafka.sasl import Sasl
 from ottla_broker.edge.kafka.server import KafkaEdge
 from ottla_broker.edge.kafka.tls_accept import Security
 from ottla_broker.edge.memory import Memory
-from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.edge.seats import Seats
 from ottla_broker.event_loop import LagProbe, next_turn
 from ottla_broker.exporter import Exporter
@@ -59,6 +57,7 @@ from ottla_broker.peer_wiring import PeerWiring
 from ottla_broker.readiness import CatchUp
 from ottla_broker.replication.grpc_peers import GrpcPeers, Locate, PeerAddress
 from ottla_broker.replication.peer_auth import PeerAuth, SecretAuth
+from ottla_broker.scheduler import Scheduler
 from ottla_broker.service.access import Authority
 from ottla_broker.service.acls import AclService
 from ottla_broker.service.audit import Audit
@@ -85,6 +84,7 @@ from ottla_broker.service.users import UserService
 from ottla_broker.setting import Address, Listener
 from ottla_broker.throttle_config import dir_rate
 from ottla_broker.topic_config import TopicConfig
+from ottla_broker.visits import stepped
 from ottla_core.assignors.plugins import load_assignors
 from ottla_core.errors import InvariantViolation
 from ottla_core.ids import NO_BROKER
@@ -300,12 +300,14 @@ class Broker:
         config, metrics = self._config, self._metrics
         blocks = ProducerIdBlocks(self._store, self._clock, self._chance, self._metadata)
         producer_ids = ProducerIds(blocks.allocate)
+        self._scheduler = Scheduler(self._clock.monotonic, next_turn, metrics.loop.turn_seconds.observe)
         records = RecordService(
             self._host,
             producer_ids,
             self._clock,
             self._offload,
             metrics,
+            self._scheduler,
         )
         topics = TopicService(config.topics, self._metadata, self._calls, self._detector.settling)
         self._groups = self._make_groups(topics)

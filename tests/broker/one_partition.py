@@ -1,4 +1,4 @@
-"""One broker's log folders, host and metrics around one compacted partition, on a simulated disk."""
+"""One broker's log folders, host and metrics around one compacted partition, or more, on a simulated disk."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from types import MappingProxyType
 from uuid import UUID
 
 from broker.replication.cluster import InlineOffload
+from ottla_broker.event_loop import next_turn
 from ottla_broker.log.dirs import LogDirs
 from ottla_broker.metadata.image import ClusterImage, PartitionImage, TopicImage
 from ottla_broker.metrics import Metrics
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.partition import ACKS_ALL, Partition
+from ottla_broker.scheduler import Scheduler
 from ottla_core.ids import TopicPartition
 from ottla_core.real.chance import RealChance
 from sim.batches import Rec, make_batch
@@ -22,8 +24,9 @@ TP = TopicPartition("t", 0)
 
 
 class World:
-    def __init__(self, **config: str) -> None:
+    def __init__(self, *, partitions: int = 1, **config: str) -> None:
         self.disk, self.metrics, self.clock = SimDisk(), Metrics(), ManualClock(NOW_MS)
+        self.scheduler = Scheduler(self.clock.monotonic, next_turn, lambda _: None)
         self.disk.make_dirs("/data")
         self.dirs = LogDirs(
             self.disk, ["/data/log"], broker_id=1, chance=RealChance(), probe=self.metrics.log
@@ -34,7 +37,7 @@ class World:
         state = PartitionImage((1,), leader=1, isr=(1,), revision=2)
         settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
         settings |= {name.replace("_", "."): value for name, value in config.items()}
-        topics = {"t": TopicImage("t", UUID(int=1), settings, (state,), 2)}
+        topics = {"t": TopicImage("t", UUID(int=1), settings, (state,) * partitions, 2)}
         self.image = ClusterImage("c", 2, topics=MappingProxyType(topics))
         self.host.admit(self.image)
 

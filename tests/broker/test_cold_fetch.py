@@ -26,7 +26,9 @@ class Reader:
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self._thread = Thread()
         producer_ids = ProducerIds(lambda: asyncio.sleep(0, range(0)))
-        self._records = RecordService(world.host, producer_ids, world.clock, self._thread, world.metrics)
+        self._records = RecordService(
+            world.host, producer_ids, world.clock, self._thread, world.metrics, world.scheduler
+        )
         #: For each load of a segment that had to be done: whether a thread did it.
         self.loads: list[bool] = []
         shipped = Segment.load
@@ -133,7 +135,7 @@ async def test_no_page_of_an_index_and_no_header_is_waited_for_on_the_loop(
     thread = Thread()
     machine = ColdMachine(thread, monkeypatch)
     producer_ids = ProducerIds(lambda: asyncio.sleep(0, range(0)))
-    records = RecordService(large.host, producer_ids, large.clock, thread, large.metrics)
+    records = RecordService(large.host, producer_ids, large.clock, thread, large.metrics, large.scheduler)
     for offset in (1500, 1, 2990, 3005):
         wants = [FetchWant(TP, offset, 5000)]
         answer = records.fetch(wants, max_wait_s=0, min_bytes=1, max_bytes=5000)
@@ -146,7 +148,12 @@ async def test_no_page_of_an_index_and_no_header_is_waited_for_on_the_loop(
 async def test_a_cache_that_keeps_nothing_is_not_asked_for_ever(large: World) -> None:
     large.disk.cold = True
     reader = RecordService(
-        large.host, ProducerIds(lambda: asyncio.sleep(0, range(0))), large.clock, Thread(), large.metrics
+        large.host,
+        ProducerIds(lambda: asyncio.sleep(0, range(0))),
+        large.clock,
+        Thread(),
+        large.metrics,
+        large.scheduler,
     )
     answer = reader.fetch([FetchWant(TP, 1500, 5000)], max_wait_s=0, min_bytes=1, max_bytes=5000)
     assert isinstance(answer, Awaitable)

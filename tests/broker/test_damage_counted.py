@@ -24,7 +24,9 @@ async def test_by_a_search_for_a_time() -> None:
     world = World()
     world.fill()
     producer_ids = ProducerIds(lambda: asyncio.sleep(0, range(0)))
-    records = RecordService(world.host, producer_ids, world.clock, InlineOffload(), world.metrics)
+    records = RecordService(
+        world.host, producer_ids, world.clock, InlineOffload(), world.metrics, world.scheduler
+    )
     world.disk.rot(world.partition.log.segments[0].file.path, SPOT)
     searching = records.list_offset(TP, NOW_MS)
     assert isinstance(searching, Awaitable)

@@ -35,7 +35,9 @@ def answered_at_once(
 ) -> list[Fetched] | None:
     """What the fetch gives without waiting; None if it waits."""
     producer_ids = ProducerIds(lambda: asyncio.sleep(0, range(0)))
-    records = RecordService(world.host, producer_ids, world.clock, InlineOffload(), world.metrics)
+    records = RecordService(
+        world.host, producer_ids, world.clock, InlineOffload(), world.metrics, world.scheduler
+    )
     answer = records.fetch(
         [FetchWant(TP, offset, partition_bytes)], max_wait_s=60, min_bytes=min_bytes, max_bytes=max_bytes
     )

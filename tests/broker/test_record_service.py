@@ -40,7 +40,8 @@ def service(*, high_watermark: int, newest: int) -> RecordService:
         log=SimpleNamespace(max_timestamp=max_timestamp),
     )
     host = SimpleNamespace(find=lambda tp: partition)
-    return RecordService(cast(Any, host), cast(Any, None), RealClock(), AtOnce(), Metrics(topics_max=1))
+    nothing = cast(Any, None)
+    return RecordService(cast(Any, host), nothing, RealClock(), AtOnce(), Metrics(topics_max=1), nothing)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,8 @@ def with_policy(policy: str) -> RecordService:
     config = TopicConfig.resolve({"cleanup.policy": policy}, {})
     partition = SimpleNamespace(delete_records=delete_records, log=SimpleNamespace(config=config))
     host = SimpleNamespace(find=lambda tp: partition)
-    return RecordService(cast(Any, host), cast(Any, None), RealClock(), AtOnce(), Metrics(topics_max=1))
+    nothing = cast(Any, None)
+    return RecordService(cast(Any, host), nothing, RealClock(), AtOnce(), Metrics(topics_max=1), nothing)
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])

@@ -23,7 +23,9 @@ SPOT = 65
 class Reader:
     def __init__(self, world: World) -> None:
         producer_ids = ProducerIds(lambda: asyncio.sleep(0, range(0)))
-        self._records = RecordService(world.host, producer_ids, world.clock, Thread(), world.metrics)
+        self._records = RecordService(
+            world.host, producer_ids, world.clock, Thread(), world.metrics, world.scheduler
+        )
 
     def start(self, offset: int) -> Maybe[list[Fetched]]:
         want = [FetchWant(TP, offset, 1 << 20)]

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Iterator
 from functools import partial
 
-from ottla_broker.edge.grpc.visits import stepped
-from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.event_loop import in_turns, next_turn
 from ottla_broker.exporter import Exporter
 from ottla_broker.exposed import Family, Sample
 from ottla_broker.exposition import LINES_PER_STEP, text_steps, write_text
 from ottla_broker.http_config import HttpConfig
 from ottla_broker.metrics import Metrics
+from ottla_broker.scheduler import Scheduler
 from ottla_broker.service.metrics_pages import MetricsPages
 from ottla_broker.setting import Listener
+from ottla_broker.visits import stepped
 
 TOPICS = 3000
 

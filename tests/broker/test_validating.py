@@ -43,7 +43,12 @@ class Place:
     def __init__(self, **config: str) -> None:
         self.world, self.offload = World(**config), Offload()
         self.service = RecordService(
-            self.world.host, cast(ProducerIds, None), Clock(NOW_MS), self.offload, self.world.metrics
+            self.world.host,
+            cast(ProducerIds, None),
+            Clock(NOW_MS),
+            self.offload,
+            self.world.metrics,
+            self.world.scheduler,
         )
 
     async def write(self, batch: bytes | bytearray) -> Appended:

@@ -1,9 +1,8 @@
 """Memory that all connections of both protocols share: a budget, and buffers that are used again. [P]
 
-Counted: requests that are still arriving, and answers to fetches from the moment they are read until they are sent
-(`Hold`, then `owe`). A request that arrives
-whole in one read is never counted, because it never leaves the shared receive buffer; so small requests go
-through even when the budget is used up.
+Counted: requests that are still arriving, fetches of many partitions that wait for records, and answers to fetches from
+the moment they are read until they are sent (`Hold`, then `owe`). A request that arrives whole in one read is not
+counted, as it never leaves the shared receive buffer; so small requests go through even when the budget is used up.
 
 A request is counted with its full size before its body is read. A granted connection can always finish, so there
 is no deadlock; the others wait in a queue, first come, first served, and are not read. What they have
@@ -26,6 +25,11 @@ _ALWAYS_BYTES = 1 << 16
 #: Memory goes back to the operating system after so much of it was in use and is free again: below, keeping it is
 #: cheaper than to ask for it again, which costs 2 ms of CPU per MB.
 _TRIM_BYTES = 32 << 20
+
+#: What a fetch that waits occupies per partition: what is wanted, what was found, who is called back.
+WAITING_BYTES = 600
+#: A fetch of so few partitions counts as little as a small request does: some kilobytes per connection.
+_UNCOUNTED_PARTITIONS = 32
 
 Granted: TypeAlias = Callable[[], None]
 
@@ -121,7 +125,7 @@ class Memory:
 class Hold:
     """What the answer to one fetch occupies, from before it is read until its connection takes it over."""
 
-    __slots__ = ("_full_bytes", "_held", "_memory", "polled_s")
+    __slots__ = ("_full_bytes", "_held", "_memory", "_waiting", "polled_s")
 
     def __init__(self, memory: Memory, full_times: float) -> None:
         """`full_times` the budget is the limit beyond which only small batches are read."""
@@ -130,12 +134,26 @@ class Hold:
         self._memory = memory
         self._full_bytes = full_times * memory.limit
         self._held = 0
+        #: What the fetch itself occupies while it waits for records.
+        self._waiting = 0
+
+    def wait(self, partitions: int) -> bool:
+        """Count a fetch of so many partitions, before it waits for records. False if there is no room for that: then it
+        must be answered at once."""
+        if partitions <= _UNCOUNTED_PARTITIONS:
+            return True
+        size, memory = partitions * WAITING_BYTES, self._memory
+        if memory.used + size > self._full_bytes:
+            return False
+        self._waiting = size
+        memory.owe(size)
+        return True
 
     def ask(self, size: int, first: int) -> int:
         """Count `size` bytes that are about to be read, `first` of them from the first partition. Returns how many may
         be read: all; less if there is no room, but at least `first`; or 0."""
         memory = self._memory
-        self.release()
+        self._return_records()
         granted = min(size, memory.room)
         if granted < first:
             is_full = memory.used + first > self._full_bytes
@@ -148,6 +166,12 @@ class Hold:
         self.polled_s += seconds
 
     def release(self) -> None:
+        self._return_records()
+        waiting, self._waiting = self._waiting, 0
+        if waiting:
+            self._memory.owe(-waiting)
+
+    def _return_records(self) -> None:
         held, self._held = self._held, 0
         if held:
             self._memory.owe(-held)

@@ -56,10 +56,9 @@ class LogReader:
         *,
         limit_offset: int,
         min_one: bool = True,
-        wait: bool = False,
     ) -> Extent | None:
         """See `Log.read`. `NotLoaded` if it would wait for the disk: `warm` that, and locate again (R1)."""
-        wait = wait or self._looks >= COLD_LOOKS_MAX
+        wait = self._looks >= COLD_LOOKS_MAX
         return log.read(offset, max_bytes, limit_offset=limit_offset, min_one=min_one, wait=wait)
 
     async def warm(self, *cold: NotLoaded) -> None:

@@ -1,8 +1,7 @@
 """One fetch: locate, perhaps wait, read. [S]
 
-Located first, read later: a fetch that has to wait for more data has not copied any. Waiting costs one callback per
-partition and one timer, and no task; a partition calls back when its high watermark moves, on followers too. A read of
-a range that was not read recently may need indexes from disk: a thread reads them, or rebuilds them from the log.
+Located first, read later: a fetch that has to wait for more data (`fetch_wait`) has not copied any. A read of a range
+that was not read recently may need indexes from disk: a thread reads them, or rebuilds them from the log.
 
 A fetch of many partitions is made in slices (`steps`); partitions may change between them. An extent lies below the
 high watermark, so it stays valid whichever broker leads by the time it is read.
@@ -10,20 +9,21 @@ high watermark, so it stays valid whichever broker leads by the time it is read.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from ottla_broker.event_loop import in_turns
 from ottla_broker.log.log import Extent, NotLoaded
 from ottla_broker.log.reader import Batches, LogReader
 from ottla_broker.metrics import Metrics
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.partition import Partition
 from ottla_broker.requests import Aborted, Fetched, FetchWant, Maybe
+from ottla_broker.scheduler import Scheduler
+from ottla_broker.service.fetch_wait import FetchWait
 from ottla_broker.service.reread_check import RereadCheck
 from ottla_broker.steps import PARTITIONS_PER_STEP, exhaust
+from ottla_broker.visits import stepped
 from ottla_core.errors import KafkaStorageError, NotLeaderOrFollower, RequestError
 from ottla_core.ids import NO_BROKER, TopicPartition
 from ottla_core.ports.clock import Clock
@@ -59,6 +59,10 @@ class _Located(NamedTuple):
     read_limit: int
     leader_epoch: int = -1
     preferred_replica: int = NO_BROKER
+    #: Bytes that count towards `min_bytes`: what could be read, not what the limits of the response let through.
+    readable: int = 0
+    #: Waiting for more is in vain: an error or another replica is returned, or a response that ends with its segment.
+    is_final: bool = False
 
 
 class _Cold(Exception):
@@ -72,16 +76,13 @@ class _Cold(Exception):
 class DelayedFetch:
     __slots__ = (
         "_clock",
-        "_future",
         "_host",
         "_limits",
         "_located",
-        "_loop",
         "_metrics",
         "_reader",
         "_rereads",
-        "_timer",
-        "_wake_scheduled",
+        "_scheduler",
         "_wants",
     )
 
@@ -94,18 +95,21 @@ class DelayedFetch:
         limits: FetchLimits,
         rereads: RereadCheck,
         clock: Clock,
+        scheduler: Scheduler,
     ) -> None:
         self._rereads = rereads
+        self._scheduler = scheduler
         self._clock = clock
         self._host = host
         self._metrics = metrics
         self._reader = LogReader(offload)
         self._wants = wants
         self._limits = limits
-        self._wake_scheduled = False
+        #: What was found at each place, while the fetch waits.
+        self._located: list[_Located] = []
 
     def start(self) -> Maybe[list[Fetched]]:
-        """All of it at once but for the waiting; many partitions with a turn of the loop between two slices."""
+        """All of it at once but for the waiting; many partitions in slices of the run queue."""
         if len(self._wants) > PARTITIONS_PER_STEP:
             return self._finish(None)
         answer = exhaust(self.steps())
@@ -113,152 +117,128 @@ class DelayedFetch:
 
     async def _finish(self, wait: Callable[[], Awaitable[FetchSteps]] | None) -> list[Fetched]:
         while True:
-            answer = await in_turns(self.steps() if wait is None else await wait())
+            steps = self.steps() if wait is None else await wait()
+            if len(self._wants) > PARTITIONS_PER_STEP:
+                answer = await stepped(self._scheduler, steps)
+            else:
+                answer = exhaust(steps)
             if isinstance(answer, list):
                 return answer
             wait = answer
 
     def steps(self) -> FetchSteps:
+        return self._begin((), may_wait=self._limits.max_wait_s > 0 and len(self._wants) > 0)
+
+    def _begin(self, before: Sequence[_Located], *, may_wait: bool) -> FetchSteps:
         try:
-            located, satisfied = yield from self._locate()
+            located, is_enough = yield from self._locate(before)
         except _Cold as cold:
-            return partial(self._start_cold, cold)
-        return (yield from self._go_on(located, satisfied))
+            return partial(self._start_cold, cold, may_wait)
+        if may_wait and not is_enough:
+            return partial(self._wait, located)
+        return (yield from self._read(self._granted(located)))
 
-    async def _start_cold(self, cold: _Cold) -> FetchSteps:
-        return self._go_on(*await self._locate_cold(cold))
-
-    async def _locate_cold(self, cold: _Cold) -> tuple[list[_Located], bool]:
-        while True:  # Bounded by the reader's looks.
-            await self._reader.warm(*cold.looks)
-            try:
-                return exhaust(self._locate())
-            except _Cold as more:
-                cold = more
-
-    def _go_on(self, located: list[_Located], satisfied: bool) -> FetchSteps:
-        if satisfied or self._limits.max_wait_s <= 0 or not self._wants:
-            return (yield from self._read(self._granted(located)))
-        return partial(self._wait, located)
+    async def _start_cold(self, cold: _Cold, may_wait: bool) -> FetchSteps:
+        await self._reader.warm(*cold.looks)
+        return self._begin((), may_wait=may_wait)  # How often is bounded by the reader's looks.
 
     # ------------------------------------------------------------------ waiting
 
     async def _wait(self, located: list[_Located]) -> FetchSteps:
         self._located = located
-        self._loop = asyncio.get_running_loop()
-        self._future: asyncio.Future[list[_Located]] = self._loop.create_future()
-        self._timer = self._loop.call_later(self._limits.max_wait_s, self._time_is_up)
-        self._register(located)
-        # This runs a turn of the loop after `start`: an append in between woke no waiter.
-        if any(
-            each.partition is not None and self._limit_of(each.partition) != each.read_limit
-            for each in located
-        ):
-            self._wake()
+        partitions = [each.partition for each in located if each.partition is not None]
+        wait = FetchWait(self._scheduler, self, partitions, self._limits.min_bytes)
         self._metrics.partitions.waiting_fetches += 1
         began = self._clock.monotonic()
         try:
-            ready = await self._future
+            await wait.over(self._limits.max_wait_s)
         finally:
             if self._limits.polled is not None:
                 self._limits.polled(self._clock.monotonic() - began)
             self._metrics.partitions.waiting_fetches -= 1
-            self._timer.cancel()
-            self._unregister(located)
-        return self._read(self._granted(ready))
+        return self._begin(self._located, may_wait=False)
 
-    def _register(self, located: list[_Located]) -> None:
-        for each in located:
-            if each.partition is not None:
-                each.partition.when_readable(self._wake)
+    def readable(self, place: int) -> int:
+        return self._located[place].readable
 
-    def _unregister(self, located: list[_Located]) -> None:
-        for each in located:
-            if each.partition is not None:
-                each.partition.forget_reader(self._wake)
+    def look(self, place: int, *, is_first: bool) -> bool:
+        want = self._wants[place]
+        if self._is_still_empty(self._located[place], want):
+            return False
+        try:
+            found = self._look_at(want, min(want.max_bytes, self._limits.max_bytes), is_first=is_first)
+        except NotLoaded:
+            return True  # There is something in an older segment.
+        self._located[place] = found
+        return found.is_final
 
-    def _wake(self) -> None:
-        # Many partitions may advance in one turn of the loop; check once, after all of them.
-        if not self._wake_scheduled:
-            self._wake_scheduled = True
-            self._loop.call_soon(self._look_again)
-
-    def _look_again(self) -> None:
-        self._wake_scheduled = False
-        if self._future.done():
-            return
-        self._located, satisfied = exhaust(self._locate(self._located, wait=True))
-        if satisfied:
-            self._future.set_result(self._located)
-        else:
-            self._register(self._located)
-
-    def _time_is_up(self) -> None:
-        if not self._future.done():
-            self._future.set_result(exhaust(self._locate(self._located, wait=True))[0])
+    def has_moved(self, place: int) -> bool:
+        found = self._located[place]
+        return found.partition is not None and self._limit_of(found.partition) != found.read_limit
 
     # ------------------------------------------------------------------ locating and reading
 
-    def _locate(
-        self, before: Sequence[_Located] = (), *, wait: bool = False
-    ) -> Generator[None, None, tuple[list[_Located], bool]]:
-        """Locate each wanted range; satisfied if there are enough bytes or an error has to be returned.
+    def _locate(self, before: Sequence[_Located]) -> Generator[None, None, tuple[list[_Located], bool]]:
+        """Locate each wanted range; and whether there are enough bytes, or something that has to be returned.
 
         Only bytes that can be read within the limits count. A response has whole batches and ends with a segment, so
         waiting for more would be in vain.
 
-        Without `wait`, `_Cold` when indexes have to be read for it. A fetch that waited reads at the end of
-        the log, where they are in memory. `before` is the last result: most partitions have not advanced since,
-        and locating those again would cost a fetch of a thousand partitions 10 ms for each record that is written.
+        `_Cold` when indexes have to be read for it. `before` is what a fetch that has waited found there.
         """
         located: list[_Located] = []
         cold: list[NotLoaded] = []
-        room, total, readable, failed, behind = self._limits.max_bytes, 0, 0, False, False
+        room, total, readable, is_final = self._limits.max_bytes, 0, 0, False
         for number, want in enumerate(self._wants, 1):
             if number % PARTITIONS_PER_STEP == 0:
                 yield
-            partition: Partition | None = None
+            if before and self._is_still_empty(before[number - 1], want):
+                located.append(before[number - 1])
+                continue
             try:
-                if want.refusal is not None:
-                    raise want.refusal.with_traceback(None)
-                # The first batch is returned whole even if it exceeds the limits, so that no consumer gets stuck.
-                offered = min(want.max_bytes, room)
-                if before and self._is_still_empty(before[number - 1], want):
-                    located.append(before[number - 1])
-                    continue
-                partition = self._host.find(want.tp)
-                if self._limits.rack is None:
-                    partition.check_leader(want.leader_epoch)
-                else:
-                    partition.check_replica(want.leader_epoch)
-                limit = self._limit_of(partition)
-                if self._limits.rack:
-                    preferred = partition.closest_replica(self._limits.rack, want.offset)
-                    if preferred != NO_BROKER:
-                        failed = True  # It is returned at once, as an error would be.
-                        epoch = partition.image.leader_epoch
-                        located.append(_Located(want.tp, partition, None, None, limit, epoch, preferred))
-                        continue
-                extent = self._reader.locate(
-                    partition.log, want.offset, offered, limit_offset=limit, min_one=total == 0, wait=wait
-                )
-                if extent is not None:
-                    total += extent.size
-                    readable += max(extent.size, min(extent.available, offered))
-                    behind = behind or extent.first_offset < partition.log.segments[-1].base_offset < limit
-                    room = max(0, room - extent.size)
-                elif total and want.offset < limit:
-                    readable += offered  # The next batch does not fit.
-                epoch = partition.image.leader_epoch
-                located.append(_Located(want.tp, partition, extent, None, limit, epoch))
+                found = self._look_at(want, min(want.max_bytes, room), is_first=total == 0)
             except NotLoaded as look:
                 cold.append(look)
-            except RequestError as error:
-                failed = True
-                located.append(_Located(want.tp, partition, None, error, -1))
+                continue
+            located.append(found)
+            readable += found.readable
+            is_final = is_final or found.is_final
+            if found.extent is not None:
+                total += found.extent.size
+                room = max(0, room - found.extent.size)
         if cold:
             raise _Cold(cold)
-        return located, failed or behind or readable >= self._limits.min_bytes
+        return located, is_final or readable >= self._limits.min_bytes
+
+    def _look_at(self, want: FetchWant, offered: int, *, is_first: bool) -> _Located:
+        """Locate one range of `offered` bytes at most, but the first batch of all is returned whole even if it exceeds
+        the limits, so that no consumer gets stuck. `NotLoaded` if that would wait for the disk."""
+        tp = want.tp
+        partition: Partition | None = None
+        try:
+            if want.refusal is not None:
+                raise want.refusal.with_traceback(None)
+            partition = self._host.find(tp)
+            if self._limits.rack is None:
+                partition.check_leader(want.leader_epoch)
+            else:
+                partition.check_replica(want.leader_epoch)
+            limit, epoch = self._limit_of(partition), partition.image.leader_epoch
+            if self._limits.rack:
+                preferred = partition.closest_replica(self._limits.rack, want.offset)
+                if preferred != NO_BROKER:
+                    return _Located(tp, partition, None, None, limit, epoch, preferred, is_final=True)
+            log = partition.log
+            extent = self._reader.locate(log, want.offset, offered, limit_offset=limit, min_one=is_first)
+        except RequestError as error:
+            return _Located(tp, partition, None, error, -1, is_final=True)
+        if extent is None:
+            # If there is something, the next batch does not fit.
+            readable = offered if want.offset < limit and not is_first else 0
+            return _Located(tp, partition, None, None, limit, epoch, readable=readable)
+        readable = max(extent.size, min(extent.available, offered))
+        is_final = extent.first_offset < log.segments[-1].base_offset < limit
+        return _Located(tp, partition, extent, None, limit, epoch, readable=readable, is_final=is_final)
 
     def _is_still_empty(self, found: _Located, want: FetchWant) -> bool:
         """Whether nothing was readable and nothing has happened to the partition since."""

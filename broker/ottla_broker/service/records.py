@@ -26,6 +26,7 @@ from ottla_broker.requests import (
     Maybe,
     ProducerIdentity,
 )
+from ottla_broker.scheduler import Scheduler
 from ottla_broker.service.delayed_fetch import Ask, DelayedFetch, FetchLimits, FetchSteps, Polled
 from ottla_broker.service.producer_ids import ProducerIds
 from ottla_broker.service.reread_check import RereadCheck
@@ -50,8 +51,11 @@ class RecordService:
         clock: Clock,
         offload: Offload,
         metrics: Metrics,
+        scheduler: Scheduler,
     ) -> None:
+        """`scheduler` is the run queue of the edges."""
         self._host = host
+        self._scheduler = scheduler
         self._metrics = metrics
         self._producer_ids = producer_ids
         self._clock = clock
@@ -134,7 +138,14 @@ class RecordService:
 
     def _delayed(self, wants: Sequence[FetchWant], limits: FetchLimits) -> DelayedFetch:
         return DelayedFetch(
-            self._host, self._offload, self._metrics, wants, limits, self._rereads, self._clock
+            self._host,
+            self._offload,
+            self._metrics,
+            wants,
+            limits,
+            self._rereads,
+            self._clock,
+            self._scheduler,
         )
 
     def list_offset(

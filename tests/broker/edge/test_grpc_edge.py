@@ -207,6 +207,14 @@ async def test_fetch_errors_are_per_partition(log: Any) -> None:
     assert names == ["OFFSET_OUT_OF_RANGE", "UNKNOWN_TOPIC_OR_PARTITION"]
 
 
+async def test_a_fetch_that_names_a_partition_twice_is_refused(log: Any) -> None:
+    stream = log.Fetch()
+    request = fetch(1, wait_ms=30_000)
+    request.partitions.add().CopyFrom(request.partitions[0])
+    await stream.write(request)
+    assert (await stream.read()).error.name == "INVALID_REQUEST"
+
+
 async def test_stopping_answers_what_was_taken_and_ends_streams_cleanly(
     cluster: FakeCluster, log: Any
 ) -> None:

@@ -20,8 +20,8 @@ from ottla_broker.edge.grpc.refusal import Refusals
 from ottla_broker.edge.grpc.share import WORTH_COUNTING_BYTES, Share
 from ottla_broker.edge.grpc.turns import Turns
 from ottla_broker.edge.memory import Memory
-from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.event_loop import loop_time, next_turn
+from ottla_broker.scheduler import Scheduler
 
 LARGE = WORTH_COUNTING_BYTES * 4
 

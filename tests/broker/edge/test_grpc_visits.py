@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla_broker.edge.grpc.visits import ENTRIES_PER_SLICE, UNARY_S, entered, filled, visited
-from ottla_broker.edge.scheduler import SLICE_S, TURN_S, Scheduler
+from ottla_broker.edge.grpc.visits import ENTRIES_PER_SLICE, UNARY_S, entered, filled
 from ottla_broker.event_loop import next_turn
+from ottla_broker.scheduler import SLICE_S, TURN_S, Scheduler
 from ottla_broker.steps import Steps
+from ottla_broker.visits import visited
 
 STEP_S = 0.0003
 

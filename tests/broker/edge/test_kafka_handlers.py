@@ -175,6 +175,25 @@ async def test_fetch_errors_are_per_partition(broker: FakeBroker, peer: Peer, ve
     assert answer.responses[0].partitions[0].error_code.value == (100 if version >= 13 else 3)
 
 
+@pytest.mark.parametrize("session_epoch", [-1, 0])
+async def test_of_several_entries_for_a_partition_the_last_counts(
+    broker: FakeBroker, peer: Peer, monkeypatch: pytest.MonkeyPatch, session_epoch: int
+) -> None:
+    broker.services.add_topic("t")
+    asked: list[tuple[int, int]] = []
+
+    def fetch(wants: Any, **limits: Any) -> list[Fetched]:
+        asked.extend((want.tp.partition, want.offset) for want in wants)
+        return [Fetched(want.tp, None, 5, 5, 0) for want in wants]
+
+    monkeypatch.setattr(broker.services.records, "fetch", fetch)
+    fields = [fetch_fields(12, "t", {0: offset, 1: 9}, session_epoch=session_epoch) for offset in range(3)]
+    fields[0]["topics"] = tuple(topic for each in fields for topic in each["topics"])
+    answer = await peer.ask(1, 12, **fields[0])
+    assert asked == [(0, 2), (1, 9)]
+    assert [[p.partition_index for p in topic.partitions] for topic in answer.responses] == [[0, 1]]
+
+
 async def test_fetch_of_an_unknown_session_is_refused(broker: FakeBroker, peer: Peer) -> None:
     broker.services.add_topic("t")
     answer = await peer.ask(1, 12, **fetch_fields(12, "t", {0: 0}, session_id=77, session_epoch=3))

@@ -15,10 +15,10 @@ from ottla_broker.edge.kafka.decode import Malformed
 from ottla_broker.edge.kafka.request import Context, Disconnect, Encoded, Request
 from ottla_broker.edge.kafka.shared import Route, Shared
 from ottla_broker.edge.memory import Memory
-from ottla_broker.edge.scheduler import SLICE_S, TURN_S, Scheduler
 from ottla_broker.edge.seats import Seats
 from ottla_broker.metrics import Cell, KafkaEdgeProbe
 from ottla_broker.request_metrics import ApiTimes
+from ottla_broker.scheduler import SLICE_S, TURN_S, Scheduler
 
 #: What one request costs on the played clock.
 REQUEST_S = 0.00005

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla_broker.edge.memory import Hold, Memory
+from ottla_broker.edge.memory import WAITING_BYTES, Hold, Memory
 
 MIB = 1 << 20
 
@@ -30,6 +30,30 @@ def test_an_answer_that_is_dropped_is_counted_no_longer() -> None:
     hold = Hold(memory, 2.0)
     hold.ask(MIB, MIB)
     del hold
+    assert memory.used == 0
+
+
+def test_a_fetch_that_waits_for_many_partitions_is_counted_until_it_is_answered() -> None:
+    memory = Memory(10 * MIB)
+    hold = Hold(memory, 2.0)
+    assert hold.wait(1000) and memory.used == 1000 * WAITING_BYTES
+    assert hold.ask(MIB, MIB) == MIB
+    assert memory.used == MIB + 1000 * WAITING_BYTES
+    hold.release()
+    assert memory.used == 0
+    assert hold.wait(1) and memory.used == 0, "no more than a small request"
+
+
+def test_many_fetches_of_many_partitions_do_not_wait_without_bound() -> None:
+    memory = Memory(10 * MIB)
+    holds: list[Hold] = []
+    while len(holds) < 1000:
+        holds.append(Hold(memory, 2.0))
+        if not holds[-1].wait(1000):
+            break
+    assert 15 * MIB < memory.used <= 20 * MIB
+    assert holds[-1].wait(10), "one of few partitions may wait all the same"
+    holds.clear()
     assert memory.used == 0
 
 

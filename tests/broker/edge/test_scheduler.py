@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla_broker.edge.scheduler import SLICE_S, TURN_S, Scheduler
+from ottla_broker.scheduler import SLICE_S, TURN_S, Scheduler
 
 STEP_S = 0.0001
 

@@ -8,7 +8,9 @@ from collections.abc import Awaitable
 import pytest
 
 from broker.replication.cluster import TP, Cluster, InlineOffload, Node, cluster
+from ottla_broker.event_loop import next_turn
 from ottla_broker.requests import Fetched, FetchWant
+from ottla_broker.scheduler import Scheduler
 from ottla_broker.service.delayed_fetch import DelayedFetch, FetchLimits
 from ottla_broker.service.reread_check import RereadCheck
 from ottla_core.errors import (
@@ -28,8 +30,9 @@ async def fetch(
     wants = [FetchWant(TP, offset, 1 << 20, epoch)]
     limits = FetchLimits(wait_s, 1, 1 << 20, False, None, rack)
     clock = node.cluster.clock
+    scheduler = Scheduler(clock.monotonic, next_turn, lambda _: None)
     found = DelayedFetch(
-        node.host, InlineOffload(), node.metrics, wants, limits, RereadCheck(), clock
+        node.host, InlineOffload(), node.metrics, wants, limits, RereadCheck(), clock, scheduler
     ).start()
     (got,) = await found if isinstance(found, Awaitable) else found
     return got

@@ -24,9 +24,9 @@ from ottla_broker.edge.grpc.translation import (
     topic_outcome,
 )
 from ottla_broker.edge.grpc.visits import filled, next_slice
-from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.requests import ConfigChange, ConfigValue, NewTopic, TopicResult
+from ottla_broker.scheduler import Scheduler
 from ottla_broker.service.access import Access
 from ottla_broker.service.throttling import Mutations, Throttling
 from ottla_core.errors import InvalidRequest, RequestError

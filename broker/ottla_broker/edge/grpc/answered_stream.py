@@ -24,11 +24,11 @@ from grpc import aio
 
 from ottla_broker.edge.grpc.share import WORTH_COUNTING_BYTES, Share
 from ottla_broker.edge.grpc.turns import Turn, Turns
-from ottla_broker.edge.grpc.visits import visited
-from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.request_metrics import ApiTimes, ClientTraffic
 from ottla_broker.requests import Maybe
+from ottla_broker.scheduler import Scheduler
 from ottla_broker.steps import Steps
+from ottla_broker.visits import visited
 from ottla_core.errors import RequestError, RequestTimedOut
 
 #: A large answer must leave within this time, as on the Kafka edge.

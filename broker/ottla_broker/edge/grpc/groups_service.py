@@ -13,10 +13,11 @@ from ottla_broker.edge.grpc import consumer_groups
 from ottla_broker.edge.grpc.native_service import NativeService
 from ottla_broker.edge.grpc.refusal import guarded
 from ottla_broker.edge.grpc.translation import broker_info, error_message
-from ottla_broker.edge.grpc.visits import filled, in_slices, next_slice, stepped
+from ottla_broker.edge.grpc.visits import filled, in_slices, next_slice
 from ottla_broker.group import messages
 from ottla_broker.metadata.image import BrokerImage, ClusterImage
 from ottla_broker.requests import Maybe
+from ottla_broker.visits import stepped
 from ottla_core.errors import GroupIdNotFound, InvalidRequest, RequestError
 from ottla_core.ids import TopicPartition
 from ottla_core.pb import groups_pb2 as pb

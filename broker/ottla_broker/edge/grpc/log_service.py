@@ -23,7 +23,6 @@ from ottla_broker.edge.grpc.translation import error_message, fetched_partition
 from ottla_broker.edge.grpc.turns import Turns
 from ottla_broker.edge.grpc.visits import next_slice
 from ottla_broker.edge.memory import Hold, Memory
-from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.log.producers import ProducerDescription
 from ottla_broker.quota import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from ottla_broker.requests import (
@@ -37,6 +36,7 @@ from ottla_broker.requests import (
     ProducerIdentity,
     Write,
 )
+from ottla_broker.scheduler import Scheduler
 from ottla_broker.service.producing import WRITES_PER_STEP, Producing
 from ottla_broker.service.throttling import Throttling
 from ottla_broker.steps import Steps
@@ -294,6 +294,8 @@ class LogService:
             FetchWant(TopicPartition(ask.topic, ask.partition), ask.offset, ask.max_bytes, ask.leader_epoch)
             for ask in request.partitions
         ]
+        if len({want.tp for want in wants}) < len(wants):
+            return self._fetch_refused(request, InvalidRequest("The fetch names a partition more than once."))
         # Little memory left makes small answers, not waiting readers.
         room = max(self._memory.room, _ANSWER_BYTES_MIN)
         max_bytes = min(request.max_bytes, _ANSWER_BYTES_MAX, room)
@@ -316,8 +318,9 @@ class LogService:
             held[id(answer)] = hold
             return answer
 
+        may_wait = request.max_wait_ms > 0 and hold.wait(len(wants))
         try:
-            found = look(min(request.max_wait_ms / 1000, _WAIT_MAX_S))
+            found = look(min(request.max_wait_ms / 1000, _WAIT_MAX_S) if may_wait else 0.0)
         except Exception as error:
             return self._fetch_refused(request, error)
         if isinstance(found, list):

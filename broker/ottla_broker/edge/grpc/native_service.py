@@ -10,7 +10,7 @@ from typing import Generic
 from ottla_broker.edge.grpc.callers import Enter, S
 from ottla_broker.edge.grpc.probe import GrpcProbe
 from ottla_broker.edge.grpc.refusal import Refusals
-from ottla_broker.edge.scheduler import Scheduler
+from ottla_broker.scheduler import Scheduler
 
 
 class NativeService(Generic[S]):

@@ -44,9 +44,9 @@ from ottla_broker.edge.grpc.transactions_service import (
 from ottla_broker.edge.grpc.turns import Turns, turns_within
 from ottla_broker.edge.grpc.users_service import USERS_CALLS, UsersService, UsersServices
 from ottla_broker.edge.memory import Memory
-from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.event_loop import loop_time, next_turn
 from ottla_broker.exposed import Histogram
+from ottla_broker.scheduler import Scheduler
 from ottla_core.errors import InvariantViolation, invariant
 from ottla_core.pb import broker_pb2 as pb
 

@@ -15,7 +15,7 @@ from ottla_broker.edge.grpc.log_service import Records
 from ottla_broker.edge.grpc.native_service import NativeService
 from ottla_broker.edge.grpc.refusal import guarded
 from ottla_broker.edge.grpc.translation import error_message
-from ottla_broker.edge.grpc.visits import filled, in_slices, next_slice, stepped
+from ottla_broker.edge.grpc.visits import filled, in_slices, next_slice
 from ottla_broker.group import messages
 from ottla_broker.log.producers import ProducerDescription
 from ottla_broker.requests import ProducerIdentity
@@ -23,6 +23,7 @@ from ottla_broker.service.transactions import TransactionService
 from ottla_broker.txn.listing import ListingFilter
 from ottla_broker.txn.messages import KeptTransaction, ListedTransaction
 from ottla_broker.txn.transaction import Transaction
+from ottla_broker.visits import stepped
 from ottla_core.errors import InvalidRequest, RequestError
 from ottla_core.ids import TopicPartition
 from ottla_core.pb import broker_pb2

@@ -4,7 +4,7 @@ Theory of operation. `_pump` sends answers that are ready, then takes whole fram
 until nothing is left, the connection is blocked, or its time is up. What blocks it: an answer that must be there
 before the next request is handled, too many unanswered requests, or a client that does not take its answers.
 
-When its time is up, the connection waits in the run queue that all connections share (`edge.scheduler`) and `run`
+When its time is up, the connection waits in the run queue that all connections share (`scheduler`) and `run`
 goes on in a later turn of the event loop. A large request is a generator (`Steps`): each step is a slice of it, and
 the next request is handled after its last one. While the connection waits or is blocked, at most one buffer of bytes
 is read and then reading stops, so TCP holds the client back.

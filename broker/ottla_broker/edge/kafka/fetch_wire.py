@@ -39,6 +39,16 @@ class FetchTopic(NamedTuple):
     partitions: list[FetchPartition]
 
 
+def grouped(partitions: Iterable[tuple[bytes, FetchPartition]]) -> list[FetchTopic]:
+    """In this order: a topic comes again where others are between."""
+    topics: list[FetchTopic] = []
+    for key, partition in partitions:
+        if not topics or topics[-1].key != key:
+            topics.append(FetchTopic(key, []))
+        topics[-1].partitions.append(partition)
+    return topics
+
+
 class FetchRequest(NamedTuple):
     max_wait_ms: int
     min_bytes: int

@@ -12,11 +12,11 @@ from ottla_broker.edge.kafka.sasl import LOGIN_S, Sasl
 from ottla_broker.edge.kafka.shared import Shared
 from ottla_broker.edge.kafka.tls_accept import Security, TlsServer
 from ottla_broker.edge.memory import Memory
-from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.edge.seats import Seats
 from ottla_broker.event_loop import next_turn
 from ottla_broker.exposed import Histogram
 from ottla_broker.metrics import KafkaEdgeProbe
+from ottla_broker.scheduler import Scheduler
 from ottla_core.errors import InvariantViolation, invariant
 from ottla_core.ports.clock import Clock
 from ottla_core.real import heap

@@ -16,10 +16,10 @@ from ottla_broker.edge.kafka.metadata_cache import MetadataCache
 from ottla_broker.edge.kafka.request import Handler, Reply, Steps
 from ottla_broker.edge.kafka.versions import APIS
 from ottla_broker.edge.memory import Memory
-from ottla_broker.edge.scheduler import Scheduler
 from ottla_broker.edge.seats import Seats
 from ottla_broker.metrics import Cell, KafkaEdgeProbe
 from ottla_broker.request_metrics import ApiTimes
+from ottla_broker.scheduler import Scheduler
 from ottla_core.errors import InvariantViolation
 from ottla_core.ports.clock import Clock
 

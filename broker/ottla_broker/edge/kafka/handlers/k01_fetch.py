@@ -7,6 +7,8 @@ up when its client goes.
 
 A fetch over consumer_byte_rate is answered without records, and its connection waits.
 
+Of several entries for one partition the last one counts, as in Kafka.
+
 Fetch sessions (KIP-227) belong to their connection; see `fetch_session`. Where there is no room for one,
 the answer carries session id 0 and the client goes on with full fetches.
 
@@ -28,10 +30,12 @@ from ottla_broker.edge.kafka.fetch_session import FIRST_EPOCH, SESSIONLESS_EPOCH
 from ottla_broker.edge.kafka.fetch_wire import (
     SESSIONS_FROM,
     TOPIC_IDS_FROM,
+    FetchPartition,
     FetchRequest,
     FetchTopic,
     encode,
     encode_in_steps,
+    grouped,
     parse,
 )
 from ottla_broker.edge.kafka.request import Context, Encoded, Reply, Request, Steps
@@ -78,14 +82,15 @@ def handle(context: Context, request: Request) -> Maybe[Reply | Steps] | Steps:
         session = _session(context, version, wanted, is_incremental)
     except RequestError as error:
         return Encoded(encode(version, (), read_committed=False, error_code=context.failed(error)))
-    topics = session.topics() if session is not None and is_incremental else wanted.topics
+    topics = session.topics() if session is not None and is_incremental else _distinct(wanted.topics)
     plan = _Plan(context, version, wanted, session, is_incremental, [], Hold(context.memory, _FULL_TIMES))
     throttling = context.services.throttling
     if throttling.is_on and (wait_s := throttling.until_room(context.caller, CONSUMER_BYTE_RATE, 0)):
         return _without_records(plan, wait_s)
     wants = _locate(plan, topics)
     refused = len(wants) < sum(len(within) for _, within in plan.places)
-    limits = _limits(context, wanted, plan.hold, at_once=refused)
+    waits = wanted.max_wait_ms > 0 and not refused and plan.hold.wait(len(wants))
+    limits = _limits(context, wanted, plan.hold, at_once=not waits)
     if len(wants) > PARTITIONS_PER_STEP:
         return _in_steps(plan, context.services.records.fetch_in_steps(wants, **limits))
     fetched = context.services.records.fetch(wants, **limits)
@@ -104,6 +109,17 @@ def _session(
     if version >= SESSIONS_FROM and wanted.session_epoch == FIRST_EPOCH:
         context.fetch_session = sessions.open(wanted, by_id=by_id)
     return context.fetch_session
+
+
+def _distinct(topics: Sequence[FetchTopic]) -> Sequence[FetchTopic]:
+    """One entry per partition: the last one, at the place of the first."""
+    entries: dict[tuple[bytes, int], FetchPartition] = {}
+    count = 0
+    for topic in topics:
+        count += len(topic.partitions)
+        for each in topic.partitions:
+            entries[topic.key, each.partition] = each
+    return topics if len(entries) == count else grouped((key, each) for (key, _), each in entries.items())
 
 
 def _locate(plan: _Plan, topics: Sequence[FetchTopic]) -> list[FetchWant]:
