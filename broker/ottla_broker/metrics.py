@@ -525,6 +525,11 @@ class Metrics:
         ):
             yield from _families_of(probe)
             yield None
+        # Strimzi's dashboards and JMX rules name it so; others, as in `KafkaEdgeProbe`.
+        yield Family(
+            "kafka_server_socket_server_metrics_connection_count", "gauge", "Open connections by listener.",
+            self.kafka.connections.samples(),
+        )  # fmt: skip
         yield from self.topics.families()
         yield from request_families((self.kafka.times, self.grpc.times))
         for families in self._sources:

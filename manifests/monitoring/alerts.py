@@ -111,7 +111,8 @@ def alerts(*, window: str = "5m", lag_s: float = 300) -> tuple[Alert, ...]:
         ),
         Alert(
             "OttlaConsumerLag",
-            f"max by (cluster, namespace, consumergroup, topic) (ottla_consumergroup_lag_seconds) > {lag_s:g}",
+            f"max by (cluster, namespace, cluster_id, consumergroup, topic) (ottla_consumergroup_lag_seconds {_ID})"
+            f" > {lag_s:g}",
             300,
             "warning",
             "Group {{ $labels.consumergroup }} is {{ $value | humanizeDuration }} behind on {{ $labels.topic }}.",

@@ -112,7 +112,8 @@ FIRING: dict[str, list[tuple[str, str]]] = {
         ("kafka_controller_controllerstats_uncleanleaderelections_total", "0x88 1x600"),
     ],
     "OttlaConsumerLag": [
-        ('ottla_consumergroup_lag_seconds{consumergroup="billing",topic="orders"}', "400x1000")
+        _INFO,
+        ('ottla_consumergroup_lag_seconds{consumergroup="billing",topic="orders"}', "400x1000"),
     ],
     "OttlaDiskFullSoon": [
         ('ottla_log_dir_free_bytes{dir="/data"}', "1000-1x1000"),
@@ -206,4 +207,31 @@ def test_a_healthy_cluster_fires_nothing(tmp_path: Path) -> None:
     ]
     series = [_series(*each) for each in healthy]
     printed = _run(tmp_path, [{"interval": "1m", "input_series": series, "promql_expr_test": expected}])
+    assert "SUCCESS" in printed and "FAILED" not in printed, printed
+
+
+@pytest.mark.integration
+def test_lag_of_two_clusters_without_labels_is_two_alerts(tmp_path: Path) -> None:
+    """The same group in both: without the cluster id the alert of one would hide the other's."""
+    lag = 'ottla_consumergroup_lag_seconds{{consumergroup="billing",topic="orders",job="j",instance="{}"}}'
+    info = 'ottla_broker_info{{cluster_id="{}",job="j",instance="{}"}}'
+    names = (lag.format("a"), lag.format("b"), info.format("first", "a"), info.format("second", "b"))
+    firing = 'ALERTS{alertname="OttlaConsumerLag",alertstate="firing"}'
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": [{"series": name, "values": "400x30"} for name in names[:2]]
+            + [{"series": name, "values": "1x30"} for name in names[2:]],
+            "promql_expr_test": [
+                {
+                    "expr": f"count by (cluster_id) ({firing})",
+                    "eval_time": "20m",
+                    "exp_samples": [
+                        {"labels": f'{{cluster_id="{each}"}}', "value": 1} for each in ("first", "second")
+                    ],
+                }
+            ],
+        }
+    ]
+    printed = _run(tmp_path, tests)
     assert "SUCCESS" in printed and "FAILED" not in printed, printed

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 import ottla_core.errors
+from observe.chart_scrape import CLUSTER, NAMESPACE, scrape_job
 from observe.prometheus_process import Prometheus
 from ottla_cli.local_cluster import LocalCluster
 from ottla_client import NewTopic, TopicPartition
@@ -38,22 +39,34 @@ KAFKA_EXPORTER = (
     "kafka_topic_partition_oldest_offset",
     "kafka_brokers",
 )
-#: Strimzi's Kafka dashboard and alert rules.
+#: Strimzi's Kafka dashboard and alert rules, with their selectors as they are.
+_OF = 'namespace="$kubernetes_namespace",strimzi_io_cluster="$strimzi_cluster_name"'
+_POD = 'kubernetes_pod_name=~"$strimzi_cluster_name-$kafka_broker"'
+_TOPIC = f'{_OF},topic=~"$kafka_topic",topic!="",{_POD}'
 STRIMZI = (
-    "sum(kafka_server_replicamanager_leadercount)",
-    "sum(kafka_controller_kafkacontroller_activecontrollercount)",
-    "sum(kafka_controller_controllerstats_uncleanleaderelections_total)",
-    "sum(kafka_server_replicamanager_partitioncount)",
-    "sum(kafka_server_replicamanager_underreplicatedpartitions)",
-    "sum(kafka_server_replicamanager_underminisrpartitioncount)",
-    "sum(kafka_cluster_partition_atminisr)",
-    "sum(kafka_cluster_partition_underminisr)",
-    "sum(kafka_controller_kafkacontroller_offlinepartitionscount)",
-    "sum(kafka_log_logmanager_offlinelogdirectorycount)",
-    "sum(irate(kafka_server_brokertopicmetrics_bytesin_total{topic!=''}[5m]))",
-    "sum(irate(kafka_server_brokertopicmetrics_bytesout_total{topic!=''}[5m]))",
-    "sum(irate(kafka_server_brokertopicmetrics_messagesin_total{topic!=''}[5m]))",
-    "sum(kafka_log_log_size{topic=~'.*'}) by (topic)",
+    f"sum(kafka_server_replicamanager_leadercount{{{_OF}}})",
+    f"sum(kafka_controller_kafkacontroller_activecontrollercount{{{_OF}}})",
+    f"sum(irate(kafka_controller_controllerstats_uncleanleaderelections_total{{{_OF}}}[5m]))",
+    f"sum(kafka_server_replicamanager_partitioncount{{{_OF}}})",
+    f"sum(kafka_server_replicamanager_underreplicatedpartitions{{{_OF}}})",
+    f"sum(kafka_cluster_partition_atminisr{{{_OF}}})",
+    f"sum(kafka_cluster_partition_underminisr{{{_OF}}})",
+    f"sum(kafka_controller_kafkacontroller_offlinepartitionscount{{{_OF}}})",
+    f"sum(irate(kafka_server_brokertopicmetrics_bytesin_total{{{_TOPIC}}}[1m]))",
+    f"sum(irate(kafka_server_brokertopicmetrics_bytesout_total{{{_TOPIC}}}[1m]))",
+    f"sum(irate(kafka_server_brokertopicmetrics_messagesin_total{{{_TOPIC}}}[1m]))",
+    f"sum(kafka_server_socket_server_metrics_connection_count{{{_OF},{_POD}}}) by (kubernetes_pod_name, listener)",
+    f'kafka_log_log_size{{{_OF},{_POD},topic=~"$kafka_topic",partition=~"$kafka_partition"}}',
+    # What its variables are filled from.
+    f"kafka_cluster_partition_replicascount{{{_OF},{_POD}}}",
+    'kafka_server_replicamanager_leadercount{namespace="$kubernetes_namespace"}',
+    # Its rules.
+    "sum(kafka_controller_kafkacontroller_activecontrollercount) by (strimzi_io_name, namespace) == 1",
+    "kafka_server_replicamanager_underminisrpartitioncount",
+    "kafka_log_logmanager_offlinelogdirectorycount",
+)
+#: Under names of other setups, and of any process.
+OTHERS = (
     "kafka_server_replicafetchermanager_maxlag",
     "sum by (request) (rate(kafka_network_requestmetrics_requests_total[1m]))",
     "sum(kafka_network_requestmetrics_errors_total) by (request, error)",
@@ -61,6 +74,13 @@ STRIMZI = (
     "sum(process_open_fds)",
     "time() - process_start_time_seconds",
 )
+VARIABLES = {
+    "$kubernetes_namespace": NAMESPACE,
+    "$strimzi_cluster_name": CLUSTER,
+    "$kafka_broker": ".*",
+    "$kafka_topic": ".+",
+    "$kafka_partition": ".*",
+}
 
 
 class World(NamedTuple):
@@ -75,7 +95,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("prometheus")
     with LocalCluster(str(folder / "data"), brokers=3) as cluster:
         targets = [broker.http for broker in cluster.brokers.values()]
-        with Prometheus(folder, targets) as prometheus, Admin(cluster.grpc_bootstrap) as admin:
+        jobs = [scrape_job(targets)]
+        with Prometheus(folder, [], jobs=jobs) as prometheus, Admin(cluster.grpc_bootstrap) as admin:
             admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=3)])
             times: list[float] = []
             done = threading.Event()
@@ -136,9 +157,21 @@ def test_lag_in_records_is_what_the_admin_says(world: World) -> None:
     assert lag_sum > 0
 
 
-@pytest.mark.parametrize("expression", [*KAFKA_EXPORTER, *STRIMZI])
+@pytest.mark.parametrize("expression", [*KAFKA_EXPORTER, *STRIMZI, *OTHERS])
 def test_queries_of_existing_dashboards_return_data(world: World, expression: str) -> None:
+    for name, value in VARIABLES.items():
+        expression = expression.replace(name, value)
     world.prometheus.until(lambda: world.prometheus.query(expression), expression, 20)
+
+
+def test_the_labels_that_strimzis_dashboards_offer(world: World) -> None:
+    rows = world.prometheus.query("kafka_server_replicamanager_leadercount")
+    assert {labels["kubernetes_pod_name"] for labels, _ in rows} == {
+        f"main-brokers-{id_}" for id_ in range(3)
+    }
+    for labels, _ in rows:
+        assert (labels["cluster"], labels["strimzi_io_cluster"]) == (CLUSTER, CLUSTER)
+        assert (labels["strimzi_io_name"], labels["strimzi_io_kind"]) == (f"{CLUSTER}-kafka", "Kafka")
 
 
 def test_each_partition_is_counted_once(world: World) -> None:

@@ -237,6 +237,11 @@ def _per_partition(rows: list[_Row]) -> Iterator[Family]:
         "kafka_topic_partition_replicas", "Replicas of a partition.", lambda r: len(r.image.replicas)
     )
     yield family(
+        "kafka_cluster_partition_replicascount",
+        "Replicas of a partition, under the name of Kafka's own metric.",
+        lambda r: len(r.image.replicas),
+    )
+    yield family(
         "kafka_topic_partition_in_sync_replica",
         "In-sync replicas of a partition.",
         lambda r: len(r.image.isr) if r.image.leader != NO_BROKER else 0,
