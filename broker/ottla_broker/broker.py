@@ -107,6 +107,8 @@ _ADMISSION_TIMEOUT_S = 30.0
 _HAND_OVER_TIMEOUT_S = 8.0
 #: Time for pending requests when a stop begins.
 _STOP_GRACE_S = 3.0
+#: Threads that close logs at a stop: with four, fsyncs of a thousand files take a quarter of the time.
+_CLOSING_SHARES = 4
 
 
 #: How soon others lead what was in a log directory that has failed; after the last one the broker ends.
@@ -684,8 +686,9 @@ class Broker:
             self._dirs.abandon()
         elif self._dirs is not None:
             await self._stop_parts(grace_s=_STOP_GRACE_S)
-            watermarks, close = self._host.high_watermarks(), self._dirs.close
-            await self._offload.run(lambda: close(watermarks))
+            watermarks, dirs = self._host.high_watermarks(), self._dirs
+            await asyncio.gather(*(self._offload.run(work) for work in dirs.closing(_CLOSING_SHARES)))
+            await self._offload.run(lambda: dirs.close(watermarks))
             await self._clock.sleep(linger_s)
         await self._exporter.stop()
         await self._pages.stop()

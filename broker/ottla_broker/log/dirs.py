@@ -27,6 +27,7 @@ from ottla_broker.log.dir_files import Folder, ForeignDirectory, LogDir
 from ottla_broker.log.dir_moves import Departure, DirMoves
 from ottla_broker.log.log import Log
 from ottla_broker.log.properties import DirectoryIdentity
+from ottla_broker.log.recovery import CleanStop
 from ottla_broker.log.renewing import rewrite_unsynced
 from ottla_broker.metrics import LogProbe
 from ottla_broker.topic_config import TopicConfig
@@ -64,6 +65,8 @@ class LogDirs:
         self._logs: dict[TopicPartition, Log] = {}
         #: Scanned after a dirty stop, and not asked for yet; or found to be damaged.
         self._recovered: dict[TopicPartition, Log | Exception] = {}
+        #: How each log was closed by a clean stop; None for one that was broken before.
+        self._closed: dict[TopicPartition, CleanStop | Exception | None] = {}
         self._dir_of: dict[TopicPartition, LogDir] = {}
         #: (due, path) of folders that wait for their removal.
         self._doomed: list[tuple[int, str]] = []
@@ -483,23 +486,38 @@ class LogDirs:
             (SCRUB_OFFSETS, {tp: o for tp, o in self.scrub_offsets.items() if tp in log_dir.folders}),
         ]
 
-    def close(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """A clean stop. A directory in which anything fails gets no marker, but a note of the failure (D5 in
-        `dir_files`): the page cache may show what a failed fsync has not written."""
+    def closing(self, shares: int) -> list[Callable[[], None]]:
+        """The first part of a clean stop: work that closes all logs, in shares that may run side by side, because the
+        fsyncs of different files overlap."""
         left = {tp: log for tp, log in self._recovered.items() if isinstance(log, Log)}
         self._logs.update(left)
-        for tp, log in self._logs.items():
-            log_dir = self._dir_of[tp]
+        logs = list(self._logs.items())
+        return [partial(self._close_logs, logs[share::shares]) for share in range(shares)]
+
+    def _close_logs(self, logs: Sequence[tuple[TopicPartition, Log]]) -> None:
+        for tp, log in logs:
             log.on_broken = None
             try:
                 facts = log.clean_stop() if log.broken is None else None
                 log.close()
-                if facts is not None:
-                    log_dir.clean[tp] = facts
+                self._closed[tp] = facts
             except (KafkaStorageError, CorruptMessage, OSError) as error:
-                if log_dir.error is None:
-                    log_dir.error = error
-                    log_dir.note_failure()
+                self._closed[tp] = error
+
+    def close(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+        """A clean stop, or the rest of it after `closing`. A directory in which anything fails gets no marker, but a
+        note of the failure (D5 in `dir_files`): the page cache may show what a failed fsync has not written."""
+        if not self._closed:
+            for work in self.closing(1):
+                work()
+        for tp, closed in self._closed.items():
+            log_dir = self._dir_of[tp]
+            if isinstance(closed, CleanStop):
+                log_dir.clean[tp] = closed
+            elif closed is not None and log_dir.error is None:
+                log_dir.error = closed
+                log_dir.note_failure()
+        self._closed.clear()
         self.checkpoint_work(high_watermarks)()
         for log_dir in self.online:
             try:

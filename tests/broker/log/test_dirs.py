@@ -585,3 +585,21 @@ def test_a_partition_that_comes_back_does_not_inherit_the_marks_of_its_former_lo
     again = start(place.disk, path)
     assert again.high_watermark(TP) is None
     assert again.get_or_create(TP, TOPIC, CONFIG, now_ms=NOW_MS).recovery_point == 0
+
+
+def test_logs_closed_in_shares_are_remembered_alike(place: Place) -> None:
+    path = f"{place.path}/a"
+    dirs = start(place.disk, path)
+    logs = [TopicPartition("orders", number) for number in range(5)]
+    for tp in logs:
+        dirs.get_or_create(tp, TOPIC, CONFIG, now_ms=NOW_MS).append(BATCH, leader_epoch=0, now_ms=NOW_MS)
+    shares = dirs.closing(3)
+    assert len(shares) == 3
+    for work in reversed(shares):
+        work()
+    dirs.close(dict.fromkeys(logs, 3))
+    probe = LogProbe()
+    again = LogDirs(place.disk, [path], broker_id=1, chance=RealChance(8), probe=probe)
+    again.open(now_ms=NOW_MS)
+    assert not again.torn
+    assert {again.get_or_create(tp, TOPIC, CONFIG, now_ms=NOW_MS).end_offset for tp in logs} == {3}
