@@ -9,7 +9,7 @@ from ottla_e2e.objects import CLUSTER, GRPC
 from ottla_e2e.say import Fault, say
 
 _ZONE = "topology.kubernetes.io/zone"
-_COMMAND = ("python3", "-m", "ottla_cli", "--bootstrap", GRPC, "cluster", "--json")
+_COMMAND = ("python3", "-m", "ottla_cli", "cluster", "--bootstrap", GRPC, "--json")
 
 
 def run(kube: Kube) -> None:

@@ -109,6 +109,15 @@ class Applier:
         ACTIONS.labels("ConsumerGroup", "scale").inc()
         return True
 
+    async def grow(self, namespace: str, claim: str, size: str) -> dict[str, Any]:
+        """Request more storage; returns the claim. The API server refuses if its StorageClass cannot grow volumes."""
+        ACTIONS.labels("Cluster", "grow").inc()
+        path = path_of("v1", "PersistentVolumeClaim", namespace, claim)
+        body = {"spec": {"resources": {"requests": {"storage": size}}}}
+        return await self._kube.request(
+            "patch", path, body, content_type="application/merge-patch+json", field_manager=MANAGER
+        )
+
     async def restart(self, namespace: str, pod: Pod) -> None:
         """Delete exactly this pod (by uid); its StatefulSet recreates it. Ignores a pod that is already deleted."""
         ACTIONS.labels("Cluster", "restart").inc()

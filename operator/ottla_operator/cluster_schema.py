@@ -24,6 +24,7 @@ _QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|[kMGTPE]i?)?$"
 #: An optional DNS name, and a name of up to 63 characters.
 _LABEL = r"^([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$"
 _ADDRESS = r"^[^\s:/]+:[0-9]{1,5}$"
+_VOLUMES_MAX = 16
 _ETCD_SIZE = "2Gi"
 
 
@@ -52,6 +53,21 @@ def _storage(description: str, size: str, volumes_most: int) -> Schema:
     )
 
 
+_SAME_CLASS = (
+    "(has(now.storageClassName) ? now.storageClassName : '') == "
+    "(has(before.storageClassName) ? before.storageClassName : '')"
+)
+_NOT_SMALLER = "quantity(now.size).compareTo(quantity(before.size)) >= 0"
+
+
+def _of_each_volume(rule: str) -> str:
+    """CEL: the rule for each volume `now` and what it was `before`. The rule about their number reports the rest."""
+    new, old = "self.storage.volumes", "oldSelf.storage.volumes"
+    numbers = ", ".join(str(each) for each in range(_VOLUMES_MAX))
+    named = rule.replace("now.", f"{new}[i].").replace("before.", f"{old}[i].")
+    return f"[{numbers}].all(i, i >= {new}.size() || i >= {old}.size() || ({named}))"
+
+
 def cluster_spec() -> Schema:
     reserved = " && ".join(f"!('{name}' in self)" for name in RESERVED_SETTINGS)
     return thing(
@@ -67,7 +83,7 @@ def cluster_spec() -> Schema:
             "imagePullPolicy": choice(
                 "As in a pod.", ("Always", "IfNotPresent", "Never"), default="IfNotPresent"
             ),
-            "storage": _storage("The volumes of each broker.", "10Gi", 16),
+            "storage": _storage("The volumes of each broker. Their size can grow.", "10Gi", _VOLUMES_MAX),
             "resources": resources("Requests and limits of each broker."),
             "config": settings(
                 "Broker settings, with Kafka's names. A change restarts the brokers one by one.",
@@ -104,10 +120,12 @@ def cluster_spec() -> Schema:
         },
         rules=[
             (
-                "self.storage.volumes == oldSelf.storage.volumes && "
+                "self.storage.volumes.size() == oldSelf.storage.volumes.size() && "
                 "self.storage.ephemeral == oldSelf.storage.ephemeral",
-                "the volumes of a Cluster cannot be changed",
+                "the number and kind of volumes cannot be changed",
             ),
+            (_of_each_volume(_SAME_CLASS), "the storage class of a volume cannot be changed"),
+            (_of_each_volume(_NOT_SMALLER), "a volume can grow but not shrink"),
         ],
     )  # fmt: skip
 

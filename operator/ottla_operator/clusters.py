@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ottla_core.errors import RequestError
-from ottla_operator import cluster_secret, internal_tls, network_policy, racks, secured
+from ottla_operator import cluster_secret, internal_tls, network_policy, secured
 from ottla_operator.broker_settings import check_settings
 from ottla_operator.brokers import BrokersAway, SeenCluster
 from ottla_operator.cast import CLUSTER, Tools
@@ -15,6 +15,7 @@ from ottla_operator.cluster_spec import ClusterSpec
 from ottla_operator.credentials import Credentials
 from ottla_operator.kube import KubeError
 from ottla_operator.metrics import DRIFT
+from ottla_operator.nodes import Nodes
 from ottla_operator.observe import SeenBrokers
 from ottla_operator.pod_parts import Images
 from ottla_operator.resources import broker_settings, objects_of
@@ -23,6 +24,8 @@ from ottla_operator.scaler import Scaler
 from ottla_operator.scaling import Step as ScalingStep
 from ottla_operator.specs import InvalidSpec, Meta
 from ottla_operator.status import Condition, kept, not_ready, ready
+from ottla_operator.volume_growth import RESIZING, with_old_templates
+from ottla_operator.volumes import Volumes
 
 SETTLED_S = 30.0
 SOON_S = 2.0
@@ -42,10 +45,10 @@ class ClusterLook:
         self._applied: dict[str, tuple[tuple[int, int, str], float]] = {}
         #: The same for its certificates and logins.
         self._kept: dict[str, tuple[tuple[int, int, str], float]] = {}
-        #: Cluster uid -> the last warning about nodes without a rack, to warn once.
-        self._no_rack: dict[str, str | None] = {}
         self._credentials = Credentials(tools.observer, tools.applier, tools.clock)
         self._scaler = Scaler(tools)
+        self._nodes = Nodes(tools)
+        self._volumes = Volumes(tools)
         self._secrets = cluster_secret.Due(tools.clock.monotonic)
 
     async def look(self, key: tuple[str, str]) -> float | None:
@@ -84,7 +87,7 @@ class ClusterLook:
         await self._keep_secret(meta)
         if (forbidden := await self._keep_credentials(meta, spec, this)) is not None:
             return forbidden
-        if (forbidden := await self._keep_racks(meta, spec)) is not None:
+        if (forbidden := await self._nodes.keep(meta, spec.rack)) is not None:
             return forbidden
         refused: list[str] = []
         known = (body.get("status") or {}).get("observedGeneration") == meta.generation
@@ -93,7 +96,7 @@ class ClusterLook:
             what = f"{wanted['kind']} {wanted['metadata']['name']}"
             before = await self._tools.observer.current(wanted)
             try:
-                after = await self._tools.applier.apply(wanted)
+                after = await self._tools.applier.apply(with_old_templates(wanted, before))
             except KubeError as failed:
                 if failed.code in _NO_ANSWER:
                     raise
@@ -148,25 +151,6 @@ class ClusterLook:
         self._kept[meta.uid] = this, now
         return None
 
-    async def _keep_racks(self, meta: Meta, spec: ClusterSpec) -> Condition | None:
-        """Write the racks of all nodes for the brokers; a condition if the operator may not read nodes."""
-        if spec.rack is None:
-            return None
-        try:
-            found = racks.racks_of(spec.rack, await self._tools.observer.nodes())
-        except KubeError as failed:
-            if failed.code != 403:
-                raise
-            return not_ready(
-                "Forbidden", f"{failed} Allow the operator to list nodes: operator.nodes=true in its chart."
-            )
-        await self._tools.applier.apply(racks.config_map(meta, found))
-        said = racks.warning(spec.rack, found)
-        if said is not None and self._no_rack.get(meta.uid) != said:
-            await self._tools.applier.event(meta, "RackUnknown", said, warning=True)
-        self._no_rack[meta.uid] = said
-        return None
-
     async def _drop_policies(self, meta: Meta, spec: ClusterSpec) -> None:
         if spec.access.network_policy:
             return
@@ -205,14 +189,17 @@ class ClusterLook:
         }
         if not spec.storage.ephemeral:
             await self._warn_of_empty_volumes(meta, lost_directories(cluster, body.get("status")))
-        conditions = [condition] if scaling is None else [condition, scaling.condition]
+        volumes = None if meta.paused else await self._volumes.keep(meta, spec.storage, body)
+        conditions = [condition, scaling.condition if scaling else None, volumes]
         await self._tools.report(meta, body, conditions, facts)
         if refusal is not None:
             return self._settled_s
         if self._applied.get(meta.uid, _NEVER)[0][2] == internal_tls.PREPARED:
             return SOON_S  # the second step follows when all brokers have certificates
         scaled = scaling is None or scaling.condition.holds
-        return self._settled_s if condition.holds and isinstance(step, Finished) and scaled else SOON_S
+        grown = volumes is None or volumes.reason != RESIZING
+        settled = condition.holds and isinstance(step, Finished) and scaled and grown
+        return self._settled_s if settled else SOON_S
 
     async def _warn_of_empty_volumes(self, meta: Meta, lost: Mapping[int, frozenset[str]]) -> None:
         for broker, directories in lost.items():

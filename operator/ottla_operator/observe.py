@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ottla_operator.kube import Kube, path_of
-from ottla_operator.pod_parts import COMPONENT_LABEL, labels_of_all
+from ottla_operator.pod_parts import COMPONENT_LABEL, labels_of, labels_of_all
 from ottla_operator.resources import Object, names_of
 from ottla_operator.rolling import Pod
 from ottla_operator.specs import API_VERSION, Meta
@@ -111,19 +111,28 @@ class Observer:
                 return str(each["metadata"]["name"])
         return None
 
+    async def claims(self, meta: Meta) -> list[dict[str, Any]]:
+        """The volume claims of a Cluster's brokers, also of brokers that were removed."""
+        selector = _selector(labels_of(meta, "broker"))
+        path = path_of("v1", "PersistentVolumeClaim", meta.namespace)
+        return await self._kube.list(path, label_selector=selector)
+
     async def nodes(self) -> list[dict[str, Any]]:
         """The metadata of all nodes."""
         return await self._kube.list(path_of("v1", "Node", ""), metadata_only=True)
 
     async def _pods(self, namespace: str, labels: Mapping[str, str]) -> list[dict[str, Any]]:
-        selector = ",".join(f"{key}={value}" for key, value in labels.items())
-        return await self._kube.list(path_of("v1", "Pod", namespace), label_selector=selector)
+        return await self._kube.list(path_of("v1", "Pod", namespace), label_selector=_selector(labels))
 
     async def served(self) -> bool:
         """Whether the API server serves the operator's kinds yet."""
         found = await self._kube.get(f"/apis/{API_VERSION}")
         names = {each["name"] for each in (found or {}).get("resources") or ()}
         return {"clusters", "topics", "consumergroups", "rebalances", "users"} <= names
+
+
+def _selector(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
 def _is_broker(pod: Mapping[str, Any]) -> bool:

@@ -162,11 +162,12 @@ class ApiError(Exception):
 
 def path_of(document: dict[str, Any], namespace: str) -> str:
     version, kind = document["apiVersion"], document["kind"].lower()
-    plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+    plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}es" if kind.endswith("s") else f"{kind}s"
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     cluster_wide = kind in (
         "namespace",
         "node",
+        "storageclass",
         "clusterrole",
         "clusterrolebinding",
         "customresourcedefinition",

@@ -1,0 +1,59 @@
+"""Grows the claims of a Cluster's brokers to the sizes of its spec, and reports how far they are. [S]
+
+Removed brokers keep their claims, which are used again when the broker returns; so they grow with the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ottla_operator.cast import Tools
+from ottla_operator.cluster_spec import Storage
+from ottla_operator.kube import KubeError
+from ottla_operator.specs import Meta
+from ottla_operator.status import Condition
+from ottla_operator.volume_growth import REFUSED, RESIZED, condition_of, growths
+
+#: Status codes of a refusal: the StorageClass cannot grow volumes, or a claim is not bound yet.
+_REFUSALS = (403, 422)
+
+
+class Volumes:
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+
+    async def keep(self, meta: Meta, storage: Storage, body: Mapping[str, Any]) -> Condition | None:
+        """The condition; None if pods have no claims."""
+        if storage.ephemeral:
+            return None
+        condition = await self._grow(meta, storage)
+        before = _condition(body.get("status") or {})
+        if before and before.get("reason") != condition.reason:
+            reason = RESIZED if condition.holds else f"Volumes{condition.reason}"
+            warns = condition.reason == REFUSED
+            await self._tools.applier.event(meta, reason, condition.message, warning=warns)
+        return condition
+
+    async def _grow(self, meta: Meta, storage: Storage) -> Condition:
+        try:
+            claims = {each["metadata"]["name"]: each for each in await self._tools.observer.claims(meta)}
+        except KubeError as failed:
+            if failed.code != 403:
+                raise
+            return Condition(RESIZED, None, "Forbidden", f"{failed} Update the operator's rights (RBAC).")
+        refused: dict[str, str] = {}
+        for growth in growths(storage, list(claims.values())):
+            try:
+                after = await self._tools.applier.grow(meta.namespace, growth.claim, growth.size)
+            except KubeError as failed:
+                if failed.code not in _REFUSALS:
+                    raise
+                refused[growth.claim] = str(failed)
+                continue
+            claims[growth.claim] = after
+        return condition_of(storage, list(claims.values()), refused)
+
+
+def _condition(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    return next((row for row in status.get("conditions") or () if row.get("type") == RESIZED), {})
