@@ -49,12 +49,12 @@ from ottla_broker.group.consumer.records import (
     TargetEpoch,
     Value,
 )
-from ottla_broker.group.consumer.regex import TopicRegex
 from ottla_broker.group.consumer.target import compute_target, metadata_hash, selected_assignor
 from ottla_broker.group.member_memory import MemberMemory
 from ottla_broker.group.messages import CommitOffsets, FetchOffsets
 from ottla_broker.group_config import GroupSettings
 from ottla_broker.groups_config import GroupsConfig
+from ottla_broker.linear_regex import LinearRegex
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metrics import GroupsProbe
 from ottla_core.assignors.model import Assignor
@@ -463,8 +463,8 @@ def _is(one: object, other: object) -> bool:
 
 
 @lru_cache(maxsize=_REGEXES_MAX)
-def _compiled(regex: str) -> TopicRegex:
+def _compiled(regex: str) -> LinearRegex:
     try:
-        return TopicRegex(regex)
+        return LinearRegex(regex)
     except ValueError as error:
         raise InvalidRegularExpression(f"Invalid regular expression: {error}.") from None

@@ -1,4 +1,4 @@
-"""Regular expressions over topic names: as Python's, and in linear time."""
+"""Regular expressions over names: as Python's, and in linear time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from budget import examples
-from ottla_broker.group.consumer.regex import TopicRegex
+from ottla_broker.linear_regex import ANY_TEXT, LinearRegex
 
 _ATOMS = st.sampled_from(
     ("a", "b", "1", "-", r"\.", ".", "[ab]", "[^a]", "[a-c1]", r"\d", r"\w", r"\W", "^", "$")
@@ -31,9 +31,23 @@ _PATTERNS = st.recursive(
 @settings(max_examples=examples(400), deadline=None)
 @given(_PATTERNS, st.lists(st.text("ab1.-cA_", max_size=6), max_size=8))
 def test_matches_what_python_matches(pattern: str, names: list[str]) -> None:
-    compiled, expected = TopicRegex(pattern), re.compile(pattern)
+    compiled, expected = LinearRegex(pattern), re.compile(pattern)
     for name in names:
         assert compiled.matches(name) == bool(expected.fullmatch(name))
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(_PATTERNS, st.lists(st.text("ab1.-cA_ /é\u4e2d\t", max_size=6), max_size=8))
+def test_over_any_text_it_also_matches_what_python_matches(pattern: str, names: list[str]) -> None:
+    compiled, expected = LinearRegex(pattern, ANY_TEXT), re.compile(pattern, re.ASCII)
+    for name in names:
+        assert compiled.matches(name) == bool(expected.fullmatch(name))
+
+
+def test_characters_of_the_expression_are_told_from_others() -> None:
+    compiled = LinearRegex("(?i)caf\u00e9/.+ [^\u4e2d]", ANY_TEXT)
+    assert compiled.matches("CAF\u00c9/x \u4e00") and compiled.matches("caf\u00e9/\u4e2d x")
+    assert not compiled.matches("caf\u00e8/x y") and not compiled.matches("caf\u00e9/x \u4e2d")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +64,7 @@ def test_matches_what_python_matches(pattern: str, names: list[str]) -> None:
     ],
 )
 def test_whole_names_match(pattern: str, name: str, matches: bool) -> None:
-    assert TopicRegex(pattern).matches(name) is matches
+    assert LinearRegex(pattern).matches(name) is matches
 
 
 @pytest.mark.parametrize(
@@ -60,10 +74,10 @@ def test_whole_names_match(pattern: str, name: str, matches: bool) -> None:
 )  # fmt: skip
 def test_invalid_and_large_expressions_are_refused(pattern: str) -> None:
     with pytest.raises(ValueError):
-        TopicRegex(pattern)
+        LinearRegex(pattern)
 
 
 def test_a_hostile_expression_takes_no_time() -> None:
     start = time.process_time()
-    assert not TopicRegex("(a+)+(a*)*b").matches("a" * 249)
+    assert not LinearRegex("(a+)+(a*)*b").matches("a" * 249)
     assert time.process_time() - start < 0.2

@@ -1,4 +1,4 @@
-"""Regular expressions over topic names, in time linear in the name. [P]
+"""Regular expressions of clients over names of topics and transactional ids, in time linear in the name. [P]
 
 Python's `re` backtracks: a hostile expression could hold the event loop for minutes. So an expression becomes a
 nondeterministic automaton (Thompson), run as sets of states that are cached per character. Syntax: what RE2, and so
@@ -13,11 +13,14 @@ from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 #: The characters that names of topics consist of; a set of characters needs no others.
-_ALPHABET = frozenset(string.ascii_letters + string.digits + "._-")
+TOPIC_CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
+#: Stands for every character that is neither in the alphabet nor in the expression: all of them match alike.
+_OTHER = "\uffff"
+ANY_TEXT = frozenset(map(chr, range(128))) | {_OTHER}
 _ESCAPES = {
     "d": frozenset(string.digits),
     "w": frozenset(string.ascii_letters + string.digits + "_"),
-    "s": frozenset[str](),
+    "s": frozenset("\t\n\f\r "),
 }
 
 #: Limits of one expression: far above any that lists topics.
@@ -56,10 +59,10 @@ class _Repeat(NamedTuple):
 _Node: TypeAlias = _Set | _Anchor | _Sequence | _Choice | _Repeat
 
 
-class TopicRegex:
+class LinearRegex:
     """A compiled expression. ValueError with a sentence if it is invalid or too large."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, alphabet: frozenset[str] = TOPIC_CHARACTERS) -> None:
         if len(pattern) > _CHARACTERS_MAX:
             raise ValueError(f"a regular expression has at most {_CHARACTERS_MAX} characters")
         #: By state: characters and the next state; or no characters and states that follow at once.
@@ -67,13 +70,17 @@ class TopicRegex:
         self._next: list[tuple[int, ...]] = [()]
         self._anchors: dict[int, str] = {}
         self._steps = 0
-        start = self._emit(_Parser(pattern).parsed(), 0)
+        if _OTHER in alphabet:
+            alphabet = alphabet.union(pattern, pattern.lower(), pattern.upper())
+        self._alphabet = alphabet
+        start = self._emit(_Parser(pattern, alphabet).parsed(), 0)
         self._start = self._closure([start], "^")
         self._cache: dict[tuple[frozenset[int], str], frozenset[int]] = {}
 
     def matches(self, name: str) -> bool:
         states = self._start
         for character in name:
+            character = character if character in self._alphabet else _OTHER
             key = (states, character)
             after = self._cache.get(key)
             if after is None:
@@ -135,7 +142,8 @@ class TopicRegex:
 
 
 class _Parser:
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, alphabet: frozenset[str]) -> None:
+        self._alphabet = alphabet
         self._any_case = pattern.startswith("(?i)")
         self._text = pattern[4:] if self._any_case else pattern
         self._at = 0
@@ -211,7 +219,7 @@ class _Parser:
                 raise ValueError("a group is not closed")
             return node
         if found == ".":
-            return _Set(_ALPHABET)
+            return _Set(self._alphabet)
         if found == "[":
             return _Set(self._class())
         if found == "\\":
@@ -225,8 +233,8 @@ class _Parser:
     def _escape(self) -> frozenset[str]:
         found = self._take()
         if found.lower() in _ESCAPES:
-            characters = _ESCAPES[found.lower()]
-            return _ALPHABET - characters if found.isupper() else characters
+            characters = _ESCAPES[found.lower()] & self._alphabet
+            return self._alphabet - characters if found.isupper() else characters
         if found.isalnum():
             raise ValueError(f"\\{found} is not supported")
         return frozenset(found)
@@ -246,13 +254,13 @@ class _Parser:
                 last = self._take()
                 if last < found or last == "\\":
                     raise ValueError(f"the range {found}-{last} is invalid")
-                for each in _ALPHABET:
+                for each in self._alphabet:
                     if found <= each <= last:
                         characters |= self._cased(each)
             else:
                 characters |= self._cased(found)
         self._at += 1
-        return _ALPHABET - characters if inverted else frozenset(characters)
+        return self._alphabet - characters if inverted else frozenset(characters)
 
     def _cased(self, character: str) -> frozenset[str]:
         return frozenset((character.lower(), character.upper()) if self._any_case else (character,))
