@@ -78,7 +78,7 @@ from ottla_broker.service.replica_sizes import ReplicaSizes
 from ottla_broker.service.services import Services
 from ottla_broker.service.throttling import Throttling
 from ottla_broker.service.topics import TopicService
-from ottla_broker.service.transactions import TRANSACTIONS_TOPIC, TransactionService
+from ottla_broker.service.transactions import TransactionService
 from ottla_broker.service.txn_verifying import TransactionVerifying
 from ottla_broker.service.users import UserService
 from ottla_broker.setting import Address, Listener
@@ -363,7 +363,7 @@ class Broker:
             self._clock,
             self._offload,
             metrics.log,
-            lambda: TRANSACTIONS_TOPIC in self._metadata.image.topics,
+            self._transactions.owners,
         )
         metrics.before_scrape(self._refresh_metrics)
         self._add_sources(services)

@@ -214,6 +214,15 @@ class LogProbe:
     rereads_checked: int = counter(
         "ottla_log_rereads_checked_total", "Repeated reads whose CRCs were checked."
     )
+    hanging_transactions: int = gauge(
+        "ottla_log_hanging_transactions",
+        "Transactions in partitions that this broker leads, open for more than transaction.max.timeout.ms, that no "
+        "coordinator will end.",
+    )
+    hanging_aborted: int = counter(
+        "ottla_log_hanging_transactions_aborted_total",
+        "Hanging transactions that this broker aborted, because no coordinator knew their producer.",
+    )
     scrubbed_bytes: int = counter(
         "ottla_log_scrubbed_bytes_total", "Bytes of closed segments checked by the scrubber."
     )

@@ -153,6 +153,14 @@ def alerts(*, window: str = "5m", lag_s: float = 300) -> tuple[Alert, ...]:
             "Replicas are repaired from their leaders. Check the disk and the memory of the machine.",
         ),
         Alert(
+            "OttlaHangingTransactions",
+            "ottla_log_hanging_transactions > 0",
+            120,
+            "warning",
+            f"Broker {_BROKER} leads partitions with {{{{ $value }}}} transactions that nothing ends.",
+            "Readers with read_committed wait behind them. `ottla transactions find-hanging` names them, `ottla transactions abort` ends one.",
+        ),
+        Alert(
             "OttlaEventLoopBlocked",
             f"histogram_quantile(0.99, rate(ottla_event_loop_lag_seconds_bucket[{window}])) > 0.25",
             120,

@@ -221,6 +221,12 @@ CLUSTER = Board(
                     (rate("ottla_transactions_committed_total", C), "committed"),
                     (rate("ottla_transactions_aborted_total", C), "aborted"),
                 ),
+                graph(
+                    "Hanging transactions",
+                    "Open for longer than transaction.max.timeout.ms, and no coordinator ends them: readers with read_committed wait.",
+                    "short",
+                    (f"sum {BY} (ottla_log_hanging_transactions{{{C}}})", BROKER),
+                ),
             ),
         ),
         Row(

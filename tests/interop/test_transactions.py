@@ -248,9 +248,13 @@ def test_kafka_transactions_finds_and_aborts(target: Target, topic: str) -> None
 
     listed = next(line for line in tool("list").splitlines() if topic in line).split()
     assert listed[-1] == "Ongoing"
+    assert topic in tool("list", "--transactional-id-pattern", f"{topic[:-1]}.")
+    assert topic not in tool("list", "--transactional-id-pattern", topic[:-1])
     assert "Ongoing" in tool("describe", "--transactional-id", topic)
     at = ("--topic", topic, "--partition", "0")
     assert listed[2] in tool("describe-producers", *at)
+    # Open, but known to its coordinator: not hanging. The default is 15 minutes.
+    assert topic not in tool("find-hanging", *at, "--max-transaction-timeout", "0")
     tool("abort", *at, "--start-offset", "0")
     assert values(target, topic) == []
     (abort_marker,) = [header for header in target.batches(topic) if header.is_control]

@@ -125,6 +125,7 @@ FIRING: dict[str, list[tuple[str, str]]] = {
     ],
     "OttlaLogDirOffline": [("kafka_log_logmanager_offlinelogdirectorycount", "1x1000")],
     "OttlaCorruption": [("ottla_log_corruptions_total", "0x88 1x600")],
+    "OttlaHangingTransactions": [("ottla_log_hanging_transactions", "2x1000")],
     "OttlaEventLoopBlocked": [
         ('ottla_event_loop_lag_seconds_bucket{le="0.25"}', "0+10x1000"),
         ('ottla_event_loop_lag_seconds_bucket{le="1.0"}', "0+20x1000"),

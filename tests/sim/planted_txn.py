@@ -13,6 +13,7 @@ from ottla_broker.group.shard import GroupShard
 from ottla_broker.log.producers import ProducerStates
 from ottla_broker.partition.partition import Partition
 from ottla_broker.requests import ProducerIdentity
+from ottla_broker.service.transaction_owners import TransactionOwners
 from ottla_broker.service.transactions import TransactionService
 from ottla_broker.service.txn_markers import TransactionMarkers
 from ottla_broker.service.txn_verifying import TransactionVerifying
@@ -24,13 +25,17 @@ from sim.shape import Shape
 Plant = Callable[[pytest.MonkeyPatch], None]
 WITH_TRANSACTIONS = Shape(is_transactional=True)
 
-#: Each with a seed that finds it, and the nemesis that alone is drawn in its worlds, if any.
-PLANTS: dict[str, tuple[Plant, int, str | None]] = {}
+WITH_WRONG_CLOCKS = Shape(is_transactional=True, skew_ms=3_600_000)
+
+#: Each with a seed that finds it, the nemesis that alone is drawn in its worlds, if any, and their shape.
+PLANTS: dict[str, tuple[Plant, int, str | None, Shape]] = {}
 
 
-def planted(seed: int, nemesis: str | None = None) -> Callable[[Plant], Plant]:
+def planted(
+    seed: int, nemesis: str | None = None, shape: Shape = WITH_TRANSACTIONS
+) -> Callable[[Plant], Plant]:
     def note(plant: Plant) -> Plant:
-        PLANTS[plant.__name__] = plant, seed, nemesis
+        PLANTS[plant.__name__] = plant, seed, nemesis, shape
         return plant
 
     return note
@@ -126,3 +131,11 @@ def a_repeated_end_ends_the_next_transaction(patch: pytest.MonkeyPatch) -> None:
 @planted(1, nemesis="unseen topic")
 def rule_21_a_partition_is_added_that_its_coordinator_does_not_know(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TransactionService, "_shows", lambda self, tp, topic_id: True)
+
+
+@planted(1, shape=WITH_WRONG_CLOCKS)
+def an_old_transaction_is_aborted_although_its_coordinator_knows_it(patch: pytest.MonkeyPatch) -> None:
+    async def owned(self: Any, producer_ids: Any) -> Any:
+        return {}
+
+    patch.setattr(TransactionOwners, "owned", owned)

@@ -8,7 +8,8 @@ import pytest
 
 from sim.campaign import run_seed
 from sim.planted import PLANTED
-from sim.planted_txn import PLANTS, WITH_TRANSACTIONS
+from sim.planted_txn import PLANTS
+from sim.shape import Shape
 from sim.world import Violation
 
 SEEDS_MAX = 50
@@ -17,21 +18,21 @@ FAULTS_S = 6.0
 
 @pytest.mark.parametrize("name", sorted(PLANTS))
 def test_planted_bug_in_transactions_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant, first, nemesis = PLANTS[name]
+    plant, first, nemesis, shape = PLANTS[name]
     with monkeypatch.context() as patch:
         plant(patch)
         for seed in dict.fromkeys((first, *range(1, SEEDS_MAX + 1))):
-            if (verdict := run_seed(seed, FAULTS_S, nemesis, WITH_TRANSACTIONS)).failure is not None:
+            if (verdict := run_seed(seed, FAULTS_S, nemesis, shape)).failure is not None:
                 break
     assert verdict.failure is not None, f"{SEEDS_MAX} seeds are blind to it"
     assert str(verdict.failure).startswith("I")
-    clean = _clean(seed, nemesis)
+    clean = _clean(seed, nemesis, shape)
     assert clean is None, f"seed {seed} fails without the plant: {clean}"
 
 
 @cache
-def _clean(seed: int, nemesis: str | None) -> Violation | None:
-    return run_seed(seed, FAULTS_S, nemesis, WITH_TRANSACTIONS).failure
+def _clean(seed: int, nemesis: str | None, shape: Shape) -> Violation | None:
+    return run_seed(seed, FAULTS_S, nemesis, shape).failure
 
 
 @pytest.mark.parametrize("name", sorted(PLANTED))

@@ -52,6 +52,8 @@ _RESTART_S = 0.7
 SESSION_S = 3
 #: How long a coordinator waits for a member of a group.
 GROUP_SESSION_MS = 2000
+#: Above it, leaders ask for the coordinators of open transactions.
+TRANSACTION_MAX_TIMEOUT_MS = 5000
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -197,6 +199,8 @@ class Machine:
                 checkpoint_interval_ms=1500,
                 retention_check_interval_ms=700 if world.shape.is_trimmed else 300_000,
                 cleaner_backoff_ms=600 if world.shape.is_compacted else 300_000,
+                transaction_max_timeout_ms=TRANSACTION_MAX_TIMEOUT_MS,
+                transaction_check_ms=400 if world.shape.is_transactional else 300_000,
             ),
             replication=replace(config.replication, lag_max_ms=world.lag_max_ms, moves_max=MOVES_MAX),
             etcd=replace(config.etcd, session_timeout_ms=SESSION_S * 1000, heartbeat_interval_ms=800),

@@ -22,6 +22,7 @@ from ottla_broker.metrics import LogProbe
 from ottla_broker.partition.host import PartitionHost
 from ottla_broker.partition.partition import Partition
 from ottla_broker.partition.scrubbing import Scrubber
+from ottla_broker.partition.stale_transactions import Coordinators, StaleTransactions
 from ottla_core.errors import CorruptMessage, RequestError
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.offload import Offload
@@ -30,8 +31,6 @@ _log = structlog.get_logger("ottla.housekeeping")
 
 #: Partitions checked before other work gets its turn: about a tenth of a millisecond.
 _HANDFUL = 100
-#: Markers written before other work gets its turn: about a millisecond.
-_MARKERS_PER_TURN = 50
 #: How often files of removed segments and topics are deleted.
 _PURGE_INTERVAL_S = 10.0
 
@@ -52,22 +51,22 @@ class Housekeeping:
         clock: Clock,
         offload: Offload,
         probe: LogProbe,
-        has_coordinators: Callable[[], bool] = lambda: False,
+        coordinators: Coordinators | None = None,
     ) -> None:
-        """`has_coordinators`: whether transactions have coordinators in this cluster."""
-        self._has_coordinators = has_coordinators
+        """`coordinators` are those of transactions."""
         self._host = host
         self._dirs = dirs
         self._config = config
         self._clock = clock
         self._offload = offload
         self._probe = probe
+        stale_transactions = StaleTransactions(host, config, clock, probe, coordinators)
         now = clock.monotonic()
         wanted: list[tuple[float, Callable[[], Awaitable[None]]]] = [
             (config.retention_check_interval_ms / 1000, self._retention),
             (config.checkpoint_interval_ms / 1000, self._checkpoint),
             (config.producer_expiration_check_ms / 1000, self._expire_producers),
-            (config.transaction_check_ms / 1000, self._abort_stale_transactions),
+            (config.transaction_check_ms / 1000, stale_transactions.check),
             (_PURGE_INTERVAL_S, self._purge),
         ]
         self._chores = [_Chore(interval_s, work, now + interval_s) for interval_s, work in wanted]
@@ -140,39 +139,6 @@ class Housekeeping:
     async def _expire_producers(self) -> None:
         now_ms, after_ms = self._clock.wall_ms(), self._config.producer_expiration_ms
         await self._each(lambda partition: partition.log.producers.expire(now_ms, after_ms))
-
-    async def _abort_stale_transactions(self) -> None:
-        """Abort timed-out transactions: they block readers, retention and compaction.
-
-        Only the leader does so, with a marker that is replicated like any batch. Not where coordinators exist: they end
-        their transactions, and one that is decided must not be aborted because its marker is late.
-        """
-        if self._has_coordinators():
-            return
-        for partition in list(self._host):
-            producers = partition.log.producers
-            while partition.is_leader and producers.first_undecided_offset is not None:
-                now_ms = self._clock.wall_ms()
-                stale = producers.stale_transactions(
-                    now_ms, self._config.transaction_max_timeout_ms, _MARKERS_PER_TURN
-                )
-                try:
-                    for one in stale:
-                        partition.abort_transaction(one, now_ms)
-                        _log.warning(
-                            "transaction timed out without a coordinator; aborted",
-                            partition=str(partition.tp),
-                            producer_id=one.producer_id,
-                            producer_epoch=one.producer_epoch,
-                            first_offset=one.first_offset,
-                        )
-                except RequestError as error:
-                    # No longer leader, or too few replicas in sync: the next round tries again.
-                    _log.warning("transaction not aborted yet", partition=str(partition.tp), error=str(error))
-                    break
-                if len(stale) < _MARKERS_PER_TURN:
-                    break
-                await self._clock.sleep(0)
 
     async def _compact(self) -> None:
         moves = self._dirs.moves

@@ -29,6 +29,7 @@ from ottla_broker.service.groups import OFFSETS_TOPIC, GroupService
 from ottla_broker.service.internal_topic import InternalTopic
 from ottla_broker.service.producer_ids import ProducerIds
 from ottla_broker.service.topics import TopicService
+from ottla_broker.service.transaction_owners import TransactionOwners
 from ottla_broker.service.txn_markers import TransactionMarkers
 from ottla_broker.steps import PARTITIONS_PER_STEP, Steps
 from ottla_broker.txn.listing import EVERYTHING, ListingFilter
@@ -123,6 +124,9 @@ class TransactionService:
             lambda: TransactionShard(settings, probe, self._state_bytes),
             commit_timeout_s=config.groups.commit_timeout_ms / 1000,
             perform=self._markers.deliver,
+        )
+        self.owners = TransactionOwners(
+            TRANSACTIONS_TOPIC, self._broker_id, metadata, self._runtime, rpc, clock, self._markers.abort_at
         )
         rpc.answered_by(_RPC, self._answer_partitions)
 
