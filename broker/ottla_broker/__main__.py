@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ottla_broker.config import Resolved
+    from ottla_broker.config import EtcdConfig, Resolved
 
 
 def _say(sentence: str) -> None:
@@ -61,17 +61,33 @@ def _arguments(argv: Sequence[str] | None) -> tuple[str | None, dict[str, str], 
 def read_settings(config_path: str | None, flags: Mapping[str, str], environ: Mapping[str, str]) -> Resolved:
     """Settings as a broker of these flags and this environment has them. Also behind `ottla configs preview`."""
     from ottla_broker.config import resolve
+
+    path, text = _configuration(config_path, environ)
+    return resolve(flags, environ, text, file_name=path)
+
+
+def read_store_settings(
+    config_path: str | None, flags: Mapping[str, str], environ: Mapping[str, str]
+) -> tuple[EtcdConfig, str]:
+    """The connection to etcd as a broker of these flags and this environment has it, and the cluster's name."""
+    from ottla_broker.config import resolve_store
+
+    path, text = _configuration(config_path, environ)
+    return resolve_store(flags, environ, text, file_name=path)
+
+
+def _configuration(path: str | None, environ: Mapping[str, str]) -> tuple[str, str | None]:
+    """The path and the text of the configuration file; empty and None if there is none."""
     from ottla_broker.setting import ConfigError
 
-    config_path = config_path or environ.get("OTTLA_CONFIG") or None
-    text = None
-    if config_path is not None:
-        try:
-            with open(config_path, encoding="utf-8") as file:
-                text = file.read()
-        except (OSError, UnicodeDecodeError) as failed:
-            raise ConfigError(f"The configuration file {config_path} cannot be read: {failed}.") from None
-    return resolve(flags, environ, text, file_name=config_path or "")
+    path = path or environ.get("OTTLA_CONFIG") or None
+    if path is None:
+        return "", None
+    try:
+        with open(path, encoding="utf-8") as file:
+            return path, file.read()
+    except (OSError, UnicodeDecodeError) as failed:
+        raise ConfigError(f"The configuration file {path} cannot be read: {failed}.") from None
 
 
 def main(argv: Sequence[str] | None = None) -> int:

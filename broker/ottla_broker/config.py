@@ -584,6 +584,8 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
     {found.name: found for component in _COMPONENTS.values() for _, found in settings_in(component)}
 )
 
+_KNOWN = frozenset((*SETTINGS, *TOPIC_DEFAULT_NAMES))
+
 
 def resolve(
     flags: Mapping[str, str],
@@ -593,18 +595,9 @@ def resolve(
     file_name: str = "ottla.toml",
 ) -> Resolved:
     """Merge the four levels. ConfigError, one sentence, if a value is unknown, malformed or contradictory."""
-    known = frozenset((*SETTINGS, *TOPIC_DEFAULT_NAMES))
-    from_file = {} if file_text is None else read_file(file_text, file_name)
-    from_environ, warnings = read_environ(environ, known)
-    merged: dict[str, Origin] = {}
-    for name, value in from_file.items():
-        _check_known(name, known, f"in {file_name}")
-        merged[name] = Origin(value, f"file {file_name}")
-    for name, (value, variable) in from_environ.items():
-        merged[name] = Origin(value, f"variable {variable}")
-    for name, value in flags.items():
-        _check_known(name, known, "given as a flag")
-        merged[name] = Origin(value, "flag")
+    merged, warnings = _merge(flags, environ, file_text, file_name)
+    for name, origin in merged.items():
+        _check_known(name, "given as a flag" if origin.source == "flag" else f"in {file_name}")
     config = _build(merged)
     for new, old in REPLACED_BY_LISTS:
         if new in merged and merged[new].value and old in merged:
@@ -614,19 +607,54 @@ def resolve(
     return Resolved(config, MappingProxyType(sources), warnings)
 
 
-def _check_known(name: str, known: frozenset[str], where: str) -> None:
-    if name not in known and not is_listener_setting(name):
-        raise ConfigError(f"There is no setting {name!r} ({where}){nearest(name, sorted(known))}")
+def resolve_store(
+    flags: Mapping[str, str],
+    environ: Mapping[str, str],
+    file_text: str | None,
+    *,
+    file_name: str = "ottla.toml",
+) -> tuple[EtcdConfig, str]:
+    """The connection to etcd and the name of the cluster, for a tool that uses the settings of the brokers.
+
+    Everything else is ignored: it lacks what only a broker has, such as its addresses on Kubernetes.
+    """
+    merged, _ = _merge(flags, environ, file_text, file_name)
+    etcd: EtcdConfig = _component(EtcdConfig, merged)
+    _check_etcd(etcd)
+    process: ProcessConfig = _component(ProcessConfig, merged)
+    return etcd, process.cluster_name
+
+
+def _merge(
+    flags: Mapping[str, str], environ: Mapping[str, str], file_text: str | None, file_name: str
+) -> tuple[dict[str, Origin], tuple[str, ...]]:
+    """What was set, the strongest level last; and warnings."""
+    merged: dict[str, Origin] = {}
+    if file_text is not None:
+        for name, value in read_file(file_text, file_name).items():
+            merged[name] = Origin(value, f"file {file_name}")
+    from_environ, warnings = read_environ(environ, _KNOWN)
+    for name, (value, variable) in from_environ.items():
+        merged[name] = Origin(value, f"variable {variable}")
+    merged.update((name, Origin(value, "flag")) for name, value in flags.items())
+    return merged, warnings
+
+
+def _check_known(name: str, where: str) -> None:
+    if name not in _KNOWN and not is_listener_setting(name):
+        raise ConfigError(f"There is no setting {name!r} ({where}){nearest(name, sorted(_KNOWN))}")
+
+
+def _component(component: type, merged: Mapping[str, Origin]) -> Any:
+    values: dict[str, Any] = {}
+    for attribute, made in settings_in(component):
+        if (origin := merged.get(made.name)) is not None:
+            values[attribute] = made.parse(origin.value, origin.source)
+    return component(**values)
 
 
 def _build(merged: Mapping[str, Origin]) -> BrokerConfig:
-    parts: dict[str, Any] = {}
-    for part, component in _COMPONENTS.items():
-        values: dict[str, Any] = {}
-        for attribute, made in settings_in(component):
-            if (origin := merged.get(made.name)) is not None:
-                values[attribute] = made.parse(origin.value, origin.source)
-        parts[part] = component(**values)
+    parts: dict[str, Any] = {part: _component(component, merged) for part, component in _COMPONENTS.items()}
     parts["sasl"] = replace(
         parts["sasl"],
         mechanisms_of=mechanisms_by_listener({name: (o.value, o.source) for name, o in merged.items()}),

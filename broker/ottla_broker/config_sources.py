@@ -13,7 +13,7 @@ from ottla_broker.setting import ConfigError, nearest, shorten
 
 PREFIX = "OTTLA_"
 #: Variables that are ours and no settings: the file itself, and the command line's defaults.
-NOT_SETTINGS = frozenset({"OTTLA_CONFIG", "OTTLA_BOOTSTRAP", "OTTLA_DATA", "OTTLA_PURE"})
+NOT_SETTINGS = frozenset({"OTTLA_CONFIG", "OTTLA_BOOTSTRAP", "OTTLA_DATA", "OTTLA_PURE", "OTTLA_ROLE"})
 
 #: A Kubernetes Service named `ottla…` puts these into every pod beside it.
 _SERVICE_LINK = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_.+)?)?)")

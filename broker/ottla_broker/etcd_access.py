@@ -5,14 +5,16 @@ Used by the broker process, and by commands that manage a cluster without a brok
 
 from __future__ import annotations
 
-from ottla_broker.config import BrokerConfig
+from ottla_broker.config import EtcdConfig
 from ottla_broker.metadata.etcd import EtcdLogin, EtcdStore, EtcdTls
 from ottla_broker.setting import ConfigError
 
 
-def etcd_store(config: BrokerConfig) -> EtcdStore:
-    """ConfigError if a file that a setting names cannot be read. Nothing is connected to yet."""
-    etcd = config.etcd
+def etcd_store(etcd: EtcdConfig, cluster: str) -> EtcdStore:
+    """The store of the cluster of this name. ConfigError if a file that a setting names cannot be read.
+
+    Nothing is connected to yet.
+    """
     tls = login = None
     if etcd.tls:
         tls = EtcdTls(
@@ -25,7 +27,7 @@ def etcd_store(config: BrokerConfig) -> EtcdStore:
         login = EtcdLogin(etcd.user, password.decode("utf-8", "replace").rstrip("\r\n"))
     return EtcdStore(
         [str(address) for address in etcd.endpoints],
-        f"/ottla/{config.process.cluster_name}",
+        f"/ottla/{cluster}",
         tls=tls,
         login=login,
         timeout_s=etcd.request_timeout_ms / 1000,

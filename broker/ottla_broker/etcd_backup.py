@@ -3,8 +3,9 @@
     python -m ottla_broker.etcd_backup --to DIR [--keep 48] [--config FILE]
 
 What the chart's CronJob runs, in the broker's image: endpoints, TLS and login are those of the brokers, and no shell is
-needed. The file is what `etcdctl snapshot save` writes: etcd's database and its SHA-256, which is checked before the
-file gets its name. `etcdctl snapshot restore` reads it (docs/kubernetes.md).
+needed. Only their settings of etcd are read: others are valid in the brokers' pods only. The file is what `etcdctl
+snapshot save` writes: etcd's database and its SHA-256, which is checked before the file gets its name. `etcdctl
+snapshot restore` reads it (docs/kubernetes.md).
 """
 
 from __future__ import annotations
@@ -65,11 +66,11 @@ def superfluous(names: Sequence[str], keep: int) -> list[str]:
 
 async def back_up(config_path: str | None, folder: str, keep: int, now_s: float) -> str:
     """The path of the new snapshot. BackupFailed, ConfigError or OSError if there is none."""
-    from ottla_broker.__main__ import read_settings
+    from ottla_broker.__main__ import read_store_settings
     from ottla_broker.etcd_access import etcd_store
     from ottla_core.ports.store import StoreError
 
-    store = etcd_store(read_settings(config_path, {}, os.environ).config)
+    store = etcd_store(*read_store_settings(config_path, {}, os.environ))
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_s))
     path = os.path.join(folder, f"{_PREFIX}{stamp}{_SUFFIX}")
     try:

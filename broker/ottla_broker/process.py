@@ -145,7 +145,7 @@ async def _live(
     try:
         config = replace(config, process=with_rack(config.process))
         secret = cluster_secret(config.internal.secret_file)
-        store = etcd_store(config)
+        store = etcd_store(config.etcd, config.process.cluster_name)
         tls = _tls_files(config, clock)
         peer_tls = _peer_tls(config, clock)
         users = read_users(config.sasl.users_file)

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ottla_cli.broker_settings import pairs_of, read_broker_settings
+from ottla_cli.broker_settings import pairs_of, read_store_settings
 from ottla_cli.connecting import run
 from ottla_cli.failure import Failure
 from ottla_cli.quantities import plural
 from ottla_cli.screen import confirm, note, print_json, say
 
 if TYPE_CHECKING:
-    from ottla_broker.config import BrokerConfig
+    from ottla_broker.config import EtcdConfig
     from ottla_broker.controller.recovery import Recovered
     from ottla_core.ports.store import MetadataStore
 
@@ -35,7 +35,7 @@ def recover(data: str | None, config: str | None, pairs: Sequence[str], *, yes: 
     with _endpoint(data) as endpoint:
         if endpoint is not None:
             settings["etcd.endpoints"] = endpoint
-        done = run(_recover(read_broker_settings(config, settings).config))
+        done = run(_recover(*read_store_settings(config, settings)))
     if as_json:
         print_json(done._asdict())
         return
@@ -62,7 +62,7 @@ def _endpoint(data: str | None) -> Iterator[str | None]:
         cluster.stop()
 
 
-async def _recover(config: BrokerConfig) -> Recovered:
+async def _recover(etcd: EtcdConfig, cluster: str) -> Recovered:
     from ottla_broker.controller.recovery import CannotRecover, recover
     from ottla_broker.etcd_access import etcd_store
     from ottla_broker.metadata.values import BadValue
@@ -70,16 +70,16 @@ async def _recover(config: BrokerConfig) -> Recovered:
     from ottla_core.ports.store import StoreError
 
     try:
-        store = etcd_store(config)
+        store = etcd_store(etcd, cluster)
     except ConfigError as refused:
         raise Failure(str(refused), exit_code=2) from None
     try:
-        await _answers(store, config.etcd.connect_timeout_ms / 1000)
+        await _answers(store, etcd.connect_timeout_ms / 1000)
         return await recover(store)
     except (CannotRecover, BadValue) as refused:
         raise Failure(str(refused)) from None
     except StoreError as failed:
-        where = ", ".join(str(address) for address in config.etcd.endpoints)
+        where = ", ".join(str(address) for address in etcd.endpoints)
         reason = str(failed).rstrip(".")
         raise Failure(f"etcd at {where} failed ({reason}); fix that, and run the command again.") from None
     finally:

@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from grpc import aio
 
-from ottla_broker.config import BrokerConfig
+from ottla_broker.config import resolve_store
 from ottla_broker.etcd_access import etcd_store
 from ottla_broker.metadata.sections.brokers import BROKERS
 from ottla_broker.metadata.sections.partitions import PARTITIONS
@@ -42,7 +42,7 @@ class Facts(NamedTuple):
 
 
 async def _facts(etcd: str) -> Facts:
-    store = etcd_store(BrokerConfig.of({"etcd.endpoints": etcd}))
+    store = etcd_store(*resolve_store({"etcd.endpoints": etcd}, {}, None))
     try:
         brokers = [BROKERS.decode(entry) for entry in (await store.scan("brokers/")).entries]
         topic = TOPICS.decode((await store.scan(f"topics/{TOPIC}")).entries[0])

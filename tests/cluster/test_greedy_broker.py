@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla_broker.cluster_secret import cluster_secret
-from ottla_broker.config import BrokerConfig
+from ottla_broker.config import resolve_store
 from ottla_broker.etcd_access import etcd_store
 from ottla_broker.membership.broker_rpc import ANSWERING_OF_KIND_MAX
 from ottla_broker.metadata.sections.brokers import BROKERS
@@ -33,7 +33,7 @@ CONNECTIONS = 10
 
 async def _controller(etcd: str) -> tuple[str, int, PeerAddress]:
     """The cluster's id, the controller's, and where it listens."""
-    store = etcd_store(BrokerConfig.of({"etcd.endpoints": etcd}))
+    store = etcd_store(*resolve_store({"etcd.endpoints": etcd}, {}, None))
     try:
         (cluster,) = (e for e in (await store.scan("cluster")).entries if e.key == "cluster")
         (held,) = (await store.scan("controller")).entries

@@ -11,11 +11,14 @@ import jsonschema
 import pytest
 import yaml
 
-from operator_.bodies import ROOT, SAMPLES
+from operator_.bodies import ROOT, SAMPLES, cluster
 from operator_.kube_models import MODELS, judge
+from ottla_operator.cluster_spec import ClusterSpec
 from ottla_operator.crds import all_crds
 from ottla_operator.external_etcd import ExternalEtcd
+from ottla_operator.network_policy import policies
 from ottla_operator.settings import Settings
+from ottla_operator.specs import Meta
 
 CHART = ROOT / "charts/ottla"
 HELM = Path(sys.executable).parent / "helm"
@@ -263,3 +266,20 @@ def test_backups_of_etcd_use_the_settings_and_credentials_of_the_brokers() -> No
     claim = objects["PersistentVolumeClaim"]["metadata"]
     assert claim["annotations"]["helm.sh/resource-policy"] == "keep"
     assert {"persistentVolumeClaim": {"claimName": claim["name"]}, "name": "backups"} in pod["volumes"]
+
+
+def test_a_backup_reaches_the_managed_etcd() -> None:
+    body = cluster(networkPolicy={"enabled": True})
+    _, etcd = policies(Meta.of(body), ClusterSpec.of(body).access, etcd=True)
+    chart = render("cluster.enabled=true", "etcdBackup.enabled=true")
+    (job,) = [each for each in chart if each["kind"] == "CronJob"]
+    labels = job["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"]
+    assert job["metadata"]["name"] == "main-etcd-backup"
+    admitted = [
+        peer["podSelector"]["matchLabels"]
+        for rule in etcd["spec"]["ingress"]
+        if {"protocol": "TCP", "port": 2379} in rule["ports"]
+        for peer in rule["from"]
+    ]
+    assert any(wanted.items() <= labels.items() for wanted in admitted), admitted
+    assert "ottla.dev/cluster" not in labels, "a failed backup is no trouble of the brokers"

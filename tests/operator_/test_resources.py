@@ -10,12 +10,12 @@ import pytest
 
 from operator_.bodies import cluster, pretty, sample
 from operator_.kube_models import judge
-from ottla_broker.config import resolve
+from ottla_broker.config import resolve, resolve_store
 from ottla_broker.listeners import listeners_of
 from ottla_operator.cluster_spec import RESERVED_SETTINGS, ClusterSpec
 from ottla_operator.internal_tls import ON
 from ottla_operator.pod_parts import Images
-from ottla_operator.resources import CONFIG_HASH, broker_settings, objects_of
+from ottla_operator.resources import CONFIG_HASH, broker_settings, config_map, objects_of
 from ottla_operator.specs import Meta
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -283,3 +283,16 @@ def test_selectors_find_exactly_their_own_pods() -> None:
             if each["metadata"]["name"] == service and each["kind"] == "Service"
         )
         assert [name for name, labels in pods.items() if selector.items() <= labels.items()] == [owner]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_tool_beside_the_brokers_reads_their_etcd_settings(case: str) -> None:
+    """The settings lack what only pods have, such as advertised addresses, so a broker elsewhere refuses them."""
+    body = cluster(**CASES[case])
+    spec = ClusterSpec.of(body)
+    text = config_map(Meta.of(body), spec, ON)["data"]["ottla.properties"]
+    environ = {"OTTLA_ETCD_USER": "ottla"} if spec.external_etcd and spec.external_etcd.login else {}
+    etcd, name = resolve_store({}, environ, text, file_name="ottla.properties")
+    expected = broker_settings(Meta.of(body), spec, ON)
+    assert ",".join(map(str, etcd.endpoints)) == expected["etcd.endpoints"] and name == "shop.main"
+    assert (etcd.user is not None) == bool(environ) and etcd.tls == ("etcd.tls.enable" in expected)

@@ -8,14 +8,19 @@ import shutil
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from operator_ import bodies
 from ottla_broker import etcd_backup
 from ottla_broker.etcd_backup import BackupFailed, superfluous, write_snapshot
 from ottla_cli.local_cluster import LocalCluster
 from ottla_client import NewTopic, TopicPartition
 from ottla_client.sync import Admin, Consumer, Producer
+from ottla_operator.cluster_spec import ClusterSpec
+from ottla_operator.resources import config_map
+from ottla_operator.specs import Meta
 
 
 async def chunks(data: bytes, size: int) -> AsyncIterator[bytes]:
@@ -51,11 +56,38 @@ def test_an_etcd_that_does_not_answer_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OTTLA_ETCD_ENDPOINTS", "127.0.0.1:1")
-    monkeypatch.setenv("OTTLA_BROKER_ID", "0")
     assert etcd_backup.main(["--to", str(tmp_path)]) == 1
     said = capsys.readouterr().err
     assert said.startswith("etcd-backup: etcd sent no snapshot: ") and "Traceback" not in said
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "listeners",
+    [
+        {},
+        {
+            "listeners": {"plaintext": {"enabled": False}, "tls": {"authentication": "scram"}},
+            "authorization": {},
+        },
+    ],
+    ids=["plain", "secured"],
+)
+def test_the_job_on_kubernetes_reads_what_the_operator_writes(
+    listeners: dict[str, Any],
+    make_cluster: Callable[..., LocalCluster],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The ConfigMap of the brokers and nothing else: neither a broker's id nor its advertised addresses."""
+    body = bodies.cluster(etcd={"endpoints": [make_cluster().etcd.endpoint]}, **listeners)
+    written = config_map(Meta.of(body), ClusterSpec.of(body))["data"]
+    (tmp_path / "ottla.properties").write_text(written["ottla.properties"])
+    monkeypatch.setenv("OTTLA_CONFIG", str(tmp_path / "ottla.properties"))
+    (tmp_path / "backups").mkdir()
+    assert etcd_backup.main(["--to", str(tmp_path / "backups")]) == 0
+    assert len(os.listdir(tmp_path / "backups")) == 1
 
 
 @pytest.mark.integration
@@ -74,7 +106,6 @@ def test_a_cluster_continues_from_a_restored_snapshot(
         admin.create_topics([NewTopic("kept", 1)])
         producer.send_and_wait("kept", b"before the backup")
         monkeypatch.setenv("OTTLA_ETCD_ENDPOINTS", cluster.etcd.endpoint)
-        monkeypatch.setenv("OTTLA_BROKER_ID", "0")
         assert etcd_backup.main(["--to", str(backups), "--keep", "1"]) == 0
         producer.send_and_wait("kept", b"after the backup")
     peer = f"http://127.0.0.1:{cluster.etcd._peer_port}"
