@@ -14,7 +14,7 @@ from ottla_cli.completing import complete_group
 from ottla_cli.connecting import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, admin, run, similar
 from ottla_cli.failure import Failure
 from ottla_cli.groups_reset import reset_offsets
-from ottla_cli.quantities import plural, show_count
+from ottla_cli.quantities import plural, show_age, show_count
 from ottla_cli.screen import confirm, note, print_json, say, show, table
 from ottla_cli.watching import Watch, repeated
 from ottla_client import Admin, TopicPartition
@@ -124,9 +124,12 @@ def _list(rows: list[dict[str, Any]], *, lag: bool, filtered: bool, as_json: boo
     if as_json:
         print_json(rows)
     elif rows:
-        names = ("group", "state", "type", *(("topics", "partitions", "lag") if lag else ()))
-        signs = {"topics": "~", "partitions": "#", "lag": "#"}
-        cells = [{**row, "topics": ", ".join(row.get("topics", ()))} for row in rows]
+        names = ("group", "state", "type", *(("topics", "partitions", "lag", "behind") if lag else ()))
+        signs = {"topics": "~", "partitions": "#", "lag": "#", "behind": "#"}
+        cells = [
+            {**row, "topics": ", ".join(row.get("topics", ())), "behind": _age(row.get("lag_s"))}
+            for row in rows
+        ]
         columns = [f"{name}{signs.get(name, '')}" for name in names]
         show(table(columns, ([row[key] for key in names] for row in cells)))
     elif filtered:
@@ -136,14 +139,19 @@ def _list(rows: list[dict[str, Any]], *, lag: bool, filtered: bool, as_json: boo
 
 
 async def _lags(client: Admin, groups: list[str]) -> list[dict[str, Any]]:
-    """Topics, partitions with a committed offset, and total lag of each group."""
+    """Topics, partitions with a committed offset, total lag and greatest lag in seconds of each group."""
     free = asyncio.Semaphore(_LAGS_AT_ONCE)
 
     async def one(group: str) -> dict[str, Any]:
         async with free:
             found = await client.group_lag(group)
         topics = list(dict.fromkeys(tp.topic for tp in found))
-        return {"topics": topics, "partitions": len(found), "lag": total_lag(found)}
+        return {
+            "topics": topics,
+            "partitions": len(found),
+            "lag": total_lag(found),
+            "lag_s": greatest_lag_s(found),
+        }
 
     return await asyncio.gather(*map(one, groups))
 
@@ -211,6 +219,15 @@ async def no_such_group(client: Admin, group: str) -> str:
 
 def total_lag(lags: _Lags) -> int:
     return sum(each.lag or 0 for each in lags.values())
+
+
+def greatest_lag_s(lags: _Lags) -> float | None:
+    """None if it is not known of any partition."""
+    return max((each.seconds for each in lags.values() if each.seconds is not None), default=None)
+
+
+def _age(seconds: float | None) -> str | None:
+    return None if seconds is None else show_age(seconds)
 
 
 def _show(group: GroupDescription, lags: _Lags, *, only_members: bool) -> None:
@@ -301,6 +318,7 @@ def _as_json(group: GroupDescription, lags: _Lags) -> dict[str, Any]:
         "assignment_epoch": group.assignment_epoch if group.is_broker_side else None,
         "coordinator_id": group.coordinator_id,
         "lag": total_lag(lags),
+        "lag_s": greatest_lag_s(lags),
         "members": [
             {
                 "member_id": member.member_id,
@@ -321,6 +339,7 @@ def _as_json(group: GroupDescription, lags: _Lags) -> dict[str, Any]:
                 "committed": lag.committed,
                 "end": lag.end,
                 "lag": lag.lag,
+                "lag_s": lag.seconds,
                 "member_id": lag.member_id,
             }
             for tp, lag in lags.items()

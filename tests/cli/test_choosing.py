@@ -85,6 +85,8 @@ def test_lists_with_lag_and_size(ottla: Ottla) -> None:
     ottla.consume(topic, "--group", f"{topic}-g", "--max", "1", "-e")
     (row,) = ottla("groups", "list", f"{topic}-g", "--lag", "--json").json
     assert (row["lag"], row["partitions"], row["topics"]) == (2, 1, [topic])
+    assert 0 <= row["lag_s"] < 60
+    assert "behind" in ottla("groups", "list", f"{topic}-g", "--lag").out.splitlines()[0]
     assert any(each["group"] == f"{topic}-g" for each in ottla("groups", "describe", "--all", "--json").json)
     assert "Name groups, or give --all" in ottla("groups", "describe", code=2).err
     (listed,) = ottla("topics", "list", topic, "--size", "--json").json

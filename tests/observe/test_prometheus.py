@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,13 +17,17 @@ import pytest
 import ottla_core.errors
 from observe.chart_scrape import CLUSTER, NAMESPACE, scrape_job
 from observe.prometheus_process import Prometheus
+from ottla_bench.kafka_jars import run_tool
 from ottla_cli.local_cluster import LocalCluster
 from ottla_client import NewTopic, TopicPartition
 from ottla_client.sync import Admin, Producer
+from ottla_operator.brokers import Brokers
+from ottla_operator.group_plan import SeenGroup, facts_of
 
 pytestmark = pytest.mark.integration
 
 TOPIC, GROUP = "trickle", "slow-readers"
+SETTLED, MARKED, SETTLED_GROUP = "settled", "marked", "settled-readers"
 
 #: kafka_exporter's own dashboard (7589), with Strimzi's additions.
 KAFKA_EXPORTER = (
@@ -155,6 +162,109 @@ def test_lag_in_records_is_what_the_admin_says(world: World) -> None:
         assert before <= lag <= after
     ((_, lag_sum),) = prometheus.query(f'kafka_consumergroup_lag_sum{{consumergroup="{GROUP}"}}')
     assert lag_sum > 0
+
+
+class Shown(NamedTuple):
+    """What one view says of a group: lag of each partition, and of all in seconds if it knows that."""
+
+    lags: dict[tuple[str, int], int]
+    seconds: float | None
+
+
+def _settled(world: World) -> None:
+    """Two topics that do not grow, one of them with a transaction's marker at its end."""
+    with Admin(world.cluster.grpc_bootstrap) as admin:
+        admin.create_topics([NewTopic(SETTLED, 2, 3), NewTopic(MARKED, 1, 3)])
+        with Producer(world.cluster.grpc_bootstrap) as producer:
+            for number in range(30):
+                producer.send(SETTLED, b"%d" % number, partition=number % 2)
+        marks = Producer(world.cluster.grpc_bootstrap, transactional_id="marks")
+        with marks as producer, producer.transaction():
+            producer.send(MARKED, b"last", partition=0)
+        first, second, marked = (
+            TopicPartition(SETTLED, 0),
+            TopicPartition(SETTLED, 1),
+            TopicPartition(MARKED, 0),
+        )
+        admin.alter_group_offsets(SETTLED_GROUP, {first: 10, second: 15, marked: 1})
+
+
+def _by_cli(world: World) -> Shown:
+    command = [sys.executable, "-m", "ottla_cli", "groups", "describe", SETTLED_GROUP, "--json"]
+    done = subprocess.run(
+        [*command, "-b", world.cluster.grpc_bootstrap], check=True, capture_output=True, timeout=60
+    )
+    (found,) = json.loads(done.stdout)
+    lags = {(row["topic"], row["partition"]): row["lag"] for row in found["partitions"]}
+    assert found["lag"] == sum(lags.values())
+    assert found["lag_s"] == max(row["lag_s"] for row in found["partitions"])
+    return Shown(lags, found["lag_s"])
+
+
+def _by_metrics(world: World) -> Shown:
+    def rows(metric: str) -> list[tuple[dict[str, str], float]]:
+        return world.prometheus.query(f'{metric}{{consumergroup="{SETTLED_GROUP}"}}')
+
+    world.prometheus.until(lambda: len(rows("kafka_consumergroup_lag")) == 3, "lag of all partitions")
+    lags = {(row["topic"], int(row["partition"])): int(lag) for row, lag in rows("kafka_consumergroup_lag")}
+    return Shown(lags, max(seconds for _, seconds in rows("ottla_consumergroup_lag_seconds")))
+
+
+def _by_operator(world: World) -> Shown:
+    """The status of a ConsumerGroup, made by the operator's own code from what it asks of brokers."""
+
+    async def ask() -> SeenGroup:
+        brokers = await Brokers.connect(world.cluster.grpc_bootstrap)
+        try:
+            return await brokers.group(SETTLED_GROUP, [SETTLED, MARKED])
+        finally:
+            await brokers.close()
+
+    status = facts_of(asyncio.run(ask()))
+    lags = {(row["topic"], row["partition"]): row["lag"] for row in status["lag"]}
+    assert status["totalLag"] == sum(lags.values())
+    return Shown(lags, status["lagSeconds"])
+
+
+def _by_kafka(world: World) -> Shown:
+    done = run_tool(
+        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+        "--bootstrap-server", world.cluster.kafka_bootstrap, "--describe", "--group", SETTLED_GROUP,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    # GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG …
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(SETTLED_GROUP)]
+    return Shown({(row[1], int(row[2])): int(row[5]) for row in rows}, None)
+
+
+@pytest.mark.java
+def test_all_that_show_lag_agree(world: World) -> None:
+    _settled(world)
+    written_at = time.time()
+    shown = {each.__name__: each(world) for each in (_by_kafka, _by_metrics, _by_cli, _by_operator)}
+    expected = {(SETTLED, 0): 5, (SETTLED, 1): 0, (MARKED, 0): 1}
+    assert {name: each.lags for name, each in shown.items()} == dict.fromkeys(shown, expected)
+    # They look one after the other; none may count the marker, or be off by more than that takes.
+    took = time.time() - written_at
+    for name, each in shown.items():
+        if each.seconds is not None:
+            assert 0 < each.seconds <= took + 2, name
+
+
+def test_seconds_of_a_trickle_agree(world: World) -> None:
+    """The oldest record that is not committed was written at a known time; each view says so within 10 %."""
+    world.prometheus.until(lambda: (_lag_s(world) or 0) >= 15, "fifteen seconds of lag", 60)
+    with Admin(world.cluster.grpc_bootstrap) as admin:
+        by_client = admin.group_lag(GROUP)[TopicPartition(TOPIC, 0)].seconds
+        client_at = time.time()
+        ottla = [sys.executable, "-m", "ottla_cli", "groups", "list", GROUP, "--lag", "--json"]
+        done = subprocess.run(
+            [*ottla, "-b", world.cluster.grpc_bootstrap], check=True, capture_output=True, timeout=60
+        )
+        cli_at = time.time()
+    (row,) = json.loads(done.stdout)
+    assert by_client == pytest.approx(client_at - world.times[10], rel=0.1)
+    assert row["lag_s"] == pytest.approx(cli_at - world.times[10], rel=0.1)
 
 
 @pytest.mark.parametrize("expression", [*KAFKA_EXPORTER, *STRIMZI, *OTHERS])
