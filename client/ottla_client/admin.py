@@ -12,6 +12,7 @@ from ottla_client.connection import exception_of
 from ottla_client.leaders import Producers, delete_records, list_offsets
 from ottla_client.record import CommittedOffset, OffsetAndMetadata, OffsetAndTimestamp
 from ottla_client.security import Security
+from ottla_core.errors import UnknownTopicOrPartition
 from ottla_core.ids import TopicPartition
 from ottla_core.pb import broker_pb2 as pb
 
@@ -212,14 +213,23 @@ class Admin(Connected):
         answer = await self._ask("Metadata", pb.MetadataRequest())
         return [topic.name for topic in answer.topics if include_internal or not topic.internal]
 
-    async def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
-        """Partitions, leaders and replicas; of all topics if none are named."""
+    async def describe_topics(
+        self, names: Iterable[str] | None = None, *, missing_ok: bool = False
+    ) -> list[TopicDescription]:
+        """Partitions, leaders and replicas; of all topics if none are named. With `missing_ok`, topics that do not
+        exist are left out."""
         wanted = None if names is None else _several(names)
         if wanted is not None and not wanted:
             return []
         answer = await self._ask("Metadata", pb.MetadataRequest(topics=wanted))
-        _raise_first(answer.topics)
-        return [_description(topic) for topic in answer.topics]
+        missing = UnknownTopicOrPartition.code
+        there = [
+            topic
+            for topic in answer.topics
+            if not (missing_ok and topic.HasField("error") and topic.error.code == missing)
+        ]
+        _raise_first(there)
+        return [_description(topic) for topic in there]
 
     async def create_partitions(
         self,

@@ -548,8 +548,10 @@ class Admin(Blocking[admin.Admin]):
     def list_topics(self, *, include_internal: bool = False) -> list[str]:
         return self._thread.run(self._inner.list_topics(include_internal=include_internal))
 
-    def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
-        return self._thread.run(self._inner.describe_topics(names))
+    def describe_topics(
+        self, names: Iterable[str] | None = None, *, missing_ok: bool = False
+    ) -> list[TopicDescription]:
+        return self._thread.run(self._inner.describe_topics(names, missing_ok=missing_ok))
 
     def create_partitions(
         self,

@@ -32,6 +32,8 @@ DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
 _GROUP_BYTES = 16 * 1024 * 1024
 #: Rows after which a column is split: Spark holds a whole Arrow batch, and tiny records would make it long.
 _ROWS_MAX = 100_000
+#: Headers of a record; with more, records are read one by one.
+_HEADERS_MAX = 1000
 #: Seven bits per byte: more bytes do not fit into 64 bits.
 _VARINT_BYTES_MAX = 10
 
@@ -168,7 +170,7 @@ def _columns(group: list[_Piece], tp: TopicPartition, first: int, end: int, with
         pa.array(stamped[taken].astype(np.int32)),
     ]
     if with_headers:
-        columns.append(_headers_of(group, header_count, taken))
+        columns.append(_headers_of(data, octets, at[taken], header_count[taken], record_end[taken]))
     return pa.record_batch(columns, schema=arrow_schema(with_headers=with_headers))
 
 
@@ -235,13 +237,45 @@ def _micros(times_ms: Numbers) -> Any:
     return pa.array(times_ms * 1000).cast(pa.timestamp("us", tz="UTC"))
 
 
-def _headers_of(group: list[_Piece], header_count: Numbers, taken: slice) -> Any:
-    if not header_count[taken].any():
-        return pa.nulls(len(header_count[taken]), _HEADERS)
-    made: list[list[dict[str, Any]] | None] = []
-    for piece in group:
-        made.extend(_header_cell(record) for record in _records(piece))
-    return pa.array(made[taken], _HEADERS)
+def _headers_of(
+    data: bytes, octets: NDArray[np.uint8], at: Numbers, counts: Numbers, record_end: Numbers
+) -> Any:
+    """A column of the headers that begin at these positions; null where there are none, as in Spark's connector.
+
+    The first headers of all records are read together, then the second ones, and so on.
+    """
+    most = int(counts.max(initial=0))
+    if most == 0:
+        return pa.nulls(len(counts), _HEADERS)
+    if most > _HEADERS_MAX:
+        raise _Doubt
+    at = at.copy()
+    rounds: list[Numbers] = []
+    for nth in range(most):
+        rows = np.flatnonzero(counts > nth)
+        key_size, key_at = _varints(octets, at[rows])
+        key_end = key_at + key_size
+        _check(key_size >= 0, key_end <= record_end[rows])
+        value_size, value_at = _varints(octets, key_end)
+        value_end = value_at + np.maximum(value_size, 0)
+        _check(value_size >= -1, value_end <= record_end[rows])
+        at[rows] = value_end
+        rounds.append(np.stack([rows, key_at, key_end, value_at, value_end, value_size]))
+    _check((at == record_end) | (counts == 0))
+    found = np.concatenate(rounds, axis=1)
+    # By record; a stable sort keeps the order of the headers in each.
+    _, key_at, key_end, value_at, value_end, value_size = found[:, np.argsort(found[0], kind="stable")]
+    try:
+        keys = _slices(data, key_at, key_end, np.zeros(len(key_at), np.bool_)).cast(pa.string())
+    except pa.ArrowInvalid:  # not UTF-8
+        raise _Doubt from None
+    values = _slices(data, value_at, value_end, value_size < 0)
+    headers = pa.StructArray.from_arrays([keys, values], fields=list(_HEADERS.value_type))
+    edges = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    # A null in the place of a list's start makes the list null.
+    return pa.ListArray.from_arrays(
+        pa.array(edges, mask=np.append(counts == 0, False)), headers, type=_HEADERS
+    )
 
 
 def _header_cell(record: Record) -> list[dict[str, Any]] | None:

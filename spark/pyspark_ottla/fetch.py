@@ -179,7 +179,7 @@ class PartitionFetch:
         """The next response with complete batches; sends the following request before it returns."""
         began = self._clock.monotonic()
         problem: Exception | None = None
-        empty_polls = 0
+        empty_polls = short_polls = 0
         while True:
             if self._clock.monotonic() - began > self._patience_s(problem):
                 raise problem or RequestTimedOut(
@@ -216,7 +216,12 @@ class PartitionFetch:
             batches = list(complete_batches(got.records))
             if not batches:
                 limit = got.last_stable_offset if self._read_committed else got.high_watermark
-                empty_polls += limit >= self._end
+                if limit < self._end:
+                    short_polls += 1
+                    if short_polls % _EMPTY_POLLS == 0:
+                        await self._check_end()
+                    continue
+                empty_polls += 1
                 if empty_polls < _EMPTY_POLLS:
                     continue  # the long poll ended; the range is committed, so its records will arrive
                 self._position = self._end
@@ -342,6 +347,20 @@ class PartitionFetch:
         except (RequestError, ClientError):
             return  # the next attempt fails in the same way, and its time-out applies
         self._check_topic()
+
+    async def _check_end(self) -> None:
+        """Raise Lost if the log ends before the planned end.
+
+        The end was committed when the query was planned. A follower may lag, and a new leader learns the high watermark
+        late; but a leader names its latest offset only when it knows it.
+        """
+        found = await list_offsets(self._cluster, self._clock, {self._tp: -1}, timeout_s=self._timeout_s)
+        latest = found[self._tp].offset
+        if latest < self._end:
+            raise Lost(
+                f"Partition {self._tp} ends at offset {latest}, before offset {self._end}, which existed when the "
+                "query was planned: records at its end were lost."
+            )
 
     async def _oldest(self) -> int:
         found = await list_offsets(self._cluster, self._clock, {self._tp: -2}, timeout_s=self._timeout_s)

@@ -11,11 +11,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ottla_client.errors import ClientError, RequestError, UnknownTopicOrPartition
+from ottla_client import TopicDescription
+from ottla_client.errors import ClientError, RequestError
 from ottla_client.sync import Admin
 from ottla_core.ids import TopicPartition
 from ottla_core.ports.clock import Clock
 from ottla_core.real.clock import RealClock
+from pyspark_ottla.decision_log import TOPIC as DECISIONS_TOPIC
 from pyspark_ottla.offsets import (
     Bound,
     OffsetProblem,
@@ -47,6 +49,14 @@ class Found:
         if self.missing:
             raise ReadProblem(self.missing[0])
         return self
+
+
+def _found(described: Iterable[TopicDescription]) -> Found:
+    found = Found()
+    for topic in described:
+        found.ids[topic.name] = topic.topic_id
+        found.partitions.extend(TopicPartition(topic.name, each.partition) for each in topic.partitions)
+    return found
 
 
 #: A broker learns within milliseconds that a topic was created or deleted. An answer that still differs after this
@@ -88,28 +98,29 @@ class ClusterLookup:
         if topics.pattern is None:
             return self.topics(topics.named)
         pattern = re.compile(topics.pattern)
-        try:
-            names = [name for name in self._open().list_topics() if pattern.fullmatch(name)]
-        except (ClientError, RequestError) as error:
-            raise ReadProblem(str(error)) from None
-        found = self.topics(names)
-        return Found(found.partitions, found.ids)  # ignore matches that were deleted meanwhile
+        matching = [
+            each for each in self._described(None) if not each.internal and pattern.fullmatch(each.name)
+        ]
+        # A query that read the decisions of its own sink would never come to an end.
+        return _found([each for each in matching if each.name != DECISIONS_TOPIC])
 
     def topics(self, names: Iterable[str]) -> Found:
-        found = Found()
-        for name in names:
-            try:
-                (described,) = self._open().describe_topics([name])
-            except UnknownTopicOrPartition:
-                found.missing.append(
-                    f"Topic {name!r} does not exist at {self._options.bootstrap}; create it first, or check the name."
-                )
-                continue
-            except (ClientError, RequestError) as error:
-                raise ReadProblem(str(error)) from None
-            found.ids[name] = described.topic_id
-            found.partitions.extend(TopicPartition(name, each.partition) for each in described.partitions)
+        names = list(dict.fromkeys(names))
+        described = {each.name: each for each in self._described(names)}
+        found = _found([described[name] for name in names if name in described])
+        found.missing.extend(
+            f"Topic {name!r} does not exist at {self._options.bootstrap}; create it first, or check the name."
+            for name in names
+            if name not in described
+        )
         return found
+
+    def _described(self, names: Iterable[str] | None) -> list[TopicDescription]:
+        """Topics that exist, all if none are named; one request, however many they are."""
+        try:
+            return self._open().describe_topics(names, missing_ok=True)
+        except (ClientError, RequestError) as error:
+            raise ReadProblem(str(error)) from None
 
     def latest(self) -> Position:
         """End offsets of the subscribed partitions, without topics that do not exist."""

@@ -99,3 +99,20 @@ async def test_a_spark_task_fails_with_lost_records(
     finally:
         await fetch._close()
         await fetch._cluster.close()
+
+
+async def test_a_spark_task_whose_log_ends_before_the_planned_end_fails_soon(cluster: FakeCluster) -> None:
+    """The records were lost before the first fetch, which then sees nothing but a log that is too short."""
+    wanted = OffsetRange(TP, 2, RECORDS + 3)
+    fetch = PartitionFetch(cluster.address, wanted, read_committed=False, timeout_s=30)
+    fetch._cluster = Cluster(cluster.address, clock=RealClock(), chance=RealChance(), request_timeout_s=30)
+    await fetch._cluster.open()
+    try:
+        await fetch._open()
+        assert (await fetch._next()).batches, "what is there is read"
+        async with asyncio.timeout(10):
+            with pytest.raises(Lost, match="t-0 ends at offset 6, before offset 9, which existed"):
+                await fetch._next()
+    finally:
+        await fetch._close()
+        await fetch._cluster.close()

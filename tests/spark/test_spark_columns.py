@@ -120,6 +120,28 @@ def test_the_quick_way_is_the_one_that_is_taken(monkeypatch: pytest.MonkeyPatch)
     assert len(rows(data, with_headers=False)) == 10_000
 
 
+@pytest.mark.parametrize("every", [1, 7, 4999])
+def test_headers_take_the_quick_way(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive always asks for headers, and one record that has some must not make all others slow."""
+    some = [
+        Record(0, 1, b"k", b"v", [(f"h{i}", None if i == 1 else b"%d" % n) for i in range(n % 4)])
+        if n % every == 0
+        else Record(0, 1, b"k", b"v", [])
+        for n in range(5000)
+    ]
+    data = bytes(build_batch(some)) + bytes(build_batch(some, compression=Compression.ZSTD, base_offset=5000))
+    wanted = expected(data, 10, 9000)
+
+    def unexpected(*_: object) -> None:
+        raise AssertionError("ordinary headers took the slow way")
+
+    monkeypatch.setattr(columns_module, "_carefully", unexpected)
+    monkeypatch.setattr(columns_module, "_records", unexpected)
+    got = rows(data, 10, 9000)
+    assert [plain(row) for row in got] == wanted
+    assert [row["headers"] for row in got if row["headers"] == []] == [], "null, not an empty list"
+
+
 def test_columns_are_cut_before_they_grow_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns_module, "_ROWS_MAX", 7)
     monkeypatch.setattr(columns_module, "_GROUP_BYTES", 100)
