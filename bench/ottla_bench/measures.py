@@ -12,15 +12,18 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from statistics import median
 
-from ottla_bench import load_client
+from ottla_bench import crowd, load_client
 from ottla_bench.contenders import BROKER, ETCD, Running, running
 from ottla_bench.load_client import Job
 from ottla_bench.page_cache import touch_pages
 from ottla_bench.process_stats import CpuWatch, memory_mb
 
-MEASURES = ("startup", "idle", "produce_1k", "consume", "produce_100", "latency", "loaded")
+MEASURES = ("startup", "idle", "produce_1k", "consume", "produce_100", "latency", "crowd", "loaded")
 
 _KILOBYTE, _HUNDRED, _LATENCY, _WARM = "bench-kilobyte", "bench-hundred", "bench-latency", "bench-warm"
+_CROWD = "bench-crowd"
+#: Of the crowd: a record of each client per period, to this many partitions.
+_PERIOD_MS, _CROWD_PARTITIONS = 100, 6
 _SMALL_BATCH_BYTES = 16_384
 #: Sends of one record each, a second, by the name of the rows: far below what either broker can, and near what Kafka
 #: can on one connection of two cores.
@@ -34,6 +37,9 @@ class Sizes:
     records_1k: int = 1_000_000
     records_100: int = 2_000_000
     sends: int = 5_000
+    #: Clients that write a record every 100 ms each, and for how long.
+    clients: int = 1_000
+    crowd_s: float = 5.0
     #: Of sends at each of `_PACES`.
     paced_s: float = 4.0
     #: Latency measurements per run, of which the median is reported: one stall of the machine is a whole p99.
@@ -44,7 +50,7 @@ class Sizes:
     settle_s: float = 5.0
 
 
-QUICK = Sizes(100_000, 200_000, 500, 0.5, 1, 20_000, 20_000, 100, 1.0)
+QUICK = Sizes(100_000, 200_000, 500, 200, 1.0, 0.5, 1, 20_000, 20_000, 100, 1.0)
 
 
 class Life:
@@ -62,7 +68,7 @@ class Life:
         if "idle" in self._wanted:
             time.sleep(self._sizes.settle_s)
             self._memory("idle")
-        loads = {"produce_1k", "consume", "produce_100", "latency", "loaded"} & set(self._wanted)
+        loads = {"produce_1k", "consume", "produce_100", "latency", "crowd", "loaded"} & set(self._wanted)
         if not loads:
             return
         self._warm_up()
@@ -75,6 +81,8 @@ class Life:
             self._produce("produce_100", _HUNDRED, 100, self._sizes.records_100, _SMALL_BATCH_BYTES)
         if everything or "latency" in loads:
             self._latency()
+        if everything or "crowd" in loads:
+            self._crowd()
         if everything:
             self._memory("loaded")
 
@@ -135,6 +143,17 @@ class Life:
             for percentile in ("p50", "p99"):
                 middle = median(one[name][f"{percentile}_ms"] for one in rounds)
                 self._note(f"{name}{percentile}", middle, "ms")
+
+    def _crowd(self) -> None:
+        sizes = self._sizes
+        self._job("create", _CROWD, partitions=_CROWD_PARTITIONS)
+        given = (self._server.bootstrap, _CROWD, _CROWD_PARTITIONS, sizes.clients, _PERIOD_MS)
+        crowd.run(*given, sizes.crowd_s / 4)
+        watch = CpuWatch(self._server.processes)
+        result = crowd.run(*given, sizes.crowd_s)
+        self._note("crowd_p50", result["p50_ms"], "ms")
+        self._note("crowd_p99", result["p99_ms"], "ms")
+        self._note("cpu_crowd", watch.used_ms()[BROKER] / result["requests"] * 1000, "ms per 1,000 requests")
 
     def _sends(self, alone: int, paced_s: float, topic: str) -> dict[str, dict[str, float]]:
         """Single records with one in flight, then at each pace; results by the name of their rows."""

@@ -66,6 +66,9 @@ ROWS = (
     Row("calm_p99", "produce latency, 1,000 sends a second, p99", "ms"),
     Row("alone_p50", "produce latency, one in flight, p50", "ms"),
     Row("alone_p99", "produce latency, one in flight, p99", "ms"),
+    Row("crowd_p50", "1,000 clients, a record every 100 ms each, p50", "ms"),
+    Row("crowd_p99", "1,000 clients, a record every 100 ms each, p99", "ms", 1.0),
+    Row("cpu_crowd", "broker CPU, the same", "ms/1,000 requests", 0.6),
     Row("startup", "start-up", "s", 1 / 4, binding=True),
     Row("idle", "memory, idle", "MB", 1 / 6, binding=True),
     Row("loaded", "memory, loaded", "MB", 1 / 10, binding=True),
@@ -75,6 +78,9 @@ ROWS = (
 TRIO_ROWS = (
     Row("rf3", "produce, acks=all, 6 partitions, 1 KB records", "MB/s", 1.5, more=True, binding=True),
     Row("cpu_rf3", "brokers' CPU, the same", "ms/MB", 0.6, binding=True),
+    Row("rf3_small", "produce, acks=all, 6 partitions, 16 KB batches", "MB/s", 10.0, more=True),
+    Row("cpu_rf3_small", "brokers' CPU, the same", "ms/MB", 0.6),
+    Row("create", "creating 1,000 partitions", "s", 0.5),
     Row(
         "thousand", "produce, acks=all, 1,000 partitions, 16 KB batches", "MB/s", 5.0, more=True, binding=True
     ),
@@ -97,10 +103,12 @@ TRIO_ROWS = (
 
 TRIO_NOTES = (
     Row("etcd_rf3", "etcd CPU, 6 partitions", "ms/MB"),
+    Row("etcd_rf3_small", "etcd CPU, 16 KB batches", "ms/MB"),
     Row("etcd_thousand", "etcd CPU, 1,000 partitions", "ms/MB"),
     Row("etcd_idle", "etcd memory, idle", "MB"),
     Row("etcd_loaded", "etcd memory, loaded", "MB"),
     Row("client_rf3", "client, 6 partitions", "cores"),
+    Row("client_rf3_small", "client, 16 KB batches", "cores"),
     Row("client_thousand", "client, 1,000 partitions", "cores"),
 )
 

@@ -18,9 +18,9 @@ from ottla_bench.page_cache import touch_pages
 from ottla_bench.process_stats import CpuWatch, memory_mb
 from ottla_bench.trios import BROKERS, Trio, running_trio, until_whole
 
-TRIO_MEASURES = ("startup", "idle", "rf3", "thousand", "latency", "loaded", "failover")
+TRIO_MEASURES = ("startup", "idle", "rf3", "rf3_small", "thousand", "latency", "loaded", "failover")
 
-_SIX, _THOUSAND, _LATENCY = "bench-six", "bench-thousand", "bench-latency"
+_SIX, _SMALL, _THOUSAND, _LATENCY = "bench-six", "bench-small", "bench-thousand", "bench-latency"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,15 @@ class TrioLife:
             self._memory("idle")
         if "rf3" in wanted:
             self._produce("rf3", _SIX, 6, sizes.records, sizes.warm_records)
+        if "rf3_small" in wanted:
+            few = (sizes.records // 3, sizes.warm_records // 2)
+            self._produce("rf3_small", _SMALL, 6, *few, batch_records=_BATCH_RECORDS)
         if "thousand" in wanted:
             many = (sizes.batches * _BATCH_RECORDS, sizes.warm_batches * _BATCH_RECORDS)
-            self._produce("thousand", _THOUSAND, sizes.partitions, *many, batch_records=_BATCH_RECORDS)
+            created_s = self._produce(
+                "thousand", _THOUSAND, sizes.partitions, *many, batch_records=_BATCH_RECORDS
+            )
+            self._note("create", created_s, "s")
         if "latency" in wanted:
             self._latency()
         if "loaded" in wanted:
@@ -98,9 +104,10 @@ class TrioLife:
 
     def _produce(
         self, key: str, topic: str, partitions: int, records: int, warm: int, batch_records: int = 0
-    ) -> None:
-        """The warm-up is of the same kind and to the same topic: each load has its own paths to compile."""
-        self._job("create", topic, partitions=partitions)
+    ) -> float:
+        """The warm-up is of the same kind and to the same topic: each load has its own paths to compile. Returns the
+        seconds that creating the topic took."""
+        created_s = self._job("create", topic, partitions=partitions)["seconds"]
         until_whole(self._trio)
         self._say(f"warming up for {key}")
         self._job("produce", topic, partitions=partitions, records=warm, batch_records=batch_records)
@@ -117,6 +124,7 @@ class TrioLife:
         self._note(f"cpu_{key}", sum(used.values()) / megabytes, "ms/MB")
         self._note(f"client_{key}", result["client_cores"], "cores")
         self._job("delete", topic)
+        return created_s
 
     def _latency(self) -> None:
         self._job("create", _LATENCY)

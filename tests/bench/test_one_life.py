@@ -8,7 +8,7 @@ from ottla_bench.contenders import OTTLA
 from ottla_bench.measures import MEASURES, Sizes, one_life
 from ottla_bench.rows import NOTES, ROWS
 
-_TINY = Sizes(2_000, 2_000, 20, 0.02, 1, 100, 100, 5, 0.1)
+_TINY = Sizes(2_000, 2_000, 20, 20, 0.2, 0.02, 1, 100, 100, 5, 0.1)
 
 
 @pytest.mark.integration
