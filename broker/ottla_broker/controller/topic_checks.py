@@ -77,7 +77,8 @@ def check_growth(
         )
     check_partition_count(total)
     if assignments is None:
-        factor = max((len(p.replicas) for p in topic.partitions), default=1)
+        # Of a partition that moves, `replicas` has those that leave, too.
+        factor = max((len(p.wanted) for p in topic.partitions), default=1)
         return _placed(image, total - count, factor, count, draw)
     if len(assignments) != total - count:
         raise InvalidReplicaAssignment(

@@ -14,7 +14,7 @@ from ottla_broker.controller.commands.cordon_broker import CordonBroker
 from ottla_broker.controller.commands.elect_leaders import ElectLeaders
 from ottla_broker.controller.commands.move_partitions import Move, MovePartitions
 from ottla_broker.controller.commands.unregister_broker import UnregisterBroker
-from ottla_broker.controller.topic_checks import check_new_topic
+from ottla_broker.controller.topic_checks import check_growth, check_new_topic
 from ottla_broker.metadata.image import BrokerImage, ClusterImage, MemberImage, PartitionImage, TopicImage
 from ottla_broker.requests import NewTopic, PartitionResult
 from ottla_core.errors import InvalidReplicaAssignment, RequestError
@@ -73,6 +73,29 @@ def test_each_partition_is_checked_by_itself() -> None:
 def test_of_two_moves_of_one_partition_neither_is_made() -> None:
     twice = MovePartitions((Move("t", 0, (4,)), Move("t", 0, (3,))))
     assert executed(twice, cluster(AT_HOME)) == (0, ["INVALID_REQUEST"] * 2)
+
+
+@pytest.mark.parametrize(
+    ("state", "factor"),
+    [
+        (replace(AT_HOME, replicas=(4, 2, 3, 1), adding=(4,), removing=(1,)), 3),
+        (replace(AT_HOME, replicas=(1, 2, 3, 4), adding=(4,)), 4),
+        (replace(AT_HOME, replicas=(1, 2, 3), removing=(3,)), 2),
+        (replace(AT_HOME, planned=(1, 2)), 2),
+    ],
+    ids=["a replica moves", "one is added", "one is removed", "one will be removed"],
+)
+def test_a_topic_that_grows_during_a_move_gets_the_replication_factor_that_it_will_have(
+    state: PartitionImage, factor: int
+) -> None:
+    (added,) = check_growth(cluster(state), "t", 2, None, lambda _: 0)
+    assert len(added) == factor
+
+
+def test_a_topic_grows_during_the_drain_of_a_cordoned_broker() -> None:
+    state = replace(AT_HOME, replicas=(4, 2, 3, 1), adding=(4,), removing=(1,))
+    (added,) = check_growth(cluster(state, cordons={1: ()}), "t", 2, None, lambda _: 0)
+    assert sorted(added) == [2, 3, 4]
 
 
 def test_the_replication_factor_stays_if_asked() -> None:
