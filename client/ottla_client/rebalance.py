@@ -9,7 +9,7 @@ brokers; no replica is on a leaving broker; no replica comes to a cordoned, leav
 **Goals**, in this order; a step for one goal never undoes a goal before it (`rebalance_goals.py`,
 `rebalance_replicas.py` and `rebalance_sizes.py` have the steps):
  1. Racks: the replicas of each partition are spread over as many racks as possible, as evenly as possible. Ignored
-    unless every broker that stays has a rack.
+    unless every broker that may receive replicas has a rack.
  2. Replicas: each broker has the same number of replicas, give or take one.
  3. Bytes: each broker is within `Goals.size_tolerance` of the average. Only this goal may be missed for economy: a
     step has to reduce the imbalance by a tenth of the bytes that it copies, so two almost equal partitions of 100 GB

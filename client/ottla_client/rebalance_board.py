@@ -184,9 +184,14 @@ class Board:
 
 
 def _racks(brokers: Sequence[Broker], placed: Sequence[Sequence[int]]) -> dict[int, str]:
-    """Broker -> rack; an unknown broker is a rack of its own. Empty if racks are ignored."""
+    """Broker -> rack. Empty if racks are ignored: a broker that may receive replicas has none, or all are in one rack.
+
+    An unknown broker, and one that only keeps its replicas and whose rack is unknown, is a rack of its own.
+    """
     staying = {each.rack for each in brokers if not each.leaving}
-    if "" in staying or len(staying) < 2:
+    receiving = {each.rack for each in brokers if not each.leaving and not each.cordoned}
+    if "" in receiving or len(staying) < 2:
         return {}
-    unknown = {each: str(each) for replicas in placed for each in replicas}
-    return unknown | {each.id: each.rack or str(each.id) for each in brokers}
+    # No rack can have this name by chance: brokers 1 to 3 may well be in racks "1" to "3".
+    own = {each: f"broker {each}" for replicas in placed for each in replicas}
+    return own | {each.id: each.rack or f"broker {each.id}" for each in brokers}

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ottla_client import rebalance_board
 from ottla_client.rebalance import Broker, CannotPlace, Goals, Load, Placed, applied, loads, plan, settle
 from ottla_client.rebalance_board import Board
+from ottla_client.rebalance_pace import Layout
 
 _GIB = 1 << 30
 _EXACT = Goals(size_tolerance=0.1, size_slack=0)
@@ -55,7 +56,7 @@ def _factors(partitions: list[Placed], replication: dict[str, int]) -> list[int]
 
 
 def _crowding(brokers: list[Broker], replicas: tuple[int, ...]) -> int:
-    rack = {each.id: each.rack for each in brokers}
+    rack = {each.id: each.rack or str(each.id) for each in brokers}
     return sum(number**2 for number in Counter(rack.get(b, str(b)) for b in replicas).values())
 
 
@@ -91,17 +92,23 @@ def test_racks_are_spread_as_far_as_the_brokers_permit(
     case: tuple[list[Broker], list[Placed], dict[str, int]],
 ) -> None:
     brokers, partitions, _ = case
-    brokers = [Broker(each.id, each.rack or "z", leaving=each.leaving) for each in brokers]
+    # A cordoned broker is an offline one, too, and its rack may be unknown. It may keep what it has.
+    brokers = [
+        each if each.cordoned else Broker(each.id, each.rack or "z", leaving=each.leaving) for each in brokers
+    ]
     partitions = [Placed(each.topic, each.partition, each.replicas, each.size) for each in partitions]
     partitions = [each for each in partitions if 90 not in each.replicas]
-    active = [each.id for each in brokers if not each.leaving]
+    active = [each.id for each in brokers if not each.leaving and not each.cordoned]
+    keeping = {each.id for each in brokers if each.cordoned and not each.leaving}
+    was = {(each.topic, each.partition): each.replicas for each in partitions}
     try:
         after = applied(partitions, plan(brokers, partitions, goals=_EXACT))
     except CannotPlace:
-        assert any(len(each.replicas) > len(active) for each in partitions)
+        assert any(len(each.replicas) > len(active) + len(keeping & {*each.replicas}) for each in partitions)
         return
     for each in after:
-        best = min(_crowding(brokers, found) for found in combinations(active, len(each.replicas)))
+        able = [*active, *keeping.intersection(was[each.topic, each.partition])]
+        best = min(_crowding(brokers, found) for found in combinations(able, len(each.replicas)))
         assert _crowding(brokers, each.replicas) == best
 
 
@@ -212,6 +219,24 @@ def test_a_dropped_replica_is_the_one_that_shares_a_rack() -> None:
     brokers = [Broker(0, "a"), Broker(1, "a"), Broker(2, "b")]
     (move,) = plan(brokers, [Placed("t", 0, (0, 1, 2))], replication={"t": 2}, balance=False)
     assert move.after == (0, 2)
+
+
+@pytest.mark.parametrize("rack", ["a", ""], ids=["known", "unknown"])
+def test_racks_count_while_a_broker_is_offline_whatever_is_known_of_it(rack: str) -> None:
+    layout = Layout(
+        (Broker(0, rack), *(Broker(each, "abcabc"[each]) for each in range(1, 6))),
+        online=frozenset(range(1, 6)),
+        partitions=tuple(Placed("t", n, (1 + n % 2, 3 + n % 2)) for n in range(12)),
+    )
+    after = applied(layout.partitions, plan(layout.planned(), layout.partitions))
+    assert all(len({"abcabc"[broker] for broker in each.replicas}) == 2 for each in after)
+
+
+def test_racks_are_ignored_if_a_broker_that_may_receive_replicas_has_none() -> None:
+    brokers = [Broker(0, "a"), Broker(1, "a"), Broker(2)]
+    after = loads(brokers, applied((some := _topic("t", 6, 2, 1)), plan(brokers, some)))
+    assert [each.replicas for each in after.values()] == [2, 2, 2]
+    assert plan(brokers, [Placed("u", 0, (0, 1))]) == []
 
 
 def test_bytes_are_balanced_by_an_exchange_where_counts_are_even() -> None:

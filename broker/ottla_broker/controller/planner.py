@@ -202,7 +202,11 @@ def _(event: BrokersArrived, image: ClusterImage, defaults: Mapping[str, str]) -
 
 def _admission(broker: BrokerImage, member: MemberImage | None) -> Branch:
     admitted = MemberImage(
-        broker.id, broker.incarnation, broker.directories, extra=member.extra if member else ()
+        broker.id,
+        broker.incarnation,
+        broker.directories,
+        extra=member.extra if member else (),
+        rack=broker.rack,
     )
     return Branch(
         (ModRevisionIs(MEMBERS.key(broker.id), member.revision if member else 0),),

@@ -121,6 +121,11 @@ class ClusterImage:
         """Admitted brokers that are not stopping, by id."""
         return [broker for broker in self.admitted() if not broker.stopping]
 
+    def rack_of(self, broker_id: int) -> str | None:
+        """Of an offline broker the one it was in when it was last online."""
+        found = self.brokers.get(broker_id) or self.members.get(broker_id)
+        return None if found is None else found.rack
+
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
         name = self.names_by_id.get(topic_id)
         return None if name is None else self.topics.get(name)

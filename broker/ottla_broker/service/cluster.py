@@ -52,6 +52,8 @@ class BrokerLoad:
     leaders: int
     #: None: not asked, or it did not answer.
     sizes: BrokerSizes | None
+    #: Also of an offline broker: where it was when it was last online.
+    rack: str | None = None
 
 
 class ClusterService:
@@ -135,6 +137,7 @@ class ClusterService:
                 held.get(id_, 0),
                 led.get(id_, 0),
                 answers.get(id_),
+                image.rack_of(id_),
             )
             for id_ in sorted({*image.members, *image.brokers})
         ]

@@ -31,7 +31,7 @@ from ottla_broker.metadata.sections.members import MEMBERS
 from ottla_broker.metadata.sections.partitions import PARTITIONS, partition_key
 from ottla_broker.metadata.sections.topics import TOPICS, StoredTopic
 from ottla_core.ids import NO_BROKER
-from ottla_core.ports.store import BRANCHES_MAX, Branch, CreateRevisionIs, Delete, ModRevisionIs, Put
+from ottla_core.ports.store import BRANCHES_MAX, Branch, CreateRevisionIs, Delete, Entry, ModRevisionIs, Put
 
 T = UUID(int=77, version=4)
 DIR = UUID(int=5, version=4)
@@ -66,6 +66,18 @@ def image(
 
 def led_by(leader: int, *isr: int, replicas: tuple[int, ...] = (1, 2), revision: int = 20) -> PartitionImage:
     return PartitionImage(replicas, leader, 4, isr, revision=revision)
+
+
+def test_the_rack_of_an_admitted_broker_stays_known_while_it_is_offline() -> None:
+    here = replace(broker(1, 3), rack="a")
+    (stage,) = plan(image(brokers=[here], members=[]), BrokersArrived((1,))).stages
+    (written,) = [write for branch in stage.branches for write in branch.writes]
+    assert isinstance(written, Put)
+    found = MEMBERS.decode(Entry(written.key, written.value, 7, 7))
+    gone = ClusterImage("cluster", members={1: found})
+    assert gone.rack_of(1) == "a"
+    assert image(brokers=[replace(here, rack="b")], members=[found]).rack_of(1) == "b"
+    assert gone.rack_of(2) is None
 
 
 def change(index: int, before: PartitionImage, leader_member: int | None, **fields: object) -> Branch:

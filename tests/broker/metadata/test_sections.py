@@ -83,7 +83,8 @@ def test_brokers_and_members_round_trip(one: UUID, two: UUID, rack: str | None, 
     maimed = replace(image, stopping=True, offline={two: (0, 7)})
     assert BROKERS.decode(entry("brokers/5", BROKERS.encode(maimed))) == maimed
     member = MemberImage(5, one, (two,), 7, extra)
-    assert MEMBERS.decode(entry("members/5", MEMBERS.encode(member))) == member
+    for each in (member, replace(member, rack=rack)):
+        assert MEMBERS.decode(entry("members/5", MEMBERS.encode(each))) == each
 
 
 GOLDEN = [
@@ -102,6 +103,10 @@ GOLDEN = [
     (
         MEMBERS, 5, MemberImage(5, ID, (ID,)), "members/5",
         b'{"v":1,"incarnation":"wP_uAAAAQACAAAAAAAAAAQ","directories":["wP_uAAAAQACAAAAAAAAAAQ"]}',
+    ),
+    (
+        MEMBERS, 5, MemberImage(5, ID, (ID,), rack="a"), "members/5",
+        b'{"v":1,"incarnation":"wP_uAAAAQACAAAAAAAAAAQ","directories":["wP_uAAAAQACAAAAAAAAAAQ"],"rack":"a"}',
     ),
     (
         TOPICS, "a.b", StoredTopic(ID, 3, {"x": "\u00fc"}, (("later", 1),)), "topics/a.b",

@@ -262,8 +262,9 @@ def _every_partition(image: ClusterImage, topics: Iterable[pb.TopicPartitions]) 
 
 def _details(load: BrokerLoad, listener: str) -> pb.BrokerDetails:
     sizes = load.sizes
+    offline = pb.BrokerInfo(id=load.id, rack=load.rack or "")
     return pb.BrokerDetails(
-        info=pb.BrokerInfo(id=load.id) if load.broker is None else broker_info(load.broker, listener),
+        info=offline if load.broker is None else broker_info(load.broker, listener),
         online=load.broker is not None,
         cordoned=load.cordoned,
         stopping=load.broker is not None and load.broker.stopping,

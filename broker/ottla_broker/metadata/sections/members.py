@@ -1,6 +1,6 @@
 """`members/<id>`: the cluster's record of every broker, online or not; no lease. [P]
 
-{"v":1,"incarnation":…,"directories":[…]}
+{"v":1,"incarnation":…,"directories":[…],"rack":…}
 """
 
 from __future__ import annotations
@@ -34,23 +34,31 @@ class MemberImage:
     #: Mod revision: compared by writers that elect this broker or add it to an ISR.
     revision: int = 0
     extra: Extra = ()
+    #: As of that incarnation, so that the rack of an offline broker is known. None also if an earlier version wrote this.
+    rack: str | None = None
 
 
 def _encode(image: MemberImage) -> bytes:
-    return encode_fields(
-        {"incarnation": uuid_text(image.incarnation), "directories": id_texts(image.directories)}, image.extra
-    )
+    fields: dict[str, object] = {
+        "incarnation": uuid_text(image.incarnation),
+        "directories": id_texts(image.directories),
+    }
+    if image.rack is not None:
+        fields["rack"] = image.rack
+    return encode_fields(fields, image.extra)
 
 
 @decoder
 def _decode(entry: Entry) -> MemberImage:
     fields = decode_fields(entry.value)
+    rack = fields.pop("rack", None)
     return MemberImage(
         MEMBERS.id_of(entry.key),
         take_uuid(fields, "incarnation"),
         take_uuids(fields, "directories"),
         entry.mod_revision,
         tuple(fields.items()),
+        rack if isinstance(rack, str) else None,
     )
 
 
