@@ -17,7 +17,6 @@ from ottla_cli.connecting import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, admin, ru
 from ottla_cli.quantities import plural, show_size
 from ottla_cli.screen import print_json, show, table
 from ottla_client.cluster_admin import BrokerLoad, ClusterLoad
-from ottla_client.rebalance_pace import COPIES_PER_BROKER
 
 app = typer.Typer(invoke_without_command=True)
 for _command in (moves, throttle, drain, cordon, uncordon, unregister, elect, dirs, move_dir):
@@ -63,9 +62,6 @@ def rebalance(
         list[int] | None,
         typer.Option("--drain", metavar="BROKER", help="Move everything off this broker, and cordon it."),
     ] = None,
-    concurrency: Annotated[
-        int, typer.Option("--concurrency", help="Copies that one broker receives at the same time.", min=1)
-    ] = COPIES_PER_BROKER,
     throttle: Throttle = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
     cancel: Annotated[
@@ -80,8 +76,9 @@ def rebalance(
 
     Shows each broker before and after, and the smallest set of moves that it
     found; then asks, moves the replicas, and shows the progress. Clients keep
-    writing and reading meanwhile. Ctrl-C is safe: moves that began go on by
-    themselves, and the next run continues from there.
+    writing and reading meanwhile. A broker copies a bounded number of
+    partitions at once (num.concurrent.partition.movements.per.broker); other
+    moves wait. Ctrl-C ends the watching only: the brokers go on.
 
     $ ottla cluster rebalance --dry-run
     $ ottla cluster rebalance --yes --throttle 50MB
@@ -91,7 +88,6 @@ def rebalance(
     rebalance_cluster(
         bootstrap,
         drain or [],
-        concurrency=concurrency,
         throttle=rate_of(throttle),
         dry_run=dry_run,
         cancel=cancel,

@@ -1,7 +1,7 @@
 """`ottla cluster rebalance`: plan moves, show them, carry them out with progress. [A]
 
-The plan is `ottla_client.rebalance`. The brokers carry out each move by themselves, so this command may end at any
-time: moves that have begun go on, others never begin, and a second run plans from there.
+The plan is `ottla_client.rebalance`. The brokers carry out the moves by themselves, so this command may end at any
+time.
 """
 
 from __future__ import annotations
@@ -13,26 +13,22 @@ from typing import Any
 
 from ottla_cli.connecting import admin, run
 from ottla_cli.failure import Failure
+from ottla_cli.move_progress import carry_out
 from ottla_cli.quantities import plural, show_size
 from ottla_cli.screen import confirm, note, print_json, say, show, table
-from ottla_client import move_throttle
-from ottla_client.admin import Admin
 from ottla_client.rebalance import Broker, CannotPlace, Load, Move, applied, loads, plan
-from ottla_client.rebalance_layout import read_layout, start_moves
-from ottla_client.rebalance_pace import Layout, next_moves
+from ottla_client.rebalance_layout import read_layout
+from ottla_client.rebalance_pace import Layout
 from ottla_core.ids import TopicPartition
-from ottla_core.real.clock import RealClock
 
 #: Rows of the table of moves; --json has all.
 _ROWS_MAX = 40
-_POLL_S = 1.0
 
 
 def rebalance(
     bootstrap: str,
     drain: Sequence[int],
     *,
-    concurrency: int,
     throttle: int | None,
     dry_run: bool,
     cancel: bool,
@@ -42,13 +38,12 @@ def rebalance(
     if cancel:
         run(_cancel(bootstrap, yes=yes))
     else:
-        run(_work(bootstrap, drain, concurrency, throttle, dry_run=dry_run, yes=yes, as_json=as_json))
+        run(_work(bootstrap, drain, throttle, dry_run=dry_run, yes=yes, as_json=as_json))
 
 
 async def _work(
     bootstrap: str,
     drain: Sequence[int],
-    concurrency: int,
     throttle: int | None,
     *,
     dry_run: bool,
@@ -76,7 +71,7 @@ async def _work(
             # Otherwise a topic that is created meanwhile may get a replica there.
             await client.cordon_broker(broker)
         if moves or layout.moving:
-            await carry_out(client, moves, concurrency, throttle)
+            await carry_out(client, moves, throttle, also={TopicPartition(*tp) for tp in layout.moving})
             copied = show_size(sum(move.copied for move in moves))
             note(f"Moved {plural(len(moves), 'partition')}, {copied} copied.")
         if drain:
@@ -90,57 +85,6 @@ def _with_leaving(layout: Layout, drain: Sequence[int]) -> list[Broker]:
             there = ", ".join(map(str, sorted(known)))
             raise Failure(f"There is no broker {broker}; the cluster has {there}.", exit_code=2)
     return layout.planned(drain)
-
-
-async def carry_out(
-    client: Admin, moves: Sequence[Move], concurrency: int, throttle: int | None = None
-) -> None:
-    """`throttle`: bytes per second from and to each broker."""
-    if throttle is None:
-        await _carry_out(client, moves, concurrency)
-        return
-    await move_throttle.throttle(client, moves, throttle)
-    try:
-        await _carry_out(client, moves, concurrency)
-    except BaseException:
-        note("The moves stay throttled; `ottla cluster throttle off` removes that.")
-        raise
-    await move_throttle.clear(client, moves)
-
-
-async def _carry_out(client: Admin, moves: Sequence[Move], concurrency: int) -> None:
-    from ottla_cli.bars import progress
-
-    clock = RealClock()
-    total = sum(move.copied for move in moves)
-    pending, done = list(moves), 0
-    sizes = {TopicPartition(move.topic, move.partition): move.copied for move in moves}
-    try:
-        with progress(show=show_size) as bars:
-            bar = bars.add_task("bytes copied", total=total)
-            while True:
-                layout = await read_layout(client)
-                started = next_moves(pending, layout.moving, concurrency)
-                await start_moves(client, started)
-                names = {(move.topic, move.partition) for move in started}
-                pending = [move for move in pending if (move.topic, move.partition) not in names]
-                waiting = sum(move.copied for move in pending)
-                moving = sum(sizes.get(TopicPartition(*tp), 0) for tp in {*layout.moving, *names})
-                done = max(
-                    done, total - waiting - moving + sum(each.copied for each in layout.moving.values())
-                )
-                bars.update(bar, completed=min(total, done))
-                if not pending and not layout.moving and not started:
-                    bars.update(bar, completed=total)
-                    break
-                await clock.sleep(_POLL_S)
-        await client.elect_leaders([TopicPartition(move.topic, move.partition) for move in moves])
-    except asyncio.CancelledError:
-        note(
-            f"Stopped: {plural(len(pending), 'move')} did not begin; those that began go on by themselves. "
-            "`ottla cluster rebalance` continues, `ottla cluster rebalance --cancel` moves them back."
-        )
-        raise
 
 
 async def _cancel(bootstrap: str, *, yes: bool) -> None:

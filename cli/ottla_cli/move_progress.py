@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from ottla_cli.cluster_rebalance import carry_out as paced
 from ottla_cli.failure import Failure
 from ottla_cli.quantities import plural, show_size
 from ottla_cli.screen import note, table
 from ottla_cli.tables import Table
 from ottla_client import Admin, move_throttle
+from ottla_client.carry_out import Carried, CarryOut, patiently
 from ottla_client.cluster_admin import Reassignment
 from ottla_client.errors import RequestError
 from ottla_client.rebalance import Move
-from ottla_client.rebalance_pace import COPIES_PER_BROKER
 from ottla_client.record import TopicPartition
 from ottla_core.real.clock import RealClock
 
@@ -87,11 +88,70 @@ def bytes_left(moving: Iterable[Reassignment]) -> int:
     return sum(replica.bytes_left for each in moving for replica in each.progress)
 
 
-async def carry_out(client: Admin, moves: Sequence[Move], *, wait: bool, throttle: int | None) -> None:
-    """With a bounded number of copies at a time and a bar; or all at once, and only begun."""
-    if wait:
-        await paced(client, moves, COPIES_PER_BROKER, throttle)
+async def carry_out(
+    client: Admin, moves: Sequence[Move], throttle: int | None, *, also: Collection[TopicPartition] = ()
+) -> None:
+    """Request the moves and wait for them with a bar. `throttle`: bytes per second from and to each broker.
+
+    `also`: partitions that move already, to be waited for, too.
+    """
+    if throttle is None:
+        await _carry_out(client, moves, also)
         return
+    clock = RealClock()
+    await patiently(clock, partial(move_throttle.throttle, client, moves, throttle))
+    try:
+        await _carry_out(client, moves, also)
+    except BaseException:
+        note("The moves stay throttled; `ottla cluster throttle off` removes that.")
+        raise
+    await patiently(clock, partial(move_throttle.clear, client, moves))
+
+
+async def _carry_out(client: Admin, moves: Sequence[Move], also: Collection[TopicPartition]) -> None:
+    from ottla_cli.bars import progress
+
+    total = sum(move.copied for move in moves)
+    with progress(show=show_size) as bars:
+        bar = bars.add_task("bytes copied", total=total)
+
+        def show_progress(left: int, moving: int) -> None:
+            nonlocal total
+            total = max(total, left)  # Others wrote meanwhile, or moves of others are waited for.
+            bars.update(bar, description=plural(moving, "partition"), total=total, completed=total - left)
+
+        try:
+            carried = await CarryOut(client, RealClock(), moves, also=also, on_progress=show_progress).run()
+        except asyncio.CancelledError:
+            note(
+                "Stopped watching; the requested moves go on by themselves. `ottla cluster moves --watch` shows them, "
+                "`ottla cluster moves --cancel` moves the partitions back."
+            )
+            raise
+    if carried.vanished:
+        note(f"{plural(len(carried.vanished), 'partition')} did not move: the topics were deleted meanwhile.")
+    check_carried(carried)
+
+
+def check_carried(carried: Carried) -> None:
+    """Failure if a partition is not where it was to go."""
+    texts = []
+    if carried.refused:
+        tp, error = next(iter(carried.refused.items()))
+        texts.append(
+            f"{plural(len(carried.refused), 'partition')} refused; the first is {tp}: {error.message}"
+        )
+    if carried.elsewhere:
+        texts.append(
+            f"The moves of {plural(len(carried.elsewhere), 'partition')} were cancelled or replaced by others, "
+            f"the first is {carried.elsewhere[0]}."
+        )
+    if texts:
+        raise Failure(" ".join(texts) + " The other moves are complete; run the command again for these.")
+
+
+async def request(client: Admin, moves: Sequence[Move], throttle: int | None) -> None:
+    """Request the moves, and do not wait."""
     if throttle is not None:
         await move_throttle.throttle(client, moves, throttle)
         note("The moves are throttled; run `ottla cluster throttle off` when they are done.", style="dim")

@@ -125,7 +125,7 @@ def replicas(
 async def _carry_out(
     client: Admin, moves: Sequence[Move], *, yes: bool, wait: bool, throttle: int | None, quiet: bool
 ) -> None:
-    from ottla_cli.move_progress import carry_out, plan_table
+    from ottla_cli.move_progress import carry_out, plan_table, request
 
     if not moves:
         return
@@ -133,7 +133,7 @@ async def _carry_out(
         show(plan_table(moves))
     copied = show_size(sum(each.copied for each in moves))
     confirm(f"Move {plural(len(moves), 'partition')} ({copied} to copy)?", yes=yes)
-    await carry_out(client, moves, wait=wait, throttle=throttle)
+    await (carry_out if wait else request)(client, moves, throttle)
 
 
 def _report(name: str, moves: Sequence[Move], *, as_json: bool, waited: bool) -> None:

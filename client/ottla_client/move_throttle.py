@@ -8,8 +8,10 @@ that are left behind delay nothing but the next catching up. They are cleared al
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from ottla_client.admin import Admin
+from ottla_client.errors import UnknownTopicOrPartition
 from ottla_client.rebalance import Move
 
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
@@ -55,13 +57,15 @@ async def throttle(admin: Admin, moves: Sequence[Move], rate: int) -> None:
     """Before the moves begin: at most `rate` bytes per second from and to each broker."""
     await set_rate(admin, concerned_brokers(moves), rate)
     for topic, lists in throttled_replicas(moves).items():
-        await admin.alter_configs(lists, topic=topic, kind="append")
+        with suppress(UnknownTopicOrPartition):  # Deleted since the moves were planned.
+            await admin.alter_configs(lists, topic=topic, kind="append")
 
 
 async def clear(admin: Admin, moves: Sequence[Move]) -> None:
     """When the moves are complete. Rates are cleared, also for moves that others throttle on the same brokers."""
     for topic, lists in throttled_replicas(moves).items():
-        await admin.alter_configs(lists, topic=topic, kind="subtract")
+        with suppress(UnknownTopicOrPartition):  # Deleted meanwhile.
+            await admin.alter_configs(lists, topic=topic, kind="subtract")
     for broker in concerned_brokers(moves):
         await admin.alter_configs(dict.fromkeys(_RATES), broker=broker)
 

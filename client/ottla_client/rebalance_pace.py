@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ottla_client.rebalance import Broker, Move, Placed
+from ottla_core.ids import TopicPartition
 
 #: Copies that one broker receives at the same time. A copy is one TCP stream of large reads; a few of them use a disk
 #: or a network card fully, and more only make each of them slower.
@@ -45,6 +46,10 @@ class Layout:
         return sum(
             broker in each.replicas or broker in self._ongoing(each).removing for each in self.partitions
         )
+
+    def leaving(self, broker: int) -> set[TopicPartition]:
+        """Partitions that are moving away from the broker."""
+        return {TopicPartition(*tp) for tp, each in self.moving.items() if broker in each.removing}
 
     def _ongoing(self, placed: Placed) -> Ongoing:
         return self.moving.get((placed.topic, placed.partition), _STILL)

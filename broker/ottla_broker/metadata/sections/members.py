@@ -34,7 +34,7 @@ class MemberImage:
     #: Mod revision: compared by writers that elect this broker or add it to an ISR.
     revision: int = 0
     extra: Extra = ()
-    #: As of that incarnation, so that the rack of an offline broker is known. None also if an earlier version wrote this.
+    #: As of that incarnation, so that the rack of an offline broker is known. Earlier versions did not write it.
     rack: str | None = None
 
 
