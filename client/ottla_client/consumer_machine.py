@@ -12,9 +12,9 @@ C2. At most one fetch per partition is on the wire.
 C3. A partition is fetched only while less than `partition_bytes` of it, and less than `buffer_bytes` of
 all partitions, are buffered.
 C4. Paused partitions are neither fetched nor returned; data that was fetched before is kept.
-C5. After a change of the leader epoch, a partition is fetched only once the new leader has confirmed that its log
-contains what was fetched before (KIP-320). If it does not, the position moves back to where the logs diverge, or with
-`auto_offset_reset="none"` the next poll raises LogTruncated.
+C5. After a change of the leader epoch since the last fetch, or since an offset was committed, a partition is fetched
+only once the leader has confirmed that its log contains what was read before (KIP-320). If it does not, the position
+moves back to where the logs diverge, or with `auto_offset_reset="none"` the next poll raises LogTruncated.
 
 Fetches go to the leader, or to the replica that the leader has named (KIP-392), until that replica fails, the leader
 epoch changes, or `replica_lease_s` has passed.
@@ -35,6 +35,7 @@ from ottla_client.errors import LogTruncated, NoOffset, NotAssigned
 from ottla_client.fetched import Chunk, Decoding
 from ottla_client.read_ahead import ReadAhead
 from ottla_client.record import ConsumerRecord
+from ottla_client.seen_epochs import SeenEpochs
 from ottla_core.errors import OffsetOutOfRange, RequestError, UnknownTopicOrPartition
 from ottla_core.ids import NO_BROKER, NO_EPOCH, TopicPartition
 
@@ -114,6 +115,7 @@ class PartitionState:
         "replica",
         "replica_until",
         "reset",
+        "seen_epochs",
         "tp",
         "unknown_since",
         "unvalidated",
@@ -128,6 +130,7 @@ class PartitionState:
         self.fetch_offset = 0
         #: Leader epoch of the last batch before it.
         self.fetch_epoch = NO_EPOCH
+        self.seen_epochs = SeenEpochs()
         #: EARLIEST, LATEST or COMMITTED if the position has to be looked up.
         self.reset: int | None = None
         self.looking_up = False
@@ -150,6 +153,11 @@ class PartitionState:
         #: The next poll raises it.
         self.error: Exception | None = None
         self.unknown_since: float | None = None
+
+
+def _needs_validation(state: PartitionState) -> bool:
+    """C5."""
+    return state.position is not None and NO_EPOCH < state.fetch_epoch < state.leader_epoch
 
 
 class ConsumerMachine:
@@ -203,6 +211,11 @@ class ConsumerMachine:
         """The next offset to return, of all partitions where it is known."""
         return {tp: state.position for tp, state in self._states.items() if state.position is not None}
 
+    def epoch_before(self, tp: TopicPartition, offset: int) -> int:
+        """Leader epoch of the record before an offset that was read; NO_EPOCH if unknown."""
+        state = self._states.get(tp)
+        return NO_EPOCH if state is None else state.seen_epochs.before(offset)
+
     def lags(self) -> dict[TopicPartition, int]:
         """Records between position and high watermark, where both are known."""
         return {
@@ -250,6 +263,7 @@ class ConsumerMachine:
         state.unvalidated = False
         state.validating = False
         state.fetch_epoch = NO_EPOCH
+        state.seen_epochs.start_at(0, NO_EPOCH)
         state.position = None
         state.reset = None
         state.error = None
@@ -353,9 +367,7 @@ class ConsumerMachine:
                 if 0 <= tp.partition < len(epochs) and epochs[tp.partition] != state.leader_epoch:
                     state.leader_epoch = epochs[tp.partition]
                     state.replica = NO_BROKER
-                    state.unvalidated = state.position is not None and (
-                        NO_EPOCH < state.fetch_epoch < state.leader_epoch
-                    )
+                    state.unvalidated = _needs_validation(state)
                 state.leader = leaders[tp.partition] if 0 <= tp.partition < len(leaders) else NO_BROKER
                 if not 0 <= tp.partition < len(leaders):
                     state.error = UnknownTopicOrPartition(
@@ -373,12 +385,16 @@ class ConsumerMachine:
                     state.error = error
                 self._back_off(state, now)
 
-    def found(self, lookup: Lookup, offset: int) -> None:
+    def found(self, lookup: Lookup, offset: int, epoch: int = NO_EPOCH) -> None:
+        """`epoch`: of the record before a committed offset. The log may have been truncated since the commit."""
         state = self._current(lookup.tp, lookup.generation)
         if state is not None:
             state.looking_up = False
             state.reset = None
             state.position = state.fetch_offset = offset
+            state.fetch_epoch = epoch
+            state.seen_epochs.start_at(offset, epoch)
+            state.unvalidated = _needs_validation(state)
             state.backoffs = 0
 
     def nothing_committed(self, lookup: Lookup) -> None:
@@ -413,6 +429,7 @@ class ConsumerMachine:
             return None
         self._drop_chunks(state)
         state.fetch_offset, state.fetch_epoch = position, epoch
+        state.seen_epochs.start_at(position, state.seen_epochs.before(position))
         if epoch == asked.epoch and position <= end_offset:
             return None  # Only records that were fetched ahead are lost.
         lost = (
@@ -427,6 +444,7 @@ class ConsumerMachine:
             state.reset = self._reset
             return f"{lost}. auto_offset_reset decides where to continue."
         state.position = state.fetch_offset = min(position, end_offset)
+        state.seen_epochs.start_at(state.position, epoch)
         return f"{lost}. Continuing at offset {state.position}."
 
     def validation_failed(self, asked: Validation, error: Exception, now: float) -> None:
@@ -488,6 +506,8 @@ class ConsumerMachine:
         self._buffered_bytes += chunk.size_bytes
         state.fetch_offset = chunk.next_offset
         state.fetch_epoch = chunk.leader_epoch
+        for offset, epoch in chunk.epoch_starts():
+            state.seen_epochs.note(offset, epoch)
 
     def lost(self, want: Want, now: float) -> None:
         """The fetch got no response, and will not get one."""

@@ -84,6 +84,19 @@ class Chunk:
         """Of the last complete batch."""
         return self._batches[-1][1].leader_epoch if self._batches else NO_EPOCH
 
+    def epoch_starts(self) -> list[tuple[int, int]]:
+        """Offsets where the leader epoch changes, and the first one, with the epochs."""
+        batches = self._batches
+        if not batches:
+            return []
+        first = batches[0][1]
+        starts = [(first.base_offset, first.leader_epoch)]
+        if self.leader_epoch != first.leader_epoch:  # Epochs only grow along a log, so most chunks end here.
+            for _, header in batches:
+                if header.leader_epoch != starts[-1][1]:
+                    starts.append((header.base_offset, header.leader_epoch))
+        return starts
+
     @property
     def is_empty(self) -> bool:
         return not self._batches

@@ -175,7 +175,7 @@ class Fetcher:
             if committed is None:
                 self._machine.nothing_committed(lookup)
             else:
-                self._machine.found(lookup, committed.offset)
+                self._machine.found(lookup, committed.offset, committed.leader_epoch)
 
     async def _look_up_times(self, lookups: dict[TopicPartition, Lookup]) -> None:
         found = await self.list_offsets({tp: lookup.timestamp_ms for tp, lookup in lookups.items()})

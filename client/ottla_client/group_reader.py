@@ -149,7 +149,10 @@ class GroupReader:
 
     def positions(self) -> Offsets:
         positions = {**self._machine.positions(), **self._ahead.first_offsets()}
-        return {tp: OffsetAndMetadata(offset) for tp, offset in positions.items()}
+        return {
+            tp: OffsetAndMetadata(offset, leader_epoch=self._machine.epoch_before(tp, offset))
+            for tp, offset in positions.items()
+        }
 
     def metadata(self) -> GroupMetadata:
         identity = self.session.identity

@@ -431,3 +431,60 @@ def test_positions_are_validated_when_no_fetch_is_on_the_wire() -> None:
     bench.answer(want, data(10, epoch=3))
     (asked,) = bench.machine.validations(bench.now)
     assert (asked.offset, asked.epoch) == (15, 3)
+
+
+def test_a_committed_offset_is_validated_before_it_is_fetched() -> None:
+    bench = Bench(A, reset="none")
+    bench.machine.assign([B])
+    bench.machine.assign([A], committed=True)
+    bench.machine.leaders_changed("t", [0, 0], [4, 4])
+    (lookup,) = bench.machine.lookups(bench.now)
+    bench.machine.found(lookup, 10, 3)
+    assert bench.plan() == []
+    (asked,) = bench.machine.validations(bench.now)
+    assert (asked.offset, asked.epoch) == (10, 3)
+    assert bench.machine.validated(asked, 3, 7) is None
+    with pytest.raises(LogTruncated, match="before offset 10"):
+        bench.taken()
+
+
+@pytest.mark.parametrize("epoch", [4, -1], ids=["of the leader's epoch", "without an epoch"])
+def test_other_committed_offsets_are_fetched_at_once(epoch: int) -> None:
+    bench = Bench(A, reset="none")
+    bench.machine.assign([B])
+    bench.machine.assign([A], committed=True)
+    bench.machine.leaders_changed("t", [0, 0], [4, 4])
+    (lookup,) = bench.machine.lookups(bench.now)
+    bench.machine.found(lookup, 10, epoch)
+    assert [want.offset for want in bench.plan()] == [10]
+    assert bench.machine.epoch_before(A, 10) == epoch
+
+
+def test_a_leader_that_is_found_after_the_committed_offset_validates_it() -> None:
+    bench = Bench(A, reset="earliest")
+    bench.machine.assign([B])
+    bench.machine.assign([A], committed=True)
+    (lookup,) = bench.machine.lookups(bench.now)
+    bench.machine.found(lookup, 10, 3)
+    bench.machine.leaders_changed("t", [0, 0], [4, 4])
+    (asked,) = bench.machine.validations(bench.now)
+    assert "Continuing at offset 7" in str(bench.machine.validated(asked, 3, 7))
+    assert [want.offset for want in bench.plan()] == [7]
+    assert bench.machine.epoch_before(A, 7) == 3
+
+
+def test_each_position_knows_the_epoch_of_the_record_before_it() -> None:
+    bench = Epochs()
+    bench.machine.leaders_changed("t", [0, 0], [3, 3])
+    (want,) = bench.plan()
+    bench.answer(want, data(10, epoch=5) + data(15, epoch=6))
+    epochs = {offset: bench.machine.epoch_before(A, offset) for offset in (0, 1, 5, 10, 11, 15, 16, 20)}
+    assert epochs == {0: -1, 1: 3, 5: 3, 10: 3, 11: 5, 15: 5, 16: 6, 20: 6}
+    bench.machine.seek(A, 12)
+    assert bench.machine.epoch_before(A, 12) == -1
+
+
+def test_after_a_truncation_of_what_was_only_fetched_the_position_keeps_its_epoch() -> None:
+    bench = Epochs()
+    assert bench.machine.validated(bench.changed(), 3, 7) is None
+    assert bench.machine.epoch_before(A, 5) == 3

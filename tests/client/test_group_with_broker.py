@@ -258,6 +258,8 @@ async def test_an_iteration_commits_only_what_it_gave_out(place: Place) -> None:
         assert len(seen) == len(set(seen)) == 12
     async with Admin(place.address) as admin:
         assert sum(lag.committed or 0 for lag in (await admin.group_lag(place.group)).values()) == 12
+        committed = (await admin.group_offsets(place.group)).values()
+        assert all(each.leader_epoch >= 0 for each in committed if each.offset > 0), committed
 
 
 async def test_static_members_restart_without_a_rebalance(place: Place) -> None:

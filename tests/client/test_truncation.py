@@ -12,6 +12,7 @@ from ottla_broker.requests import EpochEnd
 from ottla_client import Consumer
 from ottla_client.cluster import Cluster
 from ottla_client.errors import LogTruncated
+from ottla_client.record import OffsetAndMetadata
 from ottla_core.ids import TopicPartition
 from ottla_core.real.chance import RealChance
 from ottla_core.real.clock import RealClock
@@ -73,6 +74,20 @@ async def test_without_a_reset_policy_the_consumer_raises(
         consumer.seek(TP, 0)
         assert len(await read(consumer, RECORDS)) == RECORDS
         truncate(cluster, monkeypatch)
+        with pytest.raises(LogTruncated, match="before offset 6"):
+            await read(consumer, 1)
+
+
+async def test_a_truncation_between_commit_and_restart_is_noticed(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def committed(_: object) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        return {TP: OffsetAndMetadata(RECORDS, leader_epoch=0)}
+
+    truncate(cluster, monkeypatch)
+    async with Consumer(cluster.address, auto_offset_reset="none") as consumer:
+        consumer._fetcher.find_committed = committed
+        consumer._machine.assign([TP], committed=True)
         with pytest.raises(LogTruncated, match="before offset 6"):
             await read(consumer, 1)
 
