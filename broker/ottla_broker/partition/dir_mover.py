@@ -25,6 +25,7 @@ from ottla_broker.log.reading import NotLoaded
 from ottla_broker.log.snapshots import load_snapshot
 from ottla_broker.metadata.waiting import wait_for_sign
 from ottla_broker.metrics import LogProbe
+from ottla_broker.replication.throttle import Throttle
 from ottla_core.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange, RequestError
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.disk import Buffer, Disk
@@ -33,7 +34,7 @@ from ottla_core.records.batch import complete_batches, header_at
 
 _log = structlog.get_logger("ottla.log")
 
-#: Copied at once: some milliseconds of a thread.
+#: Copied at once: some milliseconds of a thread. At a low rate less, so that moves take turns.
 SLICE_BYTES = 1 << 20
 #: Copied of one partition before the next one has its turn.
 _ROUND_BYTES = 64 << 20
@@ -41,6 +42,8 @@ _ROUND_BYTES = 64 << 20
 #: that a partition that is written to all the time arrives too.
 TAIL_BYTES = 64 << 10
 _TAIL_BYTES_MAX = 4 << 20
+#: Whole batches that fit are at least half of a slice, or one batch: never so few that the tail would begin.
+_SLICE_BYTES_MIN = 2 * TAIL_BYTES
 #: How long to wait for a running flush to end before the copy goes on.
 _QUIET_S = 5.0
 _PAUSE_S = 0.1
@@ -66,6 +69,7 @@ class DirMover:
         self._rate = rate
         self._checkpoint = checkpoint
         self._reader = LogReader(offload)
+        self._throttle = Throttle()
         self._tails: dict[DirMove, int] = {}
         self._wake = asyncio.Event()
 
@@ -95,8 +99,10 @@ class DirMover:
             return
         copied = 0
         try:
+            await self._pay(move)
             while not move.is_over and copied < _ROUND_BYTES:
                 size = await self._copy_some(move, log)
+                await self._pay(move)
                 if size is None or 0 < size < TAIL_BYTES:  # A log that is written to always has some more.
                     await self._finish(move, log)
                     break
@@ -131,7 +137,7 @@ class DirMover:
     # ------------------------------------------------------------------ copying
 
     async def _copy_some(self, move: DirMove, log: Log) -> int | None:
-        """Copy one slice, and wait as long as the rate asks for; None when there is nothing left to copy."""
+        """Copy one slice; None when there is nothing left to copy."""
         copy = move.copy
         if copy is None:
             move.copy = await self._offload.run(partial(self._opened, move, log, self._clock.wall_ms()))
@@ -147,16 +153,31 @@ class DirMover:
         if copy.end_offset >= log.end_offset:
             return None
         offset = copy.end_offset
-        piece = await self._reader.read(log, offset, SLICE_BYTES, limit_offset=log.end_offset)
+        piece = await self._reader.read(log, offset, self._slice_bytes(), limit_offset=log.end_offset)
         if move.is_over or move.cut_to is not None:
             return 0  # What was read may have been truncated meanwhile.
         if piece is None or piece.damage is not None:
             raise CorruptMessage(f"nothing can be read at offset {offset}: {piece and piece.damage}")
         size = await self._offload.run(partial(self._append, log.path, copy, piece.data, now_ms))
-        rate = self._rate()
-        if rate is not None:
-            await self._clock.sleep(size / rate)
+        self._throttle.take(size, self._clock.monotonic())
         return size
+
+    def _slice_bytes(self) -> int:
+        rate = self._throttle.rate
+        return SLICE_BYTES if rate is None else min(max(rate, _SLICE_BYTES_MIN), SLICE_BYTES)
+
+    async def _pay(self, move: DirMove) -> None:
+        """Wait as long as the rate asks for what was copied. A move that ends leaves its debt to the others.
+
+        The rate is read again within each second: at a low one, a slice takes minutes.
+        """
+        while not move.is_over:
+            rate, now = self._rate(), self._clock.monotonic()
+            self._throttle.set_rate(None if rate is None else max(1, int(rate)), now)
+            wait_s = self._throttle.wait_s(now)
+            if wait_s <= 0:
+                return
+            await self._clock.sleep(wait_s)
 
     def _opened(self, move: DirMove, log: Log, now_ms: int) -> Log:
         """M2: the number of moves is durable before the copy can take over."""

@@ -330,6 +330,44 @@ async def test_it_keeps_to_the_rate() -> None:
     assert 8 < broker.clock.monotonic() < 13
 
 
+async def crawling() -> tuple[Broker, asyncio.Task[None]]:
+    """A move whose first slice takes almost three hours."""
+    broker = Broker(TwoDisks())
+    broker.append(200, flush=True)
+    broker.rate = broker.log.size_bytes / 10_000
+    broker.dirs.moves.request(TP, B)
+    task = asyncio.get_running_loop().create_task(broker.mover.run())
+    await broker.clock.advance(60)
+    return broker, task
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_a_raised_rate_counts_at_once() -> None:
+    broker, task = await crawling()
+    assert broker.place == A
+    broker.rate = None
+    await broker.clock.advance(2)
+    assert broker.place == B
+    await ended(task)
+
+
+async def test_a_cancelled_move_at_a_low_rate_does_not_hold_up_the_next() -> None:
+    broker, task = await crawling()
+    broker.dirs.moves.drop(TP)
+    await broker.clock.advance(2)
+    broker.dirs.moves.request(TP, B)
+    broker.mover.wake()
+    broker.rate = broker.log.size_bytes
+    await broker.clock.advance(4)
+    assert broker.place == B
+    await ended(task)
+
+
 async def test_back_to_where_it_is_cancels_the_move() -> None:
     broker = Broker(TwoDisks())
     broker.append(30, flush=True)
