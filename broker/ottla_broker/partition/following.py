@@ -132,7 +132,14 @@ class Following:
             # can begin there too.
             first = header_at(records).base_offset
             if first < log.end_offset:
+                # The batch replaces all that the restart removes, so the high watermark stays valid. A new leader may
+                # know a lower one, and a replica's never decreases.
+                mark = partition.high_watermark
                 self._restart(first)
+                info = log.append_as_follower(records, now_ms=partition.wall_ms())
+                partition.note_appended(info)
+                partition.follow_marks(mark, log.start_offset)
+                return
         info = log.append_as_follower(records, now_ms=partition.wall_ms())
         partition.note_appended(info)
 

@@ -23,6 +23,7 @@ from ottla_core.errors import (
     OutOfOrderSequenceNumber,
     RequestTimedOut,
 )
+from ottla_core.ids import NO_BROKER
 from ottla_core.ports.disk import Buffer
 from sim.batches import Rec, make_batch
 
@@ -407,6 +408,30 @@ async def test_the_high_watermark_never_goes_back_through_any_of_it() -> None:
         records = await world.agree()
         assert [r for r in records if r != "perhaps"] == acknowledged
         assert all(seen == sorted(seen) for seen in marks.values())
+
+
+async def test_the_high_watermark_stays_if_a_log_begins_again_in_the_middle_of_a_batch() -> None:
+    """A replica without records begins where the leader's log did, in the midst of a batch. The next leader has not
+    heard of that deletion, nor of the high watermark, and sends the whole batch."""
+    async with cluster(1, 2, isr=(1, 2), min_insync_replicas="3") as made:
+        made.nodes[1].append("a", "b", "c", "d", acks=1)
+        await made.until(lambda: made.nodes[2].partition.log.end_offset == 4)
+        await made.nodes[1].kill()
+        await made.nodes[2].kill()
+        made.change(leader=NO_BROKER)
+        follower = await made.start(3)
+        await made.until(lambda: follower.partition.log.end_offset == 0)
+        follower.partition.log.restart_at(3, now_ms=NOW_MS)
+        follower.partition.note_cut()
+        marks = [follower.partition.high_watermark]
+        leader = await made.start(2)
+        made.elect(2, (2,))
+        await made.leads(2)
+        assert leader.partition.high_watermark == 0
+        await made.until(lambda: follower.partition.log.end_offset == 4)
+        marks.append(follower.partition.high_watermark)
+        assert marks == [3, 3]
+        assert follower.values(limit=4) == leader.values(limit=4) == ["a", "b", "c", "d"]
 
 
 async def test_truncated_records_delay_no_flush() -> None:
