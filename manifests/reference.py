@@ -216,7 +216,7 @@ def _broker_metrics() -> Iterator[Family]:
     yield from probes.families()
     yield from process_families()
     yield from PartitionMetrics(
-        nothing, clock, probes, lambda: ClusterImage(""), lambda: True, partitions_max=0
+        nothing, clock, probes, lambda: ClusterImage(""), lambda: True, lambda: 0, partitions_max=0
     ).families()
     yield from DiskMetrics(nothing, topics_max=0, partitions_max=0).families()
     yield from LagMetrics(nothing, nothing, clock, series_max=0).families()

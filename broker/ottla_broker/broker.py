@@ -386,9 +386,9 @@ class Broker:
             metrics,
             lambda: self._metadata.image,
             lambda: self._controller.is_active,
+            lambda: self._controller.unclean_elections,
             partitions_max=limits.partitions_max,
         )
-        self._metadata.subscribe(partitions.on_image)
         metrics.source(partitions.families)
         files = [files for files in (self._tls, self._peer_tls and self._peer_tls.files) if files]
         if files:

@@ -16,7 +16,7 @@ from uuid import UUID
 import structlog
 
 from ottla_broker.controller.backend import carry_out
-from ottla_broker.controller.planner import Plan
+from ottla_broker.controller.planner import Plan, UncleanElection
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metadata.sections.controller import CONTROLLER
 from ottla_broker.metadata.watcher import LostHistory, Metadata
@@ -43,6 +43,8 @@ class Changes:
         self._incarnation = incarnation
         #: The newest revision that this controller has written.
         self.last_revision = 0
+        #: Unclean elections that this controller has made.
+        self.unclean_elections = 0
 
     @property
     def epoch(self) -> int:
@@ -64,6 +66,23 @@ class Changes:
         With `confirms`, for commands: that nothing is left to do is only believed of an image as new as the store.
         A controller that was replaced and does not know it yet may find in its old image what was changed since.
         """
+        #: Of all attempts: what one has written without an answer, the next finds done.
+        unclean: set[UncleanElection] = set()
+        try:
+            await self._attempt(make, unclean, confirms=confirms)
+        finally:
+            self.unclean_elections += sum(map(self._shows, unclean))
+
+    def _shows(self, elected: UncleanElection) -> bool:
+        topic = self._metadata.image.topic_by_id(elected.topic_id)
+        if topic is None or elected.partition >= len(topic.partitions):
+            return False
+        state = topic.partitions[elected.partition]
+        return (state.leader, state.leader_epoch) == (elected.leader, elected.leader_epoch)
+
+    async def _attempt(
+        self, make: Callable[[ClusterImage], Plan], unclean: set[UncleanElection], *, confirms: bool
+    ) -> None:
         pause_s = PAUSE_FIRST_S
         problem = "other writers kept changing the same keys"
         for _ in range(ATTEMPTS_MAX):
@@ -71,6 +90,7 @@ class Changes:
             wanted = make(self._metadata.image)
             if not wanted and not confirms:
                 return
+            unclean.update(wanted.unclean)
             try:
                 if not wanted:
                     await self._catch_up(epoch)

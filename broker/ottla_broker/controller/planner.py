@@ -161,8 +161,17 @@ class Stage(NamedTuple):
     guard: tuple[Compare, ...] = ()
 
 
+class UncleanElection(NamedTuple):
+    topic_id: UUID
+    partition: int
+    leader: int
+    leader_epoch: int
+
+
 class Plan(NamedTuple):
     stages: tuple[Stage, ...] = ()
+    #: The unclean elections in it: leaders from outside of ISR and ELR.
+    unclean: tuple[UncleanElection, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.stages)
@@ -195,9 +204,10 @@ def _(event: BrokersArrived, image: ClusterImage, defaults: Mapping[str, str]) -
         return Plan()
     # The registrations in the plan must still exist when it is executed.
     guard = tuple(CreateRevisionIs(BROKERS.key(broker.id), broker.revision) for broker in arriving)
-    moved = tuple(_retire_earlier_incarnations(image, arriving, defaults))
+    unclean: list[UncleanElection] = []
+    moved = tuple(_retire_earlier_incarnations(image, arriving, defaults, unclean))
     admissions = tuple(_admission(broker, image.members.get(broker.id)) for broker in arriving)
-    return _plan_of(Stage(moved, guard), Stage(admissions, guard))
+    return _plan_of(Stage(moved, guard), Stage(admissions, guard))._replace(unclean=tuple(unclean))
 
 
 def _admission(broker: BrokerImage, member: MemberImage | None) -> Branch:
@@ -220,7 +230,10 @@ def _is_whole(broker: BrokerImage, member: MemberImage | None) -> bool:
 
 
 def _retire_earlier_incarnations(
-    image: ClusterImage, brokers: Sequence[BrokerImage], defaults: Mapping[str, str]
+    image: ClusterImage,
+    brokers: Sequence[BrokerImage],
+    defaults: Mapping[str, str],
+    unclean: list[UncleanElection],
 ) -> Iterator[Branch]:
     arriving = frozenset(broker.id for broker in brokers)
     torn = frozenset(b.id for b in brokers if not _is_whole(b, image.members.get(b.id)))
@@ -232,12 +245,24 @@ def _retire_earlier_incarnations(
         for index, partition in enumerate(topic.partitions):
             wanted = after_return(partition, arriving, torn, live.for_partition(topic.id, index), policy)
             if wanted is not None:
+                unclean.extend(_unclean(topic.id, index, partition, wanted))
                 yield _change_partition(image, f"{prefix}{index}", wanted)
+
+
+def _unclean(
+    topic_id: UUID, index: int, before: PartitionImage, wanted: PartitionImage
+) -> tuple[UncleanElection, ...]:
+    """Compared here, with the state that is replaced: images that brokers see may skip states in between."""
+    elected = wanted.leader != NO_BROKER and wanted.leader_epoch > before.leader_epoch
+    if not elected or wanted.leader in before.isr or wanted.leader in before.elr:
+        return ()
+    return (UncleanElection(topic_id, index, wanted.leader, wanted.leader_epoch),)
 
 
 @_plan.register
 def _(event: PartitionsChecked, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
     live = LiveBrokers.of(image)
+    unclean: list[UncleanElection] = []
 
     def made() -> Iterator[Branch]:
         for topic, indexes in _chosen(image, event.partitions):
@@ -249,9 +274,10 @@ def _(event: PartitionsChecked, image: ClusterImage, defaults: Mapping[str, str]
                 partition = topic.partitions[index]
                 wanted = reconcile(partition, able, policy, positions) or next_step(partition, able)
                 if wanted is not None:
+                    unclean.extend(_unclean(topic.id, index, partition, wanted))
                     yield _change_partition(image, f"{prefix}{index}", wanted)
 
-    return _plan_of(Stage(tuple(made())))
+    return _plan_of(Stage(tuple(made())))._replace(unclean=tuple(unclean))
 
 
 @_plan.register
@@ -298,6 +324,7 @@ def _(event: MovesWait, image: ClusterImage, defaults: Mapping[str, str]) -> Pla
 @_plan.register
 def _(event: LeadersElected, image: ClusterImage, defaults: Mapping[str, str]) -> Plan:
     live = LiveBrokers.of(image)
+    unclean: list[UncleanElection] = []
 
     def made() -> Iterator[Branch]:
         for topic, indexes in _chosen(image, event.partitions):
@@ -306,9 +333,10 @@ def _(event: LeadersElected, image: ClusterImage, defaults: Mapping[str, str]) -
                 able = live.for_partition(topic.id, index)
                 wanted = on_demand(topic.partitions[index], able, policy, unclean=event.unclean)
                 if isinstance(wanted, PartitionImage):
+                    unclean.extend(_unclean(topic.id, index, topic.partitions[index], wanted))
                     yield _change_partition(image, partition_key(topic.id, index), wanted)
 
-    return _plan_of(Stage(tuple(made())))
+    return _plan_of(Stage(tuple(made())))._replace(unclean=tuple(unclean))
 
 
 def _chosen(

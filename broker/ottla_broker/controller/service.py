@@ -109,6 +109,11 @@ class Controller:
         return self._changes.last_revision
 
     @property
+    def unclean_elections(self) -> int:
+        """How many it has made since the start of the process."""
+        return self._changes.unclean_elections
+
+    @property
     def is_active(self) -> bool:
         """Whether it is elected, has taken over, and may change something."""
         return bool(self.epoch) and self._settled_epoch == self.epoch and self._metadata.refusal is None

@@ -53,6 +53,7 @@ class PartitionMetrics:
         metrics: Metrics,
         image: Callable[[], ClusterImage],
         is_controller: Callable[[], bool],
+        unclean_elections: Callable[[], int],
         *,
         partitions_max: int,
     ) -> None:
@@ -62,19 +63,7 @@ class PartitionMetrics:
         self._image = image
         self._is_controller = is_controller
         self._max = partitions_max
-        self._unclean_elections = 0
-
-    def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Count, on the controller, leaders that were elected from outside of ISR and ELR."""
-        if not self._is_controller() or old.topics is new.topics:
-            return
-        for name, topic in new.topics.items():
-            before = old.topics.get(name)
-            if before is None or before is topic or before.id != topic.id:
-                continue
-            for was, now in zip(before.partitions, topic.partitions, strict=False):
-                elected = now.leader != NO_BROKER and now.leader_epoch > was.leader_epoch
-                self._unclean_elections += elected and now.leader not in (*was.isr, *was.elr)
+        self._unclean_elections = unclean_elections
 
     def families(self) -> Iterator[Family | None]:
         led: list[Partition] = []
@@ -94,7 +83,7 @@ class PartitionMetrics:
             "kafka_controller_controllerstats_uncleanleaderelections_total",
             "counter",
             "Leaders elected from outside of ISR and ELR while this broker was controller.",
-            [Sample("", (), self._unclean_elections)],
+            [Sample("", (), self._unclean_elections())],
         )
         if controls:
             leaderless = yield from self._leaderless()

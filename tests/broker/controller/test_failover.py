@@ -156,8 +156,22 @@ async def test_without_in_sync_replicas_the_partition_waits(world: SimWorld) -> 
     (alone,), (wild,) = one.image.topics["alone"].partitions, one.image.topics["wild"].partitions
     assert (alone.leader, alone.isr, alone.leader_epoch) == (NO_BROKER, (3,), 1)
     assert (wild.leader, wild.isr) == (1, (1,))
+    assert one.controller.unclean_elections == 1
     await world.started(3)
     await world.until(lambda: one.image.topics["alone"].partitions[0].leader == 3, 2)
+
+
+async def test_an_election_is_judged_by_the_state_that_it_replaces(world: SimWorld) -> None:
+    """A broker's image may go from before an in-sync set's growth to after the election in one step."""
+    one, two, _three = await three(world, NewTopic("a", assignments=((2, 1),)))
+    seen: list[tuple[int, ...]] = []
+    await shrink(world, two, "a", (2,))
+    one.metadata.subscribe(lambda old, new: seen.append(new.topics["a"].partitions[0].isr))
+    await shrink(world, two, "a", (2, 1))
+    await two.kill()
+    await world.until(lambda: leaders(one) == {1}, 2)
+    assert seen[0] == (2, 1)
+    assert one.controller.unclean_elections == 0
 
 
 async def shrink(world: SimWorld, leader: Node, topic: str, isr: tuple[int, ...]) -> PartitionImage | None:
@@ -179,6 +193,7 @@ async def test_a_replica_leaving_a_too_small_isr_stays_eligible(world: SimWorld)
     await world.until(lambda: len(one.image.brokers) == 1, 2)
     await world.until(lambda: leaders(one) == {1}, 10)
     assert [(p.isr, p.elr) for p in states(one)] == [((1,), (3,))]
+    assert one.controller.unclean_elections == 0
 
 
 async def test_the_brokers_default_of_min_insync_counts(world: SimWorld) -> None:
