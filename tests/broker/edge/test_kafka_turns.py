@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import struct
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -10,10 +12,11 @@ import pytest
 from broker.edge.fakes import FakeServices
 from broker.edge.kafka_peer import request_frame
 from ottla_broker.config import KafkaEdgeConfig
-from ottla_broker.edge.kafka.connection import Connection
+from ottla_broker.edge.kafka.connection import URGENT, Connection
 from ottla_broker.edge.kafka.decode import Malformed
 from ottla_broker.edge.kafka.request import Context, Disconnect, Encoded, Request
 from ottla_broker.edge.kafka.shared import Route, Shared
+from ottla_broker.edge.kafka.versions import APIS
 from ottla_broker.edge.memory import Memory
 from ottla_broker.edge.seats import Seats
 from ottla_broker.metrics import Cell, KafkaEdgeProbe
@@ -25,7 +28,6 @@ REQUEST_S = 0.00005
 PER_TURN = round(TURN_S / REQUEST_S)
 PER_SLICE = round(SLICE_S / REQUEST_S)
 METADATA = request_frame(3, 1, 1, {"topics": None})
-HEARTBEAT_KEY = 12
 
 
 class Transport:
@@ -80,6 +82,8 @@ class World:
             Seats(10_000),
         )
         self.steps = 0
+        #: What a request waits for.
+        self.held: asyncio.Future[Any] | None = None
         #: What a request in steps ends with instead of an answer.
         self.refusal: Exception | None = None
         self.shared.route = self.route  # type: ignore[method-assign]
@@ -92,6 +96,8 @@ class World:
 
     def handle(self, context: Context, request: Request) -> Any:
         self.handled.append(context.peer)
+        if self.held is not None:
+            return self.held
         if self.steps:
             return self.in_steps(self.steps)
         self.now += REQUEST_S
@@ -169,15 +175,64 @@ def test_another_clients_request_is_handled_within_a_slice_of_the_flood(world: W
     assert other.answers == 1
 
 
-def test_a_heartbeat_is_handled_before_four_hundred_floods(world: World) -> None:
+def empty_request(key: int) -> bytes:
+    """Its header: the fake handler reads nothing else."""
+    header = struct.pack(">hhih", key, APIS[key].low, 1, -1) + bytes(APIS[key].flexible_from <= APIS[key].low)
+    return struct.pack(">i", len(header)) + header
+
+
+@pytest.mark.parametrize("key", sorted(URGENT), ids=lambda key: APIS[key].name)
+def test_what_keeps_groups_and_connections_alive_is_handled_before_four_hundred_floods(
+    world: World, key: int
+) -> None:
     floods = [world.client("flood") for _ in range(400)]
     for flood in floods:
         flood.send(METADATA * 100)
     before = len(world.handled)
     member = world.client("member")
-    member.send(request_frame(18, 0, 1, {}))
+    member.send(empty_request(key))
     world.turn()
     assert world.handled[before] == "member"
+
+
+def test_every_heartbeat_join_and_login_is_urgent() -> None:
+    names = (
+        "heartbeat",
+        "join_group",
+        "sync_group",
+        "leave_group",
+        "sasl",
+        "find_coordinator",
+        "api_versions",
+    )
+    assert {key for key, api in APIS.items() if any(name in api.name for name in names)} == URGENT
+
+
+@pytest.mark.parametrize("steps", [0, 3], ids=["whole", "in slices"])
+@pytest.mark.parametrize("key", sorted(URGENT), ids=lambda key: APIS[key].name)
+async def test_its_answer_is_sent_before_what_four_hundred_floods_ask(
+    world: World, key: int, steps: int
+) -> None:
+    world.held = asyncio.get_running_loop().create_future()
+    member = world.client("member")
+    member.send(empty_request(key))
+    answer, world.held = world.held, None
+    floods = [world.client("flood") for _ in range(400)]
+    for flood in floods:
+        flood.send(METADATA * 100)
+    handled_when_sent: list[int] = []
+    shipped = member.transport.write
+
+    def write(data: Any) -> None:
+        handled_when_sent.append(len(world.handled))
+        shipped(data)
+
+    member.transport.write = write  # type: ignore[method-assign]
+    before = len(world.handled)
+    answer.set_result(world.in_steps(steps) if steps else Encoded((b"ok",)))
+    await asyncio.sleep(0)
+    world.turn()
+    assert handled_when_sent == [before]
 
 
 def test_all_answers_come_and_the_memory_is_given_back(world: World) -> None:

@@ -59,9 +59,10 @@ _JOIN_BYTES_MAX = 1 << 12
 _COUNTED_BYTES = 1 << 16
 #: Answers to pipelined requests are collected up to this size before they are sent.
 _OUTBOX_BYTES_MAX = 1 << 16
-#: FindCoordinator, JoinGroup, Heartbeat, LeaveGroup, SyncGroup, ApiVersions: small requests that keep groups and
-#: connections alive. They are served before bulk work.
-_URGENT = frozenset((10, 11, 12, 13, 14, API_VERSIONS_KEY))
+#: FindCoordinator, JoinGroup, Heartbeat, LeaveGroup, SyncGroup, SaslHandshake, ApiVersions, SaslAuthenticate,
+#: ConsumerGroupHeartbeat: small requests that keep groups and connections alive. They and their answers are served
+#: before bulk work.
+URGENT = frozenset((10, 11, 12, 13, 14, 17, API_VERSIONS_KEY, 36, 68))
 #: Read at once while the run queue is not empty: what is read then is copied and waits, so less of it is better.
 _BUSY_READ_BYTES = 1 << 14
 
@@ -278,17 +279,19 @@ class Connection(asyncio.BufferedProtocol):
     def _queue_up(self) -> None:
         """Ask for another turn if there is something to do in it."""
         slots = self._slots
-        if (self._steps is None or self._pause is not None) and not (slots and slots[0].is_done):
-            if self._blocked or self._waits_for_memory:
-                return
-            key = self._framer.peek()
-            if key is None:
-                return
-            urgent = key in _URGENT
+        if slots and slots[0].is_done:
+            key = slots[0].request.api.key
+        elif self._steps is not None and self._pause is None:
+            key = self._steps[0].request.api.key
+        elif self._blocked or self._waits_for_memory:
+            return
         else:
-            urgent = False
+            next_key = self._framer.peek()
+            if next_key is None:
+                return
+            key = next_key
         self._is_queued = True
-        self._shared.scheduler.queue(self, urgent=urgent)
+        self._shared.scheduler.queue(self, urgent=key in URGENT)
 
     # ------------------------------------------------------------------ receiving
 
