@@ -1,7 +1,8 @@
 """The follower's side: one Follow stream to one leader broker, for all partitions that follow it. [S]
 
 Connects, reports positions, appends what arrives, reports again. Positions are built when they are sent, so
-many appends make one report; a report is sent after each whole frame, in the same turn of the loop.
+many appends make one report; a report is sent after each whole frame. A large frame is appended in several turns of the
+loop: what changes between them, changes as between two frames.
 
 * C1 (rule 9): frames from another incarnation than the one greeted, or for another incarnation of this broker, are
   dropped.
@@ -24,6 +25,7 @@ from uuid import UUID
 
 import structlog
 
+from ottla_broker.event_loop import give_way
 from ottla_broker.metrics import ReplicationProbe
 from ottla_broker.replication import follow_wire as wire
 from ottla_broker.replication.effects import Report
@@ -43,8 +45,12 @@ _BACKOFF_LAST_S = 1.0
 BEAT_S = 0.5
 #: The stream is dead after this time without a frame from the leader, whatever the transport reports.
 SILENCE_S = 10.0
-#: Positions in one frame: 50 bytes each, far below the message limit.
-_ENTRIES_MAX = 5000
+#: Positions in one frame: 4 µs each, in one turn of the loop.
+_ENTRIES_MAX = 500
+#: Sections that are appended in one turn of the loop, at 50 µs each.
+_SECTIONS_PER_TURN = 32
+#: Partitions that ask for batches, or ask again, in one turn of the loop.
+_ASKING_PER_TURN = 500
 
 
 class Followed(Protocol):
@@ -108,6 +114,8 @@ class FollowClient:
         self._held_timer: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
         self._is_connected = False
+        #: A frame is being appended: its report comes after it.
+        self._is_taking = False
         self._spoke = False
         self._beat_due = False
         self._heard_at = 0.0
@@ -190,15 +198,13 @@ class FollowClient:
         self._is_connected = True
         self._probe.streams_to_leaders += 1
         self._heard_at = self._clock.monotonic()
-        for followed in list(self._followed.values()):
-            self._begin(followed)
         loop = asyncio.get_running_loop()
         tasks = [loop.create_task(part) for part in (self._read(link), self._write(link), self._beat())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             return done.pop().result()
         finally:
-            self._is_connected = False
+            self._is_connected = self._is_taking = False
             self._probe.streams_to_leaders -= 1
             self._reports.clear()
             self._starts.clear()
@@ -215,10 +221,13 @@ class FollowClient:
             await self._clock.sleep(BEAT_S)
             if self._clock.monotonic() - self._heard_at > SILENCE_S:
                 return f"silent for {SILENCE_S:g} s"
-            for key in list(self._unheard):
-                self._spoilt.pop(key, None)
-                if self._followed[key].on_silence() is not None:
-                    self._report(key, PositionKind.WANT)
+            for number, key in enumerate(list(self._unheard), 1):
+                if key in self._unheard:
+                    self._spoilt.pop(key, None)
+                    if self._followed[key].on_silence() is not None:
+                        self._report(key, PositionKind.WANT)
+                if number % _ASKING_PER_TURN == 0:
+                    await give_way()
             if not self._spoke:
                 self._beat_due = True
                 self._wake.set()
@@ -226,11 +235,20 @@ class FollowClient:
 
     # ------------------------------------------------------------------ talking
 
+    async def _begin_all(self) -> None:
+        for number, followed in enumerate(list(self._followed.values()), 1):
+            if self._followed.get(followed.key) is followed:
+                self._begin(followed)
+            if number % _ASKING_PER_TURN == 0:
+                await give_way()
+
     async def _write(self, link: FollowLink) -> str:
+        await self._begin_all()
         wake = self._wake
         while True:
             wake.clear()
-            if not (self._reports or self._starts or self._farewells or self._beat_due):
+            has_news = self._reports or self._starts or self._farewells or self._beat_due
+            if self._is_taking or not has_news:
                 await wake.wait()
                 continue
             self._spoke, self._beat_due = True, False
@@ -261,8 +279,13 @@ class FollowClient:
             self._heard_at = self._clock.monotonic()
             self._failures = 0
             self._probe.frames_in += 1
-            for section in wire.decode_batches(frame, header.count):
+            self._is_taking = True
+            for number, section in enumerate(wire.decode_batches(frame, header.count)):
+                if number and number % _SECTIONS_PER_TURN == 0:
+                    await give_way()
                 self._take(section)
+            self._is_taking = False
+            self._wake.set()
 
     def _take(self, section: Section) -> None:
         followed = self._followed.get(section.key)

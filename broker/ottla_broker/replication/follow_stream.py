@@ -17,6 +17,9 @@ the next one; so frames are small when there is little to do and large under loa
   other partitions continue. A read that
   fails is retried after a pause: it delays only its own partition.
 * S5: a new high watermark is sent within `_WATERMARK_S`, with batches if there are any, else by itself.
+* S6: a frame of many sections is built, and one of many positions handled, in several turns of the loop. What changes
+  between them, changes as if the sections so far were under way already. An answer without batches precedes the
+  batches of its partition.
 
 The leader machine interprets positions; this file must never decide that something is committed.
 """
@@ -31,6 +34,7 @@ from uuid import UUID
 
 import structlog
 
+from ottla_broker.event_loop import give_way
 from ottla_broker.log.log import Extent, Log, NotLoaded
 from ottla_broker.log.reader import Batches, LogReader
 from ottla_broker.metrics import ReplicationProbe
@@ -61,6 +65,10 @@ _log = structlog.get_logger("ottla.follow")
 _FRAME_BYTES = 1024 * 1024
 #: Sections in one frame, so that a thousand small partitions do not delay each other's acknowledgements.
 _FRAME_SECTIONS = 512
+#: Sections that are located and read in one turn of the loop, at 25 µs each.
+_SECTIONS_PER_TURN = 64
+#: Positions that are handled in one turn of the loop, at 10 µs each and more where writes wait for them.
+_ENTRIES_PER_TURN = 128
 #: Sent and not reported: a few frames, so that the follower never waits for the leader. This bounds its memory.
 _IN_FLIGHT_BYTES = 4 * _FRAME_BYTES
 #: Frames with batches that were sent and not reported: two of half the size keep both ends busy.
@@ -257,8 +265,10 @@ class FollowStream:
             if header.sender != self._incarnation or header.receiver != self._around.incarnation:
                 continue  # Rule 9.
             self.heard_at = self._around.clock.monotonic()
-            for entry in wire.decode_positions(frame, header.count):
+            for number, entry in enumerate(wire.decode_positions(frame, header.count), 1):
                 self._on_entry(entry)
+                if number % _ENTRIES_PER_TURN == 0:
+                    await give_way()
 
     def _on_entry(self, entry: PositionEntry) -> None:
         sending = self._sendings.get(entry.key)
@@ -442,7 +452,7 @@ class FollowStream:
         link, wake = self._link, self._wake
         while True:
             wake.clear()
-            frame = self._next_frame()
+            frame = await self._next_frame()
             if frame is None:
                 await wake.wait()
                 continue
@@ -450,7 +460,7 @@ class FollowStream:
             self._around.probe.frames_out += 1
             await link.send(frame)
 
-    def _next_frame(self) -> bytes | None:
+    async def _next_frame(self) -> bytes | None:
         """The next frame, up to its maximum size; None if there is nothing to send."""
         parts: list[Buffer] = []
         count = len(self._told)
@@ -460,23 +470,23 @@ class FollowStream:
         room = min(_FRAME_BYTES, _IN_FLIGHT_BYTES - sum(self._flying))
         if self._live and self._may_send():
             sent = self._sent_bytes
-            more, room = self._take(self._live, room, _FRAME_BYTES, parts)
+            more, room = await self._take(self._live, room, _FRAME_BYTES, parts)
             count += more
-            if self._sent_bytes > sent:
-                self._frames.append(self._sent_bytes)
+            if self._sent_bytes > max(sent, self._landed_bytes):
+                self._frames.append(self._sent_bytes)  # Unless its partitions have all left meanwhile.
             self.waiting_bytes = max(0, self.waiting_bytes - self._sent_bytes + sent) if self._live else 0
         if self._behind:
             most = min(room, _BEHIND_BYTES - self._flying[_BEHIND])
-            more, left = self._take(self._behind, most, _HELPING_BYTES, parts)
+            more, left = await self._take(self._behind, most, _HELPING_BYTES, parts)
             count, room = count + more, room - (most - left)
         if self._throttled:
-            count += self._take_throttled(room, parts)
+            count += await self._take_throttled(room, parts)
         if not count and not self._beat_due:
             return None
         self._beat_due = False
         return wire.encode_batches(self._around.incarnation, self._incarnation, count, parts)
 
-    def _take_throttled(self, room: int, parts: list[Buffer]) -> int:
+    async def _take_throttled(self, room: int, parts: list[Buffer]) -> int:
         """Add sections of throttled partitions while there are tokens; return their number."""
         throttle, now = self._around.throttles.leader, self._around.clock.monotonic()
         tokens = throttle.room(now)
@@ -484,7 +494,8 @@ class FollowStream:
             self._wake_with_tokens(throttle.wait_s(now))
             return 0
         room = min(room, _THROTTLED_BYTES - self._flying[_THROTTLED])
-        return self._take(self._throttled, room if tokens is None else min(room, tokens), room, parts)[0]
+        most = room if tokens is None else min(room, tokens)
+        return (await self._take(self._throttled, most, room, parts))[0]
 
     def _wake_with_tokens(self, wait_s: float) -> None:
         def wake() -> None:
@@ -494,13 +505,20 @@ class FollowStream:
         if self._tokens_timer is None:
             self._tokens_timer = asyncio.get_running_loop().call_later(wait_s, wake)
 
-    def _take(self, queue: deque[Sending], room: int, helping: int, parts: list[Buffer]) -> tuple[int, int]:
+    async def _take(
+        self, queue: deque[Sending], room: int, helping: int, parts: list[Buffer]
+    ) -> tuple[int, int]:
         """Add sections of one queue, each partition once; return their number and the remaining room."""
         count = 0
-        for _ in range(min(len(queue), _FRAME_SECTIONS)):
+        for number in range(min(len(queue), _FRAME_SECTIONS)):
+            if number and number % _SECTIONS_PER_TURN == 0:
+                await give_way()
             if room <= 0:
                 break
             sending = queue.popleft()
+            if sending.led.key in self._told:
+                queue.append(sending)  # S6: the next frame begins with the answer.
+                continue
             if queue is self._throttled and self._has_left(sending):
                 continue
             sending.is_queued = False
