@@ -14,12 +14,16 @@ first=$?
 second=$?
 # Everything but success and failed tests is final: interrupted, a usage error, no tests.
 for code in $first $second; do ((code <= 1)) || exit "$code"; done
-((first || second)) || exit 0
-
-failed=$(.venv/bin/python -c 'import json; print("\n".join(json.load(open(".pytest_cache/v/cache/lastfailed"))))')
-echo "==> a second run of the tests that failed"
-.venv/bin/pytest --last-failed --last-failed-no-failures none -m "$marked" tests
-code=$?
-echo "==> tests that needed a second run: $(grep -c . <<<"$failed")"
-sed 's/^/      /' <<<"$failed"
+failed="" code=0
+if ((first || second)); then
+    failed=$(.venv/bin/python -c 'import json; print("\n".join(json.load(open(".pytest_cache/v/cache/lastfailed"))))')
+    echo "==> a second run of the tests that failed"
+    .venv/bin/pytest --last-failed --last-failed-no-failures none -m "$marked" tests
+    code=$?
+fi
+# Also in a file, for the end of a longer run.
+{
+    echo "==> tests that needed a second run: $(grep -c . <<<"$failed")"
+    [ -z "$failed" ] || sed 's/^/      /' <<<"$failed"
+} | tee .second-run
 exit $code
