@@ -31,10 +31,9 @@ from ottla_core.pb import broker_pb2 as pb
 from ottla_core.real.clock import RealClock
 from ottla_core.records.batch import BatchHeader, complete_batches
 from pyspark_ottla.connections import borrowed
+from pyspark_ottla.options import FETCH_BYTES, REQUEST_TIMEOUT_MS
 from pyspark_ottla.plan import OffsetRange
 
-#: Large enough that the cost per message is negligible, small enough that a task can hold a few of them.
-FETCH_BYTES = 4 * 1024 * 1024
 _MAX_WAIT_MS = 500
 _PAUSE_S = 0.1
 #: How long to wait for a topic that existed when the query was planned and is now unknown.
@@ -79,6 +78,8 @@ class PartitionFetch:
         *,
         read_committed: bool,
         timeout_s: float,
+        request_timeout_s: float = REQUEST_TIMEOUT_MS / 1000,
+        fetch_bytes: int = FETCH_BYTES,
         rack: str = "",
         security: Security = PLAINTEXT,
     ) -> None:
@@ -90,6 +91,8 @@ class PartitionFetch:
         self._topic_id = wanted.topic_id
         self._read_committed = read_committed
         self._timeout_s = timeout_s
+        self._request_timeout_s = min(request_timeout_s, timeout_s)
+        self._fetch_bytes = fetch_bytes
         self._rack = rack
         #: The replica to read from instead of the leader.
         self._replica: int = NO_BROKER
@@ -244,10 +247,12 @@ class PartitionFetch:
         coming, self._coming = self._coming, None
         if coming is None:
             raise RequestTimedOut(f"{self._tp} has no leader right now.")
-        done, _ = await asyncio.wait((coming,), timeout=self._timeout_s)
+        done, _ = await asyncio.wait((coming,), timeout=self._request_timeout_s)
         if not done:
             coming.cancel()
-            raise RequestTimedOut(f"The leader of {self._tp} did not answer within {self._timeout_s:g} s.")
+            raise RequestTimedOut(
+                f"The leader of {self._tp} did not answer within {self._request_timeout_s:g} s."
+            )
         try:
             answer = coming.result()
         except (*_STREAM_OVER, asyncio.CancelledError):
@@ -280,7 +285,7 @@ class PartitionFetch:
             correlation=self._correlation,
             max_wait_ms=_MAX_WAIT_MS,
             min_bytes=1,
-            max_bytes=FETCH_BYTES,
+            max_bytes=self._fetch_bytes,
             read_committed=self._read_committed,
             rack=self._rack,
             partitions=[
@@ -288,7 +293,7 @@ class PartitionFetch:
                     topic=self._tp.topic,
                     partition=self._tp.partition,
                     offset=self._position,
-                    max_bytes=FETCH_BYTES,
+                    max_bytes=self._fetch_bytes,
                     leader_epoch=epoch,
                 )
             ],

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ottla_client.security import Security
+from pyspark_ottla.given import OptionProblem
 from pyspark_ottla.options import (
-    OptionProblem,
     check_option,
     is_connection_option,
     is_read_option,
@@ -111,10 +111,10 @@ def parsed(texts: Sequence[str], files: Sequence[str], *, reads: bool, writes: b
                 _add(found, line, f"{file}, line {number}, is not NAME=VALUE.")
     for text in texts:
         _add(found, text, f"--option takes NAME=VALUE; got {text!r}.")
-    for name in found:
+    for name, value in found.items():
         if name.lower() in _OF_THE_JOB:
             raise OptionProblem(f"--option cannot set {name}: the job's other arguments do.")
-        check_option(name, reads=reads, writes=writes)
+        check_option(name, value, reads=reads, writes=writes)
     security_of(found)  # they may contradict each other
     return JobOptions(found)
 

@@ -189,7 +189,11 @@ class ClusterLookup:
 
     def _open(self) -> Admin:
         if self._admin is None:
-            admin = Admin(self._options.bootstrap, security=self._options.security)
+            admin = Admin(
+                self._options.bootstrap,
+                security=self._options.security,
+                request_timeout_ms=self._options.request_timeout_ms,
+            )
             try:
                 admin.start()
             except ValueError as error:

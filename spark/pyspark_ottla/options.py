@@ -9,7 +9,6 @@ noticed late.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from dataclasses import dataclass
 from ottla_client.security import OPTIONS as SECURITY_OPTIONS
 from ottla_client.security import PLAINTEXT, Security
 from ottla_core.ids import TopicPartition
-from pyspark_ottla.kafka_settings import READ_WITHOUT_EFFECT, WRITE_WITHOUT_EFFECT, why_refused
+from pyspark_ottla.given import Given, OptionProblem
+from pyspark_ottla.kafka_settings import READ_WITHOUT_EFFECT, WRITE_WITHOUT_EFFECT
 from pyspark_ottla.offsets import (
     EARLIEST,
     LATEST,
@@ -27,10 +27,6 @@ from pyspark_ottla.offsets import (
     partitions_from_json,
     shortened,
 )
-
-
-class OptionProblem(ValueError):
-    """An option that is missing, unknown or invalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +56,10 @@ class ReadOptions:
     include_headers: bool
     read_committed: bool
     fetch_timeout_s: float
+    #: How long a broker may take to answer one request.
+    request_timeout_ms: int
+    #: Maximum bytes of one fetch; a larger batch is fetched alone.
+    fetch_bytes: int
     #: Read from in-sync replicas in this rack, where there are some.
     client_rack: str
     security: Security = PLAINTEXT
@@ -82,6 +82,8 @@ class WriteOptions:
     max_block_ms: int
     request_timeout_ms: int
     delivery_timeout_ms: int
+    #: Unanswered batches of each partition.
+    max_in_flight: int
     #: Rows become visible to read_committed readers once, all rows of a batch or none.
     exactly_once: bool
     #: How long a task may write; for exactly-once only.
@@ -116,6 +118,9 @@ _READ = (
     "client.rack",
     "kafka.client.rack",
     "kafkaConsumer.pollTimeoutMs",
+    "kafka.request.timeout.ms",
+    "kafka.fetch.max.bytes",
+    "kafka.max.partition.fetch.bytes",
     *sorted(READ_WITHOUT_EFFECT),
 )
 _WRITE = (
@@ -132,6 +137,7 @@ _WRITE = (
     "kafka.max.block.ms",
     "kafka.request.timeout.ms",
     "kafka.delivery.timeout.ms",
+    "kafka.max.in.flight.requests.per.connection",
     "deliveryGuarantee",
     "sinkId",
     "batchId",
@@ -142,20 +148,23 @@ _WRITE = (
 )
 _READ_NAMES = frozenset(name.lower() for name in _READ)
 _WRITE_NAMES = frozenset(name.lower() for name in _WRITE)
-#: Spark passes its own options along.
-_SPARKS_OWN = frozenset(["checkpointlocation", "queryname", "path"])
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _STRATEGIES = ("error", "latest")
 _ISOLATION = ("read_uncommitted", "read_committed")
 _FETCH_TIMEOUT_MS = 120_000
+#: Large enough that the cost per message is negligible, small enough that a task can hold a few of them.
+FETCH_BYTES = 4 * 1024 * 1024
+#: A task holds the response that it converts, and the next one.
+_FETCH_BYTES_MAX = 64 * 1024 * 1024
+#: As for any idempotent producer of Kafka.
+_IN_FLIGHT_MAX = 5
 #: As in Spark's connector.
 _MAX_TRIGGER_DELAY = "15m"
-_UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 #: The producer's defaults for a task: batches as large as the client's own, and room for as many as are in flight.
 _BATCH_BYTES = 256 * 1024
 _BUFFER_BYTES = 32 * 1024 * 1024
 _MAX_BLOCK_MS = 30_000
-_REQUEST_TIMEOUT_MS = 30_000
+REQUEST_TIMEOUT_MS = 30_000
 _DELIVERY_TIMEOUT_MS = 120_000
 #: The brokers' default of transaction.max.timeout.ms: a task may write for so long.
 _TRANSACTION_TIMEOUT_MS = 900_000
@@ -179,23 +188,23 @@ def is_connection_option(name: str) -> bool:
 
 
 def security_of(options: Mapping[str, str]) -> Security:
-    return _security(_Given(options))
+    return _security(Given(options))
 
 
-def check_option(name: str, *, reads: bool, writes: bool) -> None:
+def check_option(name: str, value: str, *, reads: bool, writes: bool) -> None:
     """Raise OptionProblem unless a program that reads, writes, or both can set this option."""
     known = (*_SECURITY, *(_READ if reads else ()), *(_WRITE if writes else ()))
     purpose = " and ".join(["reading"] * reads + ["writing"] * writes) or "connecting"
-    _Given({name: ""}).check_names(tuple(dict.fromkeys(known)), purpose)
+    Given({name: value}).check_names(tuple(dict.fromkeys(known)), purpose)
 
 
 def include_headers(options: Mapping[str, str]) -> bool:
     """The only option that the schema depends on."""
-    return _Given(options).flag("includeHeaders", False)
+    return Given(options).flag("includeHeaders", False)
 
 
 def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-    given = _Given(options)
+    given = Given(options)
     given.check_names(_READ, "reading")
     _refuse_path(given, 'name topics with .option("subscribe", ...)')
     if streaming:
@@ -228,13 +237,15 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
             given.number("fetchTimeoutMs") or given.number("kafkaConsumer.pollTimeoutMs") or _FETCH_TIMEOUT_MS
         )
         / 1000,
+        request_timeout_ms=given.number("kafka.request.timeout.ms") or REQUEST_TIMEOUT_MS,
+        fetch_bytes=_fetch_bytes(given),
         client_rack=given.text("client.rack") or given.text("kafka.client.rack") or "",
         security=_security(given),
     )
 
 
 def write_options(options: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
-    given = _Given(options)
+    given = Given(options)
     given.check_names(_WRITE, "writing")
     _refuse_path(given, 'name the topic with .option("topic", ...) or a column `topic`')
     if (given.text("kafka.acks") or "all").lower() not in ("all", "-1"):
@@ -254,8 +265,9 @@ def write_options(options: Mapping[str, str], *, streaming: bool = False) -> Wri
         batch_bytes=given.number("kafka.batch.size") or _BATCH_BYTES,
         buffer_bytes=given.number("kafka.buffer.memory") or _BUFFER_BYTES,
         max_block_ms=given.number("kafka.max.block.ms") or _MAX_BLOCK_MS,
-        request_timeout_ms=given.number("kafka.request.timeout.ms") or _REQUEST_TIMEOUT_MS,
+        request_timeout_ms=given.number("kafka.request.timeout.ms") or REQUEST_TIMEOUT_MS,
         delivery_timeout_ms=given.number("kafka.delivery.timeout.ms") or _DELIVERY_TIMEOUT_MS,
+        max_in_flight=_max_in_flight(given),
         exactly_once=guarantee == EXACTLY_ONCE,
         transaction_timeout_ms=given.number("kafka.transaction.timeout.ms") or _TRANSACTION_TIMEOUT_MS,
         place=_place(given, streaming=streaming, exactly_once=guarantee == EXACTLY_ONCE),
@@ -263,7 +275,24 @@ def write_options(options: Mapping[str, str], *, streaming: bool = False) -> Wri
     )
 
 
-def _place(given: _Given, *, streaming: bool, exactly_once: bool) -> tuple[str, int] | None:
+def _fetch_bytes(given: Given) -> int:
+    """A task reads one partition, so both of Kafka's limits mean the same."""
+    names = ("kafka.fetch.max.bytes", "kafka.max.partition.fetch.bytes")
+    found = [number for name in names if (number := given.number(name)) is not None]
+    return min([*found, _FETCH_BYTES_MAX]) if found else FETCH_BYTES
+
+
+def _max_in_flight(given: Given) -> int:
+    name = "kafka.max.in.flight.requests.per.connection"
+    found = given.number(name) or _IN_FLIGHT_MAX
+    if found > _IN_FLIGHT_MAX:
+        raise OptionProblem(
+            f"{name} takes 1 to {_IN_FLIGHT_MAX}: brokers keep so many batches to order retries."
+        )
+    return found
+
+
+def _place(given: Given, *, streaming: bool, exactly_once: bool) -> tuple[str, int] | None:
     sink, batch = given.text("sinkId"), given.text("batchId")
     if sink is None and batch is None:
         return None
@@ -284,73 +313,26 @@ def _place(given: _Given, *, streaming: bool, exactly_once: bool) -> tuple[str, 
     return sink, int(batch)
 
 
-class _Given:
-    """Options with case-insensitive names, as everywhere in Spark."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._values = {name.lower(): value for name, value in options.items()}
-
-    def check_names(self, known: tuple[str, ...], purpose: str) -> None:
-        by_lower = {name.lower(): name for name in known}
-        for name in self._values:
-            if name in by_lower or name in _SPARKS_OWN:
-                continue
-            reason = why_refused(name)
-            if reason is not None:
-                raise OptionProblem(f"The option {name} {reason}")
-            near = difflib.get_close_matches(name, by_lower, n=1, cutoff=0.7)
-            hint = f"did you mean {by_lower[near[0]]}?" if near else f"the options are {', '.join(known)}."
-            raise OptionProblem(f"The format ottla has no option {name} for {purpose}; {hint}")
-
-    def text(self, name: str) -> str | None:
-        value = self._values.get(name.lower())
-        return None if value is None or not value.strip() else value.strip()
-
-    def number(self, name: str) -> int | None:
-        text = self.text(name)
-        if text is None:
-            return None
-        if not (text.isascii() and text.isdigit() and int(text) > 0):
-            raise OptionProblem(f"{name} takes a whole number above 0; got {shortened(text)}.")
-        return int(text)
-
-    def duration_s(self, name: str, default: str) -> float:
-        text = (self.text(name) or default).lower()
-        found = re.fullmatch(r"([0-9]+)\s*([a-z]+)", text)
-        if found is None or found[2] not in _UNITS_S or int(found[1]) == 0:
-            raise OptionProblem(f"{name} takes a time such as 90s, 15m or 1h; got {shortened(text)}.")
-        return int(found[1]) * _UNITS_S[found[2]]
-
-    def flag(self, name: str, default: bool) -> bool:
-        return self.choice(name, ("true", "false"), str(default).lower()) == "true"
-
-    def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
-        text = (self.text(name) or default).lower()
-        if text not in choices:
-            raise OptionProblem(f"{name} takes {' or '.join(choices)}; got {shortened(text)}.")
-        return text
-
-
-def _refuse_path(given: _Given, instead: str) -> None:
+def _refuse_path(given: Given, instead: str) -> None:
     path = given.text("path")
     if path is not None:
         raise OptionProblem(f"The format ottla takes no path ({shortened(path)}); {instead}.")
 
 
-def _refuse_in_batch(given: _Given) -> None:
+def _refuse_in_batch(given: Given) -> None:
     for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"):
         if given.text(name) is not None:
             raise OptionProblem(f"{name} is for streaming reads; a batch read takes endingOffsets.")
 
 
-def _max_offsets(given: _Given) -> int | None:
+def _max_offsets(given: Given) -> int | None:
     most, least = given.number("maxOffsetsPerTrigger"), given.number("minOffsetsPerTrigger")
     if most is not None and least is not None and least > most:
         raise OptionProblem(f"minOffsetsPerTrigger, {least}, is above maxOffsetsPerTrigger, {most}.")
     return most
 
 
-def _bootstrap(given: _Given) -> str:
+def _bootstrap(given: Given) -> str:
     texts = [text for name in BOOTSTRAP if (text := given.text(name)) is not None]
     if not texts:
         raise OptionProblem(
@@ -363,7 +345,7 @@ def _bootstrap(given: _Given) -> str:
     return texts[0]
 
 
-def _security(given: _Given) -> Security:
+def _security(given: Given) -> Security:
     found = {name: text for name in SECURITY_OPTIONS if (text := given.text(f"kafka.{name}")) is not None}
     try:
         return Security.of(found)
@@ -371,7 +353,7 @@ def _security(given: _Given) -> Security:
         raise OptionProblem(f"With kafka. before each name: {wrong}") from None
 
 
-def _topics(given: _Given) -> Topics:
+def _topics(given: Given) -> Topics:
     named = [(name, text) for name in _SUBSCRIPTIONS if (text := given.text(name)) is not None]
     if len(named) != 1:
         what = "none was" if not named else f"{' and '.join(name for name, _ in named)} were"
@@ -396,7 +378,7 @@ def _topics(given: _Given) -> Topics:
         raise OptionProblem(str(error)) from None
 
 
-def _bound(given: _Given, names: tuple[str, str, str], default: str) -> Bound:
+def _bound(given: Given, names: tuple[str, str, str], default: str) -> Bound:
     """As in Spark's connector, the global timestamp overrides timestamps per partition, and those override offsets."""
     by_offset, by_time, by_times = names
     time_text = given.text(by_time)

@@ -203,6 +203,8 @@ def _read(options: ReadOptions, partition: InputPartition) -> Iterator[Any]:
             OffsetRange(wanted.tp, start, wanted.end, wanted.topic_id),
             read_committed=options.read_committed,
             timeout_s=options.fetch_timeout_s,
+            request_timeout_s=options.request_timeout_ms / 1000,
+            fetch_bytes=options.fetch_bytes,
             rack=options.client_rack,
             security=options.security,
         )

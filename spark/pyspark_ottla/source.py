@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from pyspark_ottla.options import OptionProblem, include_headers, read_options, write_options
+from pyspark_ottla.given import OptionProblem
+from pyspark_ottla.options import include_headers, read_options, write_options
 from pyspark_ottla.shipping import Shipped
 
 if TYPE_CHECKING:

@@ -137,6 +137,7 @@ def _producer(options: WriteOptions, sink: str, batch: int) -> Producer:
         max_block_ms=options.max_block_ms,
         request_timeout_ms=options.request_timeout_ms,
         delivery_timeout_ms=options.delivery_timeout_ms,
+        max_in_flight=options.max_in_flight,
         max_request_size=options.max_request_bytes or _REQUEST_BYTES_MAX,
         transactional_id=transactional_id,
         transaction_timeout_ms=options.transaction_timeout_ms,

@@ -22,7 +22,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from pyspark_ottla.decisions import batch_sink, named_sink, stream_sink
 from pyspark_ottla.exactly_once import settle
-from pyspark_ottla.options import OptionProblem, WriteOptions
+from pyspark_ottla.given import OptionProblem
+from pyspark_ottla.options import WriteOptions
 from pyspark_ottla.settle import Step
 from pyspark_ottla.shipping import Shipped
 from pyspark_ottla.task_write import WriteProblem, Written, write_rows

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jobs import archive
+from pyspark_ottla.given import OptionProblem
 from pyspark_ottla.job_options import JobOptions, add_arguments, parsed, take
-from pyspark_ottla.options import OptionProblem
 
 
 def test_an_option_goes_where_it_applies_and_overrides_the_jobs_own() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ottla_core.ids import TopicPartition
-from pyspark_ottla.options import OptionProblem, read_options, write_options
+from pyspark_ottla.given import OptionProblem
+from pyspark_ottla.options import read_options, write_options
 from pyspark_ottla.source import schema_of
 
 BASE = {"bootstrap.servers": "h:1", "subscribe": "t"}
@@ -111,6 +112,9 @@ def test_writing_knows_its_own_options() -> None:
         ({"kafka.enable.idempotence": "false"}, "takes true: retries must not write rows twice"),
         ({"kafka.transactional.id": "t"}, "each task has a transaction of its own"),
         ({"kafka.partitioner.class": "t"}, "fill the column partition instead"),
+        ({"kafka.partitioner.ignore.keys": "true"}, "takes false: fill the column partition instead"),
+        ({"kafka.compression.zstd.level": "9"}, "is refused: set compression; its level is fixed"),
+        ({"kafka.max.in.flight.requests.per.connection": "6"}, "takes 1 to 5"),
     ],
 )
 def test_writing_refuses_with_a_reason(changes: dict[str, str], sentence: str) -> None:
@@ -127,9 +131,57 @@ def test_settings_of_kafkas_producer_are_understood() -> None:
             "kafka.batch.size": "1000",
             "kafka.buffer.memory": "2000",
             "kafka.delivery.timeout.ms": "3000",
+            "kafka.max.in.flight.requests.per.connection": "1",
+            "kafka.reconnect.backoff.ms": "50",
         }
     )
+    assert made.max_in_flight == 1
     assert (made.batch_bytes, made.buffer_bytes, made.delivery_timeout_ms) == (1000, 2000, 3000)
+
+
+def test_common_settings_of_kafkas_consumer_are_understood() -> None:
+    without_effect = {
+        "kafka.max.poll.records": "500",
+        "kafka.session.timeout.ms": "45000",
+        "kafka.heartbeat.interval.ms": "3000",
+        "kafka.fetch.min.bytes": "1",
+        "kafka.retry.backoff.ms": "100",
+        "kafka.check.crcs": "true",
+        "kafka.exclude.internal.topics": "TRUE",
+        "kafka.allow.auto.create.topics": "false",
+        "kafka.ssl.endpoint.identification.algorithm": "https",
+    }
+    plain = read_options(BASE, streaming=True)
+    assert read_options({**BASE, **without_effect}, streaming=True) == plain
+    assert (plain.fetch_bytes, plain.request_timeout_ms) == (4 * 1024 * 1024, 30_000)
+    both = {"kafka.fetch.max.bytes": "52428800", "kafka.max.partition.fetch.bytes": "1048576"}
+    made = read_options({**BASE, **both, "kafka.request.timeout.ms": "5000"}, streaming=True)
+    assert (made.fetch_bytes, made.request_timeout_ms) == (1_048_576, 5000)
+    huge = read_options({**BASE, "kafka.fetch.max.bytes": str(1 << 31)}, streaming=True)
+    assert huge.fetch_bytes == 64 * 1024 * 1024, "a task must hold two of them"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"kafka.exclude.internal.topics": "false"}, "takes true: patterns name no internal topics"),
+        ({"kafka.check.crcs": "false"}, "takes true: the CRC of every batch is checked"),
+        ({"kafka.allow.auto.create.topics": "true"}, "takes false: a query creates no topics"),
+        (
+            {"kafka.ssl.endpoint.identification.algorithm": ""},
+            "takes https: the name in a broker's certificate",
+        ),
+        ({"kafka.default.api.timeout.ms": "1"}, "set kafka.request.timeout.ms"),
+        ({"kafka.metric.reporters": "x"}, "names Java classes"),
+        ({"kafka.sasl.jaas.config": "x"}, "set kafka.sasl.mechanism with kafka.sasl.username"),
+        ({"kafka.ssl.keystore.location": "x"}, "to PEM files"),
+    ],
+)
+def test_other_settings_of_kafkas_consumer_are_refused_with_a_reason(
+    changes: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(OptionProblem, match=sentence):
+        read_options({**BASE, **changes}, streaming=True)
 
 
 def test_the_connectors_options_for_reading_are_accepted() -> None:
