@@ -57,6 +57,8 @@ class Spark:
         gateway = session.sparkContext._gateway
         assert gateway is not None
         self._jvm = psutil.Process(gateway.proc.pid)
+        #: The Python driver of the session is this process.
+        self._driver = psutil.Process()
 
     def cpu(self) -> CpuUse:
         own: dict[int, float] = {}
@@ -69,8 +71,8 @@ class Spark:
         of_ended = self._jvm.cpu_times()
         return CpuUse(own, of_ended.children_user + of_ended.children_system)
 
-    def memory_mb(self) -> tuple[float, float]:
-        """Resident: the JVM, and the largest Python worker."""
+    def memory_mb(self) -> tuple[float, float, float]:
+        """Resident: the JVM, the Python driver, and the largest Python process that the JVM has started."""
         jvm, worker = 0.0, 0.0
         for process in self._all():
             try:
@@ -81,25 +83,27 @@ class Spark:
                 jvm = held
             else:
                 worker = max(worker, held)
-        return jvm, worker
+        return jvm, self._driver.memory_info().rss / 1e6, worker
 
     def _all(self) -> list[psutil.Process]:
         return [self._jvm, *self._jvm.children(recursive=True)]
 
 
 class PeakMemory:
-    """The most that JVM and worker held while the block ran."""
+    """The most that JVM, Python driver and worker held while the block ran."""
 
     def __init__(self, spark: Spark) -> None:
         self._spark = spark
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
-        self.jvm_mb, self.worker_mb = 0.0, 0.0
+        self.jvm_mb, self.driver_mb, self.worker_mb = 0.0, 0.0, 0.0
 
     def _watch(self) -> None:
         while not self._over.wait(_SAMPLE_S):
-            jvm, worker = self._spark.memory_mb()
-            self.jvm_mb, self.worker_mb = max(self.jvm_mb, jvm), max(self.worker_mb, worker)
+            jvm, driver, worker = self._spark.memory_mb()
+            self.jvm_mb = max(self.jvm_mb, jvm)
+            self.driver_mb = max(self.driver_mb, driver)
+            self.worker_mb = max(self.worker_mb, worker)
 
     def __enter__(self) -> PeakMemory:
         self._thread.start()
