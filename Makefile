@@ -138,6 +138,7 @@ attack: ## hostile and busy clients against real brokers for MINUTES=25; `make t
 spark-chaos: ## kill a streaming Spark job at each step of a commit and KILLS=20 times at random, and the archive job as often: each row once
 	@scripts/setup.sh $(RUNTIME) $(JAVA)
 	cd tests && ../$(bin)/python -m spark.spark_chaos --steps --kills $(or $(KILLS),20)
+	cd tests && ../$(bin)/python -m spark.spark_chaos --foreach-batch --kills $(or $(KILLS),20)
 	cd tests && PYTHONPATH=../e2e ../$(bin)/python -m spark.archive_chaos --kills $(or $(KILLS),20)
 
 .PHONY: drain-chaos

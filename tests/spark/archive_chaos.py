@@ -1,7 +1,7 @@
-"""Kills the archive job's driver, its Python workers and the broker while it reads, and checks the Parquet files.
+"""Kills the archive job's driver, executors, Python workers and the broker, and checks the Parquet files.
 
-`make spark-chaos` runs it for minutes, `test_spark_archive.py` for a few kills. A kill of a worker counts only if it
-hit a running task: Spark has logged a lost task. Broker and driver are killed while rows are left to be read.
+`make spark-chaos` runs it for minutes, `test_spark_archive.py` for a few kills. As in `spark_chaos`, a kill counts only
+if it has hit a running task.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ottla_cli.local_cluster import LocalCluster
 from ottla_client import NewTopic
 from ottla_client.sync import Admin, Producer
 from ottla_e2e.pods.check_archive import committed
-from spark.spark_chaos import START_S, SparkJob
+from spark.killable_job import START_S, SparkJob
+from spark.spark_chaos import kill_broker
 
 _PARTITIONS = 2
 _VALUE = b"x" * 1000
 #: Rows that the job has not read yet when something is killed.
 _AHEAD = 12_000
-_LOST_TASK = "Lost task"
 
 
 class Archive:
@@ -66,9 +66,6 @@ class Archive:
                 raise AssertionError(f"{there} of {rows} rows:\n{self.job.log.read_text()[-4000:]}")
             time.sleep(0.2)
 
-    def lost_tasks(self) -> int:
-        return self.job.log.read_text().count(_LOST_TASK)
-
     def check(self) -> None:
         """Each record that was sent is in the committed files once."""
         numbers: Counter[int] = Counter()
@@ -84,7 +81,7 @@ class Archive:
 def campaign(
     cluster: LocalCluster, folder: Path, wanted: dict[str, int], chance: random.Random
 ) -> Counter[str]:
-    """Kills so many drivers, workers and brokers, in a random order; returns what was hit."""
+    """Kills in a random order until so many of each have hit a running task; returns what was hit."""
     hit: Counter[str] = Counter()
     began = time.monotonic()
     archive = Archive(cluster, folder)
@@ -95,23 +92,23 @@ def campaign(
         job.start()
         archive.send(_AHEAD)
         archive.wait_for(1)
-        for what in order:
+        while order:
+            what = order[0]
             archive.stay_ahead()
-            time.sleep(chance.uniform(0.0, 0.5))
-            assert archive.rows() < archive.sent, "nothing was left to be read"
-            if what == "worker":
-                _hit_a_task(archive, chance)
-            elif what == "driver":
-                job.kill()
-                job.start()
-            else:
-                cluster.kill(0)
-                time.sleep(chance.uniform(0.0, 2.0))
-                cluster.restart(0)
-            hit[what] += 1
             seen = archive.rows()
+            time.sleep(chance.uniform(0.0, 0.5))
+            if what == "broker":
+                was_hit = kill_broker(cluster, job, 0, chance.uniform(0.0, 2.0))
+            else:
+                was_hit = job.kill_one(what, chance)
+            if what == "driver":
+                job.start()
+            if was_hit:
+                hit[what] += 1
+                order.pop(0)
             print(
-                f"{time.monotonic() - began:6.1f} s: killed a {what}, {seen:,} of {archive.sent:,} rows",
+                f"{time.monotonic() - began:6.1f} s: killed a {what}, {'hit' if was_hit else 'missed'}, "
+                f"{seen:,} of {archive.sent:,} rows",
                 flush=True,
             )
             archive.wait_for(min(seen + 1, archive.sent))
@@ -125,17 +122,6 @@ def campaign(
     return hit
 
 
-def _hit_a_task(archive: Archive, chance: random.Random) -> None:
-    """Most of the time is Spark's between tasks, so kill until a task is lost."""
-    before, deadline = archive.lost_tasks(), time.monotonic() + START_S
-    while archive.lost_tasks() == before:
-        archive.job.check()
-        assert time.monotonic() < deadline, "no kill has hit a task"
-        archive.stay_ahead()
-        archive.job.kill_worker(chance, of_tasks=True)
-        time.sleep(chance.uniform(0.3, 1.0))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=20)
@@ -144,7 +130,9 @@ def main() -> None:
     print(f"seed {given.seed}")
     brokers = max(1, given.kills // 5)
     drivers = max(1, given.kills // 4)
-    wanted = {"driver": drivers, "broker": brokers, "worker": max(1, given.kills - drivers - brokers)}
+    executors = max(1, given.kills // 4)
+    workers = max(1, given.kills - drivers - brokers - executors)
+    wanted = {"driver": drivers, "broker": brokers, "executor": executors, "worker": workers}
     with tempfile.TemporaryDirectory() as folder, LocalCluster() as cluster:
         campaign(cluster, Path(folder), wanted, random.Random(given.seed))
 

@@ -6,9 +6,9 @@ import argparse
 import sys
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from jobs import archive
+from spark.killable_session import killable_session
 
 
 def main() -> None:
@@ -16,17 +16,7 @@ def main() -> None:
     for name in ("--bootstrap", "--topic", "--parquet", "--checkpoint", "--folder"):
         parser.add_argument(name, required=True)
     given = parser.parse_args()
-    spark = (
-        SparkSession.builder.master("local[2,4]")  # four attempts of each task
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "700m")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.ui.enabled", "false")
-        .config("spark.local.dir", given.folder)
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("WARN")  # a task that was hit is a warning
+    spark = killable_session(given.folder)
     job = archive.Job(
         given.bootstrap, given.topic, given.parquet, given.checkpoint, max_offsets=3000, trigger="0 seconds"
     )

@@ -6,32 +6,29 @@ import argparse
 import sys
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame
 
-from spark.stepping_source import SteppingSource
+from spark.killable_session import killable_session
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     for name in ("--bootstrap", "--source", "--target", "--checkpoint", "--folder"):
         parser.add_argument(name, required=True)
-    given = parser.parse_args()
-    spark = (
-        SparkSession.builder.master("local[2,4]")  # four attempts of each task
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "700m")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.ui.enabled", "false")
-        .config("spark.local.dir", given.folder)
-        .config("spark.speculation", "true")
-        .config("spark.speculation.multiplier", "1.1")
-        .config("spark.speculation.quantile", "0.5")
-        .getOrCreate()
+    parser.add_argument(
+        "--foreach-batch", action="store_true", help="write with a batch write per micro-batch"
     )
-    spark.sparkContext.setLogLevel("ERROR")
-    spark.dataSource.register(SteppingSource)
+    parser.add_argument("--executors", type=int, default=2)
+    given = parser.parse_args()
+    spark = killable_session(given.folder, given.executors)
     brokers = {"bootstrap.servers": given.bootstrap}
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        place = {"sinkId": f"copy-{query}", "batchId": str(batch_id)}
+        writing = batch.selectExpr("key", "value").write.format("ottla")
+        writing.options(**brokers, **place, topic=given.target).mode("append").save()
+
     while True:
         rows = (
             spark.readStream.format("ottla")
@@ -39,14 +36,13 @@ def main() -> None:
             .option("kafka.isolation.level", "read_committed")
             .load()
         )
-        query = (
-            rows.selectExpr("key", "value")
-            .writeStream.format("ottla_stepping")
-            .options(**brokers, topic=given.target, checkpointLocation=given.checkpoint)
-            .start()
-        )
+        if given.foreach_batch:
+            writing = rows.writeStream.foreachBatch(write)
+        else:
+            copied = rows.selectExpr("key", "value").writeStream.format("ottla")
+            writing = copied.options(**brokers, topic=given.target)
         try:
-            query.awaitTermination()
+            writing.option("checkpointLocation", given.checkpoint).start().awaitTermination()
         except StreamingQueryException as error:
             print(str(error)[:2000], file=sys.stderr, flush=True)
 

@@ -1,7 +1,8 @@
 """Kills a Spark job that copies a topic, at random, and checks that every input is in the output once.
 
-`make spark-chaos KILLS=20` runs it for minutes; `test_spark_exactly_once.py` for two kills. It kills with SIGKILL: the
-whole driver with its tasks (local mode has no others), one Python worker (a task, or the driver's commit), or a broker.
+`make spark-chaos KILLS=20` runs it for minutes, on three brokers; `test_spark_exactly_once.py` for two kills. It kills
+the driver, an executor's JVM with its Python processes, one Python worker, or a broker. A kill counts only if it hit a
+running task (`killable_job`); that of a broker, if a task was running.
 """
 
 from __future__ import annotations
@@ -9,9 +10,6 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -19,95 +17,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
-
 from ottla_cli.local_cluster import LocalCluster
 from ottla_client import NewTopic, TopicPartition
 from ottla_client.sync import Admin, Consumer, Producer
 from pyspark_ottla.settle import Step
+from spark.killable_job import START_S, SparkJob
 
 _PARTITIONS = 2
+#: Rows that the job has not copied yet when something is killed.
+_AHEAD = 200
 #: How often each is killed.
-_WEIGHTS = {"driver": 4, "worker": 5, "broker": 1}
-_TESTS = Path(__file__).parents[1]
-#: A JVM and its query start within this, on a busy machine.
-START_S = 240.0
-
-
-class SparkJob:
-    """The process of a job with its JVM and Python workers."""
-
-    def __init__(self, module: str, arguments: Sequence[str], folder: Path) -> None:
-        self.log = folder / "job.log"
-        own = ["--checkpoint", str(folder / "checkpoint"), "--folder", str(folder)]
-        self._command = [sys.executable, "-m", module, *arguments, *own]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self, **environment: str) -> None:
-        path = os.pathsep.join([str(_TESTS), os.environ.get("PYTHONPATH", "")])
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, **environment},
-                start_new_session=True,
-            )
-
-    def _all(self) -> list[psutil.Process]:
-        assert self._process is not None
-        try:
-            return psutil.Process(self._process.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
-
-    def kill(self) -> None:
-        """Driver, JVM and workers, at once."""
-        if self._process is None:
-            return
-        for each in self._all():
-            _kill(each)
-        self._process.kill()
-        self._process.wait()
-        self._process = None
-
-    def kill_worker(self, chance: random.Random, *, of_tasks: bool = False) -> bool:
-        """One of the Python processes that Spark has started, or of those that run tasks."""
-        workers = [each for each in self._all() if "python" in _name(each)]
-        if of_tasks:
-            workers = [each for each in workers if _runs_tasks(each)]
-        if not workers:
-            return False
-        _kill(chance.choice(workers))
-        return True
-
-    def check(self) -> None:
-        assert self._process is not None
-        if self._process.poll() is not None:
-            raise AssertionError(f"The job ended by itself:\n{self.log.read_text()[-4000:]}")
-
-
-def _name(process: psutil.Process) -> str:
-    try:
-        return str(process.name())
-    except psutil.NoSuchProcess:
-        return ""
-
-
-def _runs_tasks(process: psutil.Process) -> bool:
-    """Whether it was forked by the daemon of the tasks, which has the same command line."""
-    try:
-        parent = process.parent()
-        return parent is not None and all("pyspark.worker" in each.cmdline() for each in (process, parent))
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _kill(process: psutil.Process) -> None:
-    try:
-        process.send_signal(signal.SIGKILL)
-    except psutil.NoSuchProcess:
-        pass
+_WEIGHTS = {"driver": 6, "executor": 8, "worker": 4, "broker": 2}
 
 
 class Copy:
@@ -167,10 +87,12 @@ def wait_for_file(path: Path, job: SparkJob) -> None:
 
 
 @contextmanager
-def copying(cluster: LocalCluster, folder: Path, replicas: int = 1) -> Iterator[tuple[Copy, SparkJob]]:
+def copying(
+    cluster: LocalCluster, folder: Path, replicas: int = 1, more: Sequence[str] = ()
+) -> Iterator[tuple[Copy, SparkJob]]:
     with Admin(cluster.grpc_bootstrap) as admin:
         copy = Copy(cluster.grpc_bootstrap, admin, replicas)
-    arguments = ["--bootstrap", copy.bootstrap, "--source", copy.source, "--target", copy.target]
+    arguments = ["--bootstrap", copy.bootstrap, "--source", copy.source, "--target", copy.target, *more]
     job = SparkJob("spark.copying_job", arguments, folder)
     try:
         yield copy, job
@@ -186,67 +108,97 @@ def campaign(
     brokers: int,
     steps: Sequence[Step] = (),
     weights: Mapping[str, int] = _WEIGHTS,
+    more: Sequence[str] = (),
+    ahead: int = _AHEAD,
 ) -> Counter[str]:
-    """Kills the driver at these steps of a commit, then at random moments; returns what was killed."""
-    killed: Counter[str] = Counter()
+    """Kills the driver at these steps of a commit, then at random until so many kills have hit a running task;
+    returns what was hit."""
+    hit: Counter[str] = Counter()
+    missed = 0
     began = time.monotonic()
-    with copying(cluster, folder, max(1, min(brokers, 3))) as (copy, job):
-        copy.send(100)
+    with copying(cluster, folder, max(1, min(brokers, 3)), more) as (copy, job):
+        copy.send(ahead)
         for step in steps:
             stopped = folder / f"stopped-{step.name}"
             job.start(STOP_AT=step.name, STOPPED=str(stopped))
             wait_for_file(stopped, job)
             job.kill()
-            killed[f"driver at {step.name}"] += 1
+            hit[f"driver at {step.name}"] += 1
             print(f"{time.monotonic() - began:6.1f} s: killed the driver at {step.name}", flush=True)
             copy.send(20)
         job.start()
         copy.wait_for(1, job)
-        goal = kills + len(steps)
-        while sum(killed.values()) < goal:
-            copy.send(chance.randrange(100, 300))
-            time.sleep(chance.uniform(0.1, 4.0))
-            what = chance.choices(list(weights), list(weights.values()))[0]
-            if what == "driver":
-                job.kill()
-                job.start()
-            elif what == "worker" and not job.kill_worker(chance):
-                continue
-            elif what == "broker":
-                broker = chance.randrange(brokers)
-                cluster.kill(broker)
-                time.sleep(chance.uniform(0.0, 3.0))
-                cluster.restart(broker)
-            killed[what] += 1
+        order = _order(weights, kills, chance)
+        while order:
+            what = order[0]
             seen = sum(copy.visible().values())
+            if copy.sent - seen < ahead:
+                copy.send(ahead)
+            time.sleep(chance.uniform(0.0, 2.0))
+            if what == "broker":
+                was_hit = kill_broker(cluster, job, chance.randrange(brokers), chance.uniform(0.0, 3.0))
+            else:
+                was_hit = job.kill_one(what, chance)
+            if what == "driver":
+                job.start()
+            if was_hit:
+                hit[what] += 1
+                order.pop(0)
+            else:
+                missed += 1
             print(
-                f"{time.monotonic() - began:6.1f} s: killed a {what}, {seen:,} of {copy.sent:,} visible",
+                f"{time.monotonic() - began:6.1f} s: killed a {what}, {'hit' if was_hit else 'missed'}, "
+                f"{seen:,} of {copy.sent:,} visible",
                 flush=True,
             )
             if what == "driver":
                 copy.wait_for(min(seen + 1, copy.sent), job)  # the job runs again
         copy.wait_for(copy.sent, job, 2 * START_S)
-        time.sleep(2)
+        time.sleep(2)  # rows that are written twice would come now
         copy.check()
         every = sum(copy.visible("read_uncommitted").values())
         print(
             f"{copy.sent:,} rows sent, each visible once; {every - copy.sent:,} rows of attempts that were aborted; "
-            f"killed: {dict(killed)}; {time.monotonic() - began:.0f} s"
+            f"hit: {dict(hit)}; {missed} kills hit no task; {time.monotonic() - began:.0f} s"
         )
-    return killed
+    return hit
+
+
+def _order(weights: Mapping[str, int], kills: int, chance: random.Random) -> list[str]:
+    """What to hit, each kind by its weight, in a random order."""
+    total = sum(weights.values())
+    order = [what for what, weight in weights.items() for _ in range(weight * kills // total)]
+    order += chance.choices(list(weights), list(weights.values()), k=kills - len(order))
+    chance.shuffle(order)
+    return order
+
+
+def kill_broker(cluster: LocalCluster, job: SparkJob, broker: int, away_s: float) -> bool:
+    """True if a task was running."""
+    was_running = bool(job.running_tasks())
+    cluster.kill(broker)
+    time.sleep(away_s)
+    cluster.restart(broker)
+    return was_running
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--brokers", type=int, default=1)
+    parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--steps", action="store_true", help="first kill the driver at each step of a commit")
+    parser.add_argument(
+        "--foreach-batch", action="store_true", help="the job writes with foreachBatch and sinkId"
+    )
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 16))
     given = parser.parse_args()
     print(f"seed {given.seed}")
     with tempfile.TemporaryDirectory() as folder, LocalCluster(brokers=given.brokers) as cluster:
         steps = list(Step) if given.steps else []
-        campaign(cluster, Path(folder), given.kills, random.Random(given.seed), given.brokers, steps)
+        more = ["--foreach-batch"] if given.foreach_batch else []
+        campaign(
+            cluster, Path(folder), given.kills, random.Random(given.seed), given.brokers, steps, more=more
+        )
 
 
 if __name__ == "__main__":

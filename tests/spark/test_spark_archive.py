@@ -150,5 +150,5 @@ def test_a_span_of_time_is_archived(
 @pytest.mark.integration
 @pytest.mark.skipif("OTTLA_SPARK_CHAOS" not in os.environ, reason="starts JVMs: set OTTLA_SPARK_CHAOS=1")
 def test_an_archive_has_each_record_once_after_kills(local_cluster: LocalCluster, tmp_path: Path) -> None:
-    wanted = {"driver": 1, "worker": 1, "broker": 1}
+    wanted = {"driver": 1, "executor": 1, "worker": 1, "broker": 1}
     assert campaign(local_cluster, tmp_path, wanted, random.Random(1)) == wanted

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -261,8 +260,10 @@ def test_a_query_whose_checkpoint_is_an_older_copy_stops(
     assert visible(local_cluster.grpc_bootstrap, target) == [0, 1, 2, 3]
 
 
-@pytest.mark.skipif("OTTLA_SPARK_CHAOS" not in os.environ, reason="starts two JVMs: set OTTLA_SPARK_CHAOS=1")
-def test_a_job_that_is_killed_copies_each_row_once(local_cluster: LocalCluster, tmp_path: Path) -> None:
-    chance = random.Random(3)
-    killed = campaign(local_cluster, tmp_path, 1, chance, 1, steps=[Step.DECIDED], weights={"worker": 1})
-    assert killed == {"driver at DECIDED": 1, "worker": 1}
+@pytest.mark.timeout(300)
+def test_a_job_whose_executor_and_driver_are_killed_copies_each_row_once(
+    local_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    wanted = {"executor": 1, "driver": 1}
+    few = {"more": ["--executors", "1"], "ahead": 60}  # each executor is one more JVM to start
+    assert campaign(local_cluster, tmp_path, 2, random.Random(3), 1, weights=wanted, **few) == wanted
