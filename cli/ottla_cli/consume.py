@@ -26,7 +26,6 @@ from ottla_cli.connecting import (
     run,
     usage,
 )
-from ottla_cli.decode_spec import decode_specs
 from ottla_cli.decoding import Decoding
 from ottla_cli.failure import Failure
 from ottla_cli.formats import Formatter, formatter, unescape
@@ -37,6 +36,7 @@ from ottla_cli.record_filter import record_filter
 from ottla_cli.record_output import RecordOutput
 from ottla_cli.screen import note
 from ottla_client import Admin, Consumer, OffsetAndTimestamp, TopicPartition
+from ottla_client.decode_spec import decode_specs
 
 #: How long a poll waits for records before the end is checked again.
 _POLL_MS = 500

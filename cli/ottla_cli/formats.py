@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ottla_cli.json_text import JsonText, json_line
 from ottla_cli.quantities import show_time
+from ottla_client.json_text import JsonText, json_line
 from ottla_client.record import ConsumerRecord, Headers
 
 Formatter = Callable[[ConsumerRecord], bytes]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from ottla_cli.json_text import JsonText, json_line
+from ottla_client.json_text import JsonText, json_line
 from ottla_client.record import ConsumerRecord
 
 Filter = Callable[[ConsumerRecord], bool]

@@ -19,8 +19,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, json_format, messag
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
-from ottla_cli.decode_spec import DecodeSpec, message_indexes
-from ottla_cli.failure import Failure
+from ottla_client.decode_spec import DecodeSpec, SchemaProblem, message_indexes
 
 _COMPILE_S = 30
 
@@ -28,17 +27,16 @@ _COMPILE_S = 30
 def protobuf(spec: DecodeSpec) -> Callable[[bytes], Any]:
     with open(spec.file, "rb") as opened:
         data = opened.read()
-    files = _descriptors(spec.file, _compiled(spec.file) if spec.file.endswith(".proto") else data)
+    files = _descriptors(spec.file, compiled(spec.file) if spec.file.endswith(".proto") else data)
     pool = descriptor_pool.DescriptorPool()
     try:
         for each in files.file:
             pool.Add(each)
         wanted = _wanted(spec, pool, files)
     except TypeError as wrong:
-        raise Failure(
+        raise SchemaProblem(
             f"{spec.file} is incomplete: {' '.join(str(wrong).split())}. `protoc --include_imports -o` writes a "
             "descriptor set with everything it needs.",
-            exit_code=2,
         ) from None
     kind = message_factory.GetMessageClass(wanted)
 
@@ -81,17 +79,16 @@ def _wanted(
     if not spec.message and len(own) == 1:
         return pool.FindMessageTypeByName(own[0])
     if not spec.message:
-        raise Failure(
+        raise SchemaProblem(
             f"{spec.file} has {len(own)} messages; choose one: protobuf:{spec.file}#{own[0] if own else 'NAME'}.",
-            exit_code=2,
         )
     for name in (spec.message, *(f"{each.package}.{spec.message}" for each in reversed(files.file))):
         try:
             return pool.FindMessageTypeByName(name)
         except KeyError:
             continue
-    raise Failure(
-        f"{spec.file} has no message {spec.message!r}; it has {', '.join(own[:10]) or 'none'}.", exit_code=2
+    raise SchemaProblem(
+        f"{spec.file} has no message {spec.message!r}; it has {', '.join(own[:10]) or 'none'}."
     )
 
 
@@ -101,14 +98,13 @@ def _descriptors(file: str, data: bytes) -> descriptor_pb2.FileDescriptorSet:
     except DecodeError:
         found = descriptor_pb2.FileDescriptorSet()
     if not found.file:
-        raise Failure(
+        raise SchemaProblem(
             f"{file} is neither a .proto file nor a descriptor set (`protoc --include_imports -o FILE`).",
-            exit_code=2,
         )
     return found
 
 
-def _compiled(file: str) -> bytes:
+def compiled(file: str) -> bytes:
     """The descriptor set of a .proto file; imports are looked for beside it and from the working directory."""
     tools = importlib.util.find_spec("grpc_tools")
     if tools is not None and tools.origin is not None:
@@ -138,10 +134,9 @@ def _compiled(file: str) -> bytes:
         if done.returncode != 0:
             lines = [line for line in done.stderr.splitlines() if "warning" not in line.lower()]
             why = " ".join((lines or done.stderr.splitlines() or ["protoc failed"])[0].split()).rstrip(".")
-            raise Failure(
+            raise SchemaProblem(
                 f"{file} does not compile: {why}. If imports are elsewhere, give a descriptor set "
                 "(`protoc --include_imports -o FILE`).",
-                exit_code=2,
             )
         with open(target, "rb") as opened:
             return opened.read()

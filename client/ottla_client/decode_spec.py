@@ -1,4 +1,4 @@
-"""What `ottla consume --decode` asks for: `[key=]FORMAT[:FILE][#MESSAGE]`. [P]"""
+"""What `--decode` of `ottla consume` and of the Spark jobs asks for: `[key=]FORMAT[:FILE][#MESSAGE]`. [P]"""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ REGISTRY_HEADER_BYTES = 5
 _REGISTRY = "-confluent"
 _FORMATS = ("json", "avro", "protobuf")
 _NAMES = ", ".join((*_FORMATS, *(f"{each}{_REGISTRY}" for each in _FORMATS)))
+
+
+class SchemaProblem(ValueError):
+    """A schema file, or a library for it, is missing or wrong; one sentence."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
     spark-submit spark/jobs/activity.py --bootstrap-servers 127.0.0.1:9192 --events events --results page-counts \
         --parquet /data/page-counts --checkpoint /data/checkpoints/page-counts --available-now
 
-Events are JSON with event_id, user, page, action and time (see generate.py). Duplicates are dropped, windows
-are counted by event time, and a window is written once, when the watermark has passed its end. So its row is final.
+Events have event_id, user, page, action and time (see generate.py), in JSON or what `--decode` names. Duplicates are
+dropped, windows are counted by event time, and a window is written once, when the watermark has passed its end. So its
+row is final.
 
 Both results are exactly once. In Parquet each micro-batch has its own directory, and a batch that is repeated after a
 crash overwrites it with the same rows. The topic gets one transaction per micro-batch, by the id of the query and the
@@ -50,12 +51,16 @@ class Job:
     shuffle_partitions: int | None = None
     #: Topic for events that cannot be parsed; None ignores them.
     dead_letters: str | None = None
+    #: Format and schema file of the values, as in `ottla consume --decode`; None: JSON.
+    decode: str | None = None
     options: JobOptions = field(default_factory=JobOptions)
 
 
 def events(spark: SparkSession, job: Job) -> DataFrame:
     """Records with the column `event`, whose time is null if it could not be parsed."""
     from pyspark.sql import functions as f
+
+    from pyspark_ottla.decode import value_text
 
     own = {
         "bootstrap.servers": job.bootstrap,
@@ -66,7 +71,7 @@ def events(spark: SparkSession, job: Job) -> DataFrame:
     if job.max_offsets is not None:
         own["maxOffsetsPerTrigger"] = str(job.max_offsets)
     reading = spark.readStream.format("ottla").options(**job.options.reading(own))
-    event = f.from_json(f.col("value").cast("string"), _EVENT).alias("event")
+    event = f.from_json(value_text(job.decode), _EVENT).alias("event")
     return reading.load().select("*", event)
 
 
@@ -180,6 +185,11 @@ def parsed() -> Job:
         type=int,
         help="number of stateful tasks, fixed by the first run of a checkpoint (default: one per executor core; "
         "Spark's default of 200 is for larger clusters)",
+    )
+    parser.add_argument(
+        "--decode",
+        metavar="FORMAT:FILE",
+        help="format of the values, such as avro:event.avsc or protobuf:event.proto#Event (default: JSON)",
     )
     add_arguments(parser)
     how = parser.add_mutually_exclusive_group()

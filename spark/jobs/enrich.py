@@ -9,8 +9,9 @@
 
 With `--table` each event gets the columns of the row with its key; an event without such a row is kept, with nulls. The
 table is as it was when the job started. With `--other` each pair of records with the same key and times at most
-`--within` apart is written once; the other topic's time is the column other_time. Both topics have JSON values; those
-that cannot be parsed, or have no time, are left out. Exactly once for readers with `read_committed`.
+`--within` apart is written once; the other topic's time is the column other_time. Values are JSON, or what `--decode`
+and `--other-decode` name; those that cannot be parsed, or have no time, are left out. Exactly once for readers with
+`read_committed`.
 """
 
 from __future__ import annotations
@@ -50,12 +51,17 @@ class Job:
     shuffle_partitions: int | None = None
     #: Column to draw a chart of.
     chart: str | None = None
+    #: Format and schema file of the values, as in `ottla consume --decode`; None: JSON.
+    decode: str | None = None
+    other_decode: str | None = None
     options: JobOptions = field(default_factory=JobOptions)
 
 
-def values(spark: SparkSession, job: Job, topic: str, schema: str) -> DataFrame:
+def values(spark: SparkSession, job: Job, topic: str, schema: str, decode: str | None) -> DataFrame:
     """The parsed values of a topic, as a stream."""
     from pyspark.sql import functions as f
+
+    from pyspark_ottla.decode import value_text
 
     own = {
         "bootstrap.servers": job.bootstrap,
@@ -66,14 +72,14 @@ def values(spark: SparkSession, job: Job, topic: str, schema: str) -> DataFrame:
     if job.max_offsets is not None:
         own["maxOffsetsPerTrigger"] = str(job.max_offsets)
     reading = spark.readStream.format("ottla").options(**job.options.reading(own))
-    parsed_ = f.from_json(f.col("value").cast("string"), schema).alias("row")
+    parsed_ = f.from_json(value_text(decode), schema).alias("row")
     return reading.load().select(parsed_).where("row is not null").select("row.*")
 
 
 def enriched(spark: SparkSession, job: Job) -> DataFrame:
     from pyspark.sql import functions as f
 
-    events = values(spark, job, job.events, job.schema)
+    events = values(spark, job, job.events, job.schema, job.decode)
     if job.table is not None:
         table = spark.read.format(job.table_format)
         if job.table_format == "csv":
@@ -81,7 +87,7 @@ def enriched(spark: SparkSession, job: Job) -> DataFrame:
         return events.join(table.load(job.table), on=job.on, how="left")
     assert job.other is not None and job.other_schema is not None
     renamed = {"time": "other_time", job.on: "other_key"}
-    other = values(spark, job, job.other, job.other_schema).withColumnsRenamed(renamed)
+    other = values(spark, job, job.other, job.other_schema, job.other_decode).withColumnsRenamed(renamed)
     left = events.where("time is not null").withWatermark("time", job.watermark)
     right = other.where("other_time is not null").withWatermark("other_time", job.watermark)
     near = f"other_time between time - interval {job.within} and time + interval {job.within}"
@@ -154,6 +160,12 @@ def parsed() -> Job:
         help="number of stateful tasks, fixed by the first run of a checkpoint (default: one per executor core)",
     )
     parser.add_argument("--chart", metavar="COLUMN", help="at the end, draw how many rows have each value")
+    parser.add_argument(
+        "--decode",
+        metavar="FORMAT:FILE",
+        help="format of the values, such as avro:event.avsc or protobuf:event.proto#Event (default: JSON)",
+    )
+    parser.add_argument("--other-decode", metavar="FORMAT:FILE", help="the same for the other topic")
     add_arguments(parser)
     how = parser.add_mutually_exclusive_group()
     how.add_argument(

@@ -3,9 +3,10 @@
     spark-submit spark/jobs/sessions.py --bootstrap-servers 127.0.0.1:9192 --events events --results sessions \
         --checkpoint /data/checkpoints/sessions --available-now --chart
 
-Events are JSON with event_id, user, page, action and time (see generate.py). Duplicates are dropped. A session is
-written once, when the watermark has passed its end by the gap, so its row is final; exactly once for readers with
-`read_committed`. Key: the user. Value: JSON with user, session_start, session_end, events, pages and bought.
+Events have event_id, user, page, action and time (see generate.py), in JSON or what `--decode` names. Duplicates are
+dropped. A session is written once, when the watermark has passed its end by the gap, so its row is final; exactly once
+for readers with `read_committed`. Key: the user. Value: JSON with user, session_start, session_end, events, pages and
+bought.
 """
 
 from __future__ import annotations
@@ -41,12 +42,16 @@ class Job:
     trigger: str | None = None
     shuffle_partitions: int | None = None
     chart: bool = False
+    #: Format and schema file of the values, as in `ottla consume --decode`; None: JSON.
+    decode: str | None = None
     options: JobOptions = field(default_factory=JobOptions)
 
 
 def sessions(spark: SparkSession, job: Job) -> DataFrame:
     """Final sessions, as a stream."""
     from pyspark.sql import functions as f
+
+    from pyspark_ottla.decode import value_text
 
     own = {
         "bootstrap.servers": job.bootstrap,
@@ -60,7 +65,7 @@ def sessions(spark: SparkSession, job: Job) -> DataFrame:
         spark.readStream.format("ottla")
         .options(**job.options.reading(own))
         .load()
-        .select(f.from_json(f.col("value").cast("string"), _EVENT).alias("event"))
+        .select(f.from_json(value_text(job.decode), _EVENT).alias("event"))
         .select("event.*")
         .where("time is not null")
         .withWatermark("time", job.watermark)
@@ -156,6 +161,11 @@ def parsed() -> Job:
         help="number of stateful tasks, fixed by the first run of a checkpoint (default: one per executor core)",
     )
     parser.add_argument("--chart", action="store_true", help="at the end, draw how long sessions are")
+    parser.add_argument(
+        "--decode",
+        metavar="FORMAT:FILE",
+        help="format of the values, such as avro:event.avsc or protobuf:event.proto#Event (default: JSON)",
+    )
     add_arguments(parser)
     how = parser.add_mutually_exclusive_group()
     how.add_argument(

@@ -14,13 +14,13 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from cli.ottla_command import Ottla
-from ottla_cli.decode_spec import decode_specs, message_indexes
 from ottla_cli.decoding import BadRecord, Decoding
 from ottla_cli.failure import Failure
 from ottla_cli.formats import formatter
-from ottla_cli.json_text import JsonText
 from ottla_cli.record_filter import record_filter
 from ottla_client import ConsumerRecord
+from ottla_client.decode_spec import decode_specs, message_indexes
+from ottla_client.json_text import JsonText
 
 ORDER_AVSC = {
     "type": "record",
