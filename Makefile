@@ -173,9 +173,9 @@ e2e: ## end-to-end test on a real Kubernetes: E2E_CONTEXT=…, else kind, else a
 	@PYTHONPATH=e2e $(bin)/python -m ottla_e2e
 
 .PHONY: images
-images: ## build an archive of all images, for `docker load`, `ctr images import`, `kind load image-archive` (E2E_REGISTRY=… in their names)
-	@scripts/setup.sh
-	@PYTHONPATH=e2e $(bin)/python -m ottla_e2e images
+images: ## build images and print the path of an archive, for `kind load image-archive`, `ctr images import` (WITH=docker; E2E_REGISTRY=…)
+	@scripts/setup.sh >&2
+	@PYTHONPATH=e2e $(bin)/python -m ottla_e2e images $(if $(WITH),--with $(WITH))
 
 .PHONY: node
 node: ## start a single-node Kubernetes on this machine, with the images; e2e/node/down.sh removes it

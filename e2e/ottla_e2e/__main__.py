@@ -13,9 +13,10 @@ import subprocess
 import sys
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
 from pathlib import Path
 
-from ottla_e2e import oci
+from ottla_e2e import docker_images, oci
 from ottla_e2e.images import TAG, Images, reference
 from ottla_e2e.places import OwnNode, Place, cache, choose
 from ottla_e2e.say import Fault, say, step
@@ -28,7 +29,11 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     parser = argparse.ArgumentParser(prog="ottla_e2e")
     parser.add_argument("what", nargs="?", choices=["run", "images", "node"], default="run")
-    what = parser.parse_args().what
+    parser.add_argument(
+        "--with", dest="builder", choices=["docker"], help="who builds `images`; else this program"
+    )
+    given = parser.parse_args()
+    what = given.what
     try:
         if what == "run":
             place = choose()
@@ -36,7 +41,10 @@ def main() -> int:
             run(place)
             say("all steps passed, and nothing is left running")
         elif what == "images":
-            make_images()
+            # Progress goes to standard error, so that a command can use the path.
+            with redirect_stdout(sys.stderr):
+                archive = make_images(given.builder)
+            print(archive)
         else:
             make_node()
     except Fault as fault:
@@ -51,8 +59,11 @@ def main() -> int:
     return 0
 
 
-def make_images() -> Path:
-    archive = Images(cache() / "images").of_the_run()
+def make_images(builder: str | None = None) -> Path:
+    if builder == "docker":
+        archive = docker_images.build(cache() / "images/archives/docker.tar")
+    else:
+        archive = Images(cache() / "images").of_the_run()
     if copy := os.environ.get("E2E_ARCHIVE"):
         archive = Path(shutil.copy(archive, copy))
     say(f"{archive} holds {', '.join(oci.names(archive))}")

@@ -109,18 +109,23 @@ class Given:
 
 
 class Kind:
-    """A kind cluster, created for the run and deleted after it."""
+    """A kind cluster, created for the run and deleted after it. The user's kubeconfig and current context stay."""
 
     name = "kind"
     _cluster = "ottla-e2e"
+
+    def __init__(self) -> None:
+        self._kubeconfig = cache() / "kind.kubeconfig"
 
     def prepare(self) -> None:
         _need_kubectl()
 
     def open(self, images: Images) -> Kube:
         self.close()
-        self._kind("create", "cluster", "--wait", "120s")
-        return Kube("kubectl", {}, f"kind-{self._cluster}")
+        self._kind(
+            "create", "cluster", "--config", str(ROOT / "e2e/kind.yaml"), *self._access(), "--wait", "120s"
+        )
+        return Kube("kubectl", {"KUBECONFIG": str(self._kubeconfig)}, f"kind-{self._cluster}")
 
     def load(self, archive: Path) -> None:
         self._kind("load", "image-archive", str(archive))
@@ -132,7 +137,11 @@ class Kind:
         pass
 
     def close(self) -> None:
-        self._kind("delete", "cluster")
+        self._kind("delete", "cluster", *self._access())
+
+    def _access(self) -> list[str]:
+        self._kubeconfig.parent.mkdir(parents=True, exist_ok=True)
+        return ["--kubeconfig", str(self._kubeconfig)]
 
     def _kind(self, *arguments: str) -> None:
         subprocess.run(["kind", *arguments, "--name", self._cluster], check=True, timeout=900)

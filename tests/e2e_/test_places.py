@@ -15,11 +15,13 @@ import pytest
 
 import ottla_e2e.__main__ as program
 from ottla_e2e import kube, places
-from ottla_e2e.oci import architecture
-from ottla_e2e.say import Fault
+from ottla_e2e.images import ROOT, TAG
+from ottla_e2e.oci import architecture, write_archive
+from ottla_e2e.say import Fault, say
 
 _FAKE = """#!/bin/sh
 echo "$(basename "$0") $*" >> "{folder}/called"
+echo "$(basename "$0") $KUBECONFIG" >> "{folder}/kubeconfigs"
 if grep -qsx "$(basename "$0") $1" "{folder}/fails"; then exit 1; fi
 echo '{{"items": []}}'
 """
@@ -33,7 +35,7 @@ class Machine:
         self._monkeypatch = monkeypatch
         monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
         monkeypatch.setenv("OTTLA_NODE_HOME", str(folder / "cache"))
-        for name in ("E2E_CONTEXT", "E2E_LOAD", "E2E_REGISTRY", "E2E_KEEP"):
+        for name in ("E2E_CONTEXT", "E2E_LOAD", "E2E_REGISTRY", "E2E_KEEP", "E2E_ARCHIVE", "BASE"):
             monkeypatch.delenv(name, raising=False)
 
     def has(self, *names: str) -> Machine:
@@ -49,7 +51,13 @@ class Machine:
 
     def called(self) -> list[str]:
         path = self.folder / "called"
-        return path.read_text().splitlines() if path.exists() else []
+        said = path.read_text() if path.exists() else ""
+        return said.replace(str(self.folder / "cache"), "{cache}").replace(str(ROOT), "{root}").splitlines()
+
+    def kubeconfigs(self) -> list[str]:
+        """The programs and the kubeconfig of each call."""
+        said = (self.folder / "kubeconfigs").read_text()
+        return said.replace(str(self.folder / "cache"), "{cache}").splitlines()
 
     def runs(self, place: places.Place, scenario: Callable[[], None] = lambda: None) -> None:
         """The whole of `make e2e` but for images and what happens inside of Kubernetes."""
@@ -82,10 +90,11 @@ def fault() -> None:
 
 # ------------------------------------------------------------------ kind
 
-_DELETE = "kind delete cluster --name ottla-e2e"
+_DELETE = "kind delete cluster --kubeconfig {cache}/kind.kubeconfig --name ottla-e2e"
 _KIND = [
     _DELETE,  # what an earlier run may have left
-    "kind create cluster --wait 120s --name ottla-e2e",
+    "kind create cluster --config {root}/e2e/kind.yaml --kubeconfig {cache}/kind.kubeconfig --wait 120s"
+    " --name ottla-e2e",
     "kind load image-archive /archive.tar --name ottla-e2e",
 ]
 
@@ -117,6 +126,8 @@ def test_kind_is_deleted_when_the_run_fails(machine: Machine) -> None:
     assert called[-1] == _DELETE
     asked = [line for line in called if line.startswith("kubectl ")]
     assert asked and all(line.startswith("kubectl --context kind-ottla-e2e ") for line in asked)
+    used = {line for line in machine.kubeconfigs() if line.startswith("kubectl")}
+    assert used == {"kubectl {cache}/kind.kubeconfig"}, "not the user's"
 
 
 def test_kind_is_deleted_when_it_does_not_come_up(machine: Machine) -> None:
@@ -131,6 +142,51 @@ def test_kind_is_kept_for_inspection(machine: Machine, monkeypatch: pytest.Monke
     monkeypatch.setenv("E2E_KEEP", "1")
     machine.runs(places.Kind())
     assert machine.called() == _KIND
+
+
+# ------------------------------------------------------------------ images
+
+
+def test_images_are_one_path_on_standard_output(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """`kind load image-archive "$(make -s images)"` takes it."""
+    archive = tmp_path / "run.tar"
+    write_archive(archive, [])
+
+    class FakeImages:
+        def __init__(self, cache: Path) -> None: ...
+
+        def of_the_run(self) -> Path:
+            say("building a layer")
+            return archive
+
+    monkeypatch.setattr(program, "Images", FakeImages)
+    monkeypatch.setattr("sys.argv", ["ottla_e2e", "images"])
+    assert program.main() == 0
+    seen = capsys.readouterr()
+    assert seen.out == f"{archive}\n" and "building a layer" in seen.err
+
+
+def test_docker_builds_images_if_asked(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.has("docker")
+    monkeypatch.setenv("E2E_REGISTRY", "registry.example/team")
+    monkeypatch.setenv("BASE", "registry.example/python:3.12")
+    saved = machine.folder / "cache/images/archives/docker.tar"
+    saved.parent.mkdir(parents=True)
+    write_archive(saved, [])
+    program.make_images("docker")
+    base, python = "--build-arg=BASE=registry.example/python:3.12", "docker build -f docker/python.Dockerfile"
+    name = f"registry.example/team/ottla-{{}}:{TAG}".format
+    assert machine.called() == [
+        f"{python} --build-arg=ROLE=broker {base} -t {name('broker')} .",
+        f"{python} --build-arg=ROLE=operator {base} -t {name('operator')} .",
+        f"docker build -f docker/spark.Dockerfile {base} -t {name('spark')} .",
+        f"docker save -o {{cache}}/images/archives/docker.tar {name('broker')} {name('operator')} {name('spark')}",
+    ]
+    machine.fails("docker build")
+    with pytest.raises(Fault, match="docker build failed"):
+        program.make_images("docker")
 
 
 # ------------------------------------------------------------------ a given context
