@@ -13,7 +13,7 @@ from ottla_operator.cast import CLUSTER, REBALANCE, Tools
 from ottla_operator.rebalance_plan import DONE, PROPOSED, STOPPED, Step, next_step
 from ottla_operator.scaler import pinned_partitions, with_pinned
 from ottla_operator.specs import InvalidSpec, Meta, RebalanceSpec
-from ottla_operator.status import Condition, kept, not_ready, reason_of
+from ottla_operator.status import Condition, conditions_in, kept, not_ready, reason_of
 
 SETTLED_S = 30.0
 SOON_S = 2.0
@@ -29,7 +29,10 @@ class RebalanceLook:
         if body is None or Meta.of(body).deleting:
             return None  # moves that began go on; they are the brokers'
         meta = Meta.of(body)
-        if (body.get("status") or {}).get("state") in (DONE, STOPPED):
+        status = body.get("status") or {}
+        if status.get("state") in (DONE, STOPPED):
+            # Final, also for a spec that changed since: `kubectl wait` wants a condition of that generation.
+            await self._tools.report(meta, body, conditions_in(status), kept(status))
             return None
         try:
             spec = RebalanceSpec.of(body)

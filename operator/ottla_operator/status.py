@@ -69,6 +69,15 @@ def with_conditions(
     return status
 
 
+def conditions_in(status: Mapping[str, Any] | None) -> list[Condition]:
+    """Those of a status that was written before."""
+    holds = {"True": True, "False": False}
+    return [
+        Condition(row["type"], holds.get(row["status"]), row.get("reason", ""), row.get("message", ""))
+        for row in (status or {}).get("conditions") or ()
+    ]
+
+
 def is_ready(status: Mapping[str, Any] | None) -> bool:
     return any(
         row.get("type") == READY and row.get("status") == "True"

@@ -130,6 +130,28 @@ async def test_a_rebalance_is_proposed_approved_and_done(world: World) -> None:
     assert await look.look(key) is None
 
 
+async def test_a_change_of_a_final_rebalance_is_seen_and_changes_nothing(world: World) -> None:
+    """`kubectl wait` waits for a condition of the current generation: after an approval with nothing to move, too."""
+    key = world.put(rebalance())
+    look = RebalanceLook(world.tools)
+    await look.look(key)
+    before = copy.deepcopy(world.sync("Rebalance", "even"))
+    assert world.condition("Rebalance", "even") == ("True", "Done")
+    body = copy.deepcopy(before)
+    body["spec"]["approved"] = True
+    body["metadata"]["generation"] += 1
+    world.put(body)
+    assert await look.look(key) is None
+    status = world.sync("Rebalance", "even")["status"]
+    generation = before["metadata"]["generation"] + 1
+    assert status["observedGeneration"] == generation
+    assert [row.pop("observedGeneration") for row in status["conditions"]] == [generation]
+    (condition,) = before["status"]["conditions"]
+    assert status["conditions"] == [
+        {name: condition[name] for name in condition if name != "observedGeneration"}
+    ]
+
+
 async def test_a_rebalance_moves_partitions_that_a_topic_does_not_place(world: World) -> None:
     await world.brokers.do(CreateTopic("orders", 9, 1, {}))
     world.put(topic(partitions=9, assignment=[{"partition": 4, "brokers": [0]}]))
