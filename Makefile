@@ -172,6 +172,11 @@ e2e: ## end-to-end test on a real Kubernetes: E2E_CONTEXT=…, else kind, else a
 	@scripts/setup.sh
 	@PYTHONPATH=e2e $(bin)/python -m ottla_e2e
 
+.PHONY: e2e-docs
+e2e-docs: ## run the commands of docs/kubernetes.md, in order and as written, on a new local node or kind
+	@scripts/setup.sh
+	@PYTHONPATH=e2e $(bin)/python -m ottla_e2e docs
+
 .PHONY: images
 images: ## build images and print the path of an archive, for `kind load image-archive`, `ctr images import` (WITH=docker; E2E_REGISTRY=…)
 	@scripts/setup.sh >&2

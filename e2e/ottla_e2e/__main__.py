@@ -1,4 +1,4 @@
-"""`make e2e`: choose a cluster, build images, run the scenario, clean up. [A]
+"""`make e2e`: choose a cluster, build images, run the scenario or the commands of the docs, clean up. [A]
 
 `make images` stops after the archive; `make node` stops after a local node that has the images.
 """
@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from ottla_e2e import docker_images, oci
+from ottla_e2e import doc_commands, docker_images, oci
 from ottla_e2e.images import TAG, Images, reference
 from ottla_e2e.places import OwnNode, Place, cache, choose
 from ottla_e2e.say import Fault, say, step
@@ -28,17 +28,17 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     parser = argparse.ArgumentParser(prog="ottla_e2e")
-    parser.add_argument("what", nargs="?", choices=["run", "images", "node"], default="run")
+    parser.add_argument("what", nargs="?", choices=["run", "docs", "images", "node"], default="run")
     parser.add_argument(
         "--with", dest="builder", choices=["docker"], help="who builds `images`; else this program"
     )
     given = parser.parse_args()
     what = given.what
     try:
-        if what == "run":
+        if what in ("run", "docs"):
             place = choose()
             say(f"Kubernetes is {place.name}")
-            run(place)
+            run(place, only_docs=what == "docs")
             say("all steps passed, and nothing is left running")
         elif what == "images":
             # Progress goes to standard error, so that a command can use the path.
@@ -88,7 +88,9 @@ def make_node() -> None:
     )
 
 
-def run(place: Place) -> None:
+def run(place: Place, *, only_docs: bool = False) -> None:
+    if only_docs and not place.is_new:
+        raise Fault("the commands of the docs install Ottla for good: they need kind, or a local node")
     images = Images(cache() / "images")
     with step("prepare the cluster and the images"), ThreadPoolExecutor() as beside:
         preparing = beside.submit(place.prepare)
@@ -100,7 +102,12 @@ def run(place: Place) -> None:
         try:
             with step("load the images"):
                 place.load(archive)
-            Scenario(place, kube).run()
+            if only_docs:
+                kube = kube.within(doc_commands.NAMESPACE)
+                with step("the commands of docs/kubernetes.md"):
+                    doc_commands.run(kube.environ)
+            else:
+                Scenario(place, kube).run()
         except (Fault, subprocess.SubprocessError) as fault:
             say(f"FAILED: {fault}")
             if not isinstance(fault, Fault):

@@ -77,7 +77,7 @@ class Images:
     def of_the_run(self) -> Path:
         """Broker, operator, etcd, Spark, a Spark without the package ottla, and a stock Kafka client."""
         python = self._debian("python", [_PYTHON, "python3", "libstdc++6", "busybox-static"])
-        etcd = self._debian("etcd", ["etcd-server", "busybox-static"])
+        etcd = self._debian("etcd", ["etcd-server", "etcd-client", "busybox-static"])
         broker = self._libraries("broker", [*_requirements(), *_requirements("broker")])
         operator = self._libraries("operator", [*_requirements(), *_requirements("operator")])
         client = self._libraries("client", ["confluent-kafka"])

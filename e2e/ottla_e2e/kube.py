@@ -41,6 +41,13 @@ class Kube:
         helm = str(Path(sys.executable).parent / "helm")
         self._helm = [helm, *(["--kube-context", context] if context else []), "--namespace", namespace]
 
+    @property
+    def environ(self) -> dict[str, str]:
+        """For a shell that runs kubectl and helm on this cluster."""
+        folder = os.path.dirname(self._of[0])
+        path = self._environ.get("PATH", os.defpath)
+        return {**self._of[1], "PATH": f"{folder}:{path}" if folder else path}
+
     def within(self, namespace: str) -> Kube:
         """The same Kubernetes cluster, another namespace."""
         return Kube(*self._of, namespace)

@@ -40,6 +40,8 @@ def cache() -> Path:
 
 class Place(Protocol):
     name: str
+    #: Made for the run, and removed with everything in it.
+    is_new: bool
 
     def prepare(self) -> None:
         """Slow preparations that can run while images are built."""
@@ -74,6 +76,8 @@ def _answers(command: Sequence[str]) -> bool:
 
 class Given:
     """An existing cluster. The run changes nothing that was there before."""
+
+    is_new = False
 
     def __init__(self, context: str) -> None:
         self.name = f"the cluster of the context {context}"
@@ -112,6 +116,7 @@ class Kind:
     """A kind cluster, created for the run and deleted after it. The user's kubeconfig and current context stay."""
 
     name = "kind"
+    is_new = True
     _cluster = "ottla-e2e"
 
     def __init__(self) -> None:
@@ -149,6 +154,7 @@ class Kind:
 
 class OwnNode:
     name = "a local node"
+    is_new = True
 
     def __init__(self) -> None:
         if os.geteuid() != 0:

@@ -13,10 +13,12 @@ import yaml
 
 from operator_.bodies import ROOT, SAMPLES, cluster
 from operator_.kube_models import MODELS, judge
+from ottla_operator import etcd_resources
 from ottla_operator.cluster_spec import ClusterSpec
 from ottla_operator.crds import all_crds
 from ottla_operator.external_etcd import ExternalEtcd
 from ottla_operator.network_policy import policies
+from ottla_operator.pod_parts import Images
 from ottla_operator.settings import Settings
 from ottla_operator.specs import Meta
 
@@ -50,6 +52,7 @@ SETS = {
         "cluster.spec.etcd.tls.certificate.secretName=etcd-client",
         "cluster.spec.etcd.login.secretName=etcd-login",
     ],
+    "restore": ["cluster.enabled=true", "etcdRestore.snapshot=/backups/etcd-20260102T031700Z.db"],
     "namespaced": ["operator.watchNamespaces={shop,bank}", "cluster.enabled=true", "images.pullPolicy=Never"],
 }
 
@@ -283,3 +286,45 @@ def test_a_backup_reaches_the_managed_etcd() -> None:
     ]
     assert any(wanted.items() <= labels.items() for wanted in admitted), admitted
     assert "ottla.dev/cluster" not in labels, "a failed backup is no trouble of the brokers"
+
+
+def test_a_restored_member_is_the_one_that_the_operator_starts() -> None:
+    """Otherwise etcd ignores the restored data or refuses it: same folder, name, members and token."""
+    chart = render(*SETS["restore"])
+    (declared,) = [each for each in chart if each["kind"] == "Cluster"]
+    declared["metadata"] = {**cluster()["metadata"], "name": "main", "namespace": "shop"}
+    spec, meta = ClusterSpec.of(declared), Meta.of(declared)
+    (started,) = [
+        each
+        for each in etcd_resources.objects_of(meta, spec, Images("broker:1", "etcd:1"))
+        if each["kind"] == "StatefulSet"
+    ]
+    (etcd,) = started["spec"]["template"]["spec"]["containers"]
+    environ = {each["name"]: each.get("value", "") for each in etcd["env"]}
+    (claim,) = [each["metadata"]["name"] for each in started["spec"]["volumeClaimTemplates"]]
+    jobs = [each for each in chart if each["metadata"]["name"].endswith("-restore")]
+    assert len(jobs) == started["spec"]["replicas"] == 3
+    for number, job in enumerate(jobs):
+        member = f"main-etcd-{number}"
+        pod = job["spec"]["template"]["spec"]
+        (restore,) = pod["containers"]
+        flags = dict(flag.removeprefix("--").split("=", 1) for flag in restore["args"])
+        assert flags == {
+            "data-dir": environ["ETCD_DATA_DIR"],
+            "name": member,
+            "initial-cluster": environ["ETCD_INITIAL_CLUSTER"],
+            "initial-cluster-token": environ["ETCD_INITIAL_CLUSTER_TOKEN"],
+            "initial-advertise-peer-urls": environ["ETCD_INITIAL_ADVERTISE_PEER_URLS"].replace(
+                "$(POD_NAME)", member
+            ),
+        }
+        assert f"{claim}-{member}" in [
+            volume["persistentVolumeClaim"]["claimName"] for volume in pod["volumes"]
+        ]
+        mounts = {each["name"]: each["mountPath"] for each in restore["volumeMounts"]}
+        assert mounts["data"] in [each["mountPath"] for each in etcd["volumeMounts"]]
+
+
+def test_a_restore_is_never_part_of_an_upgrade() -> None:
+    done = helm("template", "demo", str(CHART), "--is-upgrade", "--set", "etcdRestore.snapshot=/backups/x.db")
+    assert done.returncode != 0 and "etcdRestore is for `helm template`" in done.stderr
