@@ -238,6 +238,8 @@ def _show(group: GroupDescription, lags: _Lags, *, only_members: bool) -> None:
         facts.append(f"assignor {group.protocol}")
     facts += [f"coordinator {group.coordinator_id}", f"lag {show_count(total_lag(lags))}"]
     say(f"{group.group}: {', '.join(facts)}")
+    if group.assignor_failure:
+        say(f"{group.assignor_failure}. The group uses {group.protocol} instead.")
     if only_members:
         if group.members and group.is_broker_side:
             columns = ("member", "instance", "host", "epoch#", "partitions#", "reads~", "moves~")
@@ -314,6 +316,7 @@ def _as_json(group: GroupDescription, lags: _Lags) -> dict[str, Any]:
         "type": group.group_type,
         "protocol_type": group.protocol_type,
         "assignor": group.protocol,
+        "assignor_failure": group.assignor_failure or None,
         "generation": group.generation,
         "assignment_epoch": group.assignment_epoch if group.is_broker_side else None,
         "coordinator_id": group.coordinator_id,

@@ -77,6 +77,8 @@ class GroupDescription:
     group_type: str = "classic"
     #: Broker-side groups: the group epoch that the target assignment was computed for.
     assignment_epoch: int = 0
+    #: Broker-side groups: why the configured assignor is not the one in use, if it failed.
+    assignor_failure: str = ""
 
     @property
     def is_broker_side(self) -> bool:
@@ -282,6 +284,7 @@ def _description(each: pb.DescribedGroup) -> GroupDescription:
         ),
         each.group_type,
         each.assignment_epoch,
+        each.assignor_failure,
     )
 
 

@@ -345,7 +345,7 @@ def _seen_group(found: GroupDescription) -> SeenGroup:
     seen = SeenGroup(
         found.group, found.state, found.protocol, found.generation, found.coordinator_id, members
     )
-    return replace(seen, type=found.group_type)
+    return replace(seen, type=found.group_type, assignor_failure=found.assignor_failure)
 
 
 class Links:

@@ -53,6 +53,7 @@ class SeenGroup:
 
     group: str
     state: str = "Dead"
+    #: The assignor in use.
     protocol: str = ""
     generation: int = -1
     coordinator: int = -1
@@ -69,6 +70,8 @@ class SeenGroup:
     settings: Mapping[str, str] = field(default_factory=dict)
     #: classic or consumer (broker-side); empty if it does not exist.
     type: str = ""
+    #: Why the configured assignor is not in use, if it failed.
+    assignor_failure: str = ""
 
     @property
     def is_broker_side(self) -> bool:

@@ -92,6 +92,9 @@ def condition_of(
     late = _late(spec, seen.members)
     if late:
         return Condition(APPLIED, None, "Pending", late)
+    if seen.assignor_failure:
+        message = f"{seen.assignor_failure}. The group uses {seen.protocol} instead."
+        return Condition(APPLIED, False, "AssignorFailed", message)
     if spec.assignor is None or seen.protocol == spec.assignor:
         return Condition(APPLIED, True, "InForce", "All members use the declared settings.")
     return _other_assignor(spec.assignor, seen)

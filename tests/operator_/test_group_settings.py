@@ -68,6 +68,12 @@ def test_drift_is_a_foreign_change() -> None:
         (ACTIVE, True, "InForce", "use the declared settings"),
         (replace(ACTIVE, settings={}), False, "NotSet", "differ from the declared ones"),
         (replace(ACTIVE, members=(), state="Empty"), True, "Set", "no members yet"),
+        (
+            replace(ACTIVE, protocol="uniform", assignor_failure="The assignor range failed: KeyError(1)"),
+            False,
+            "AssignorFailed",
+            "KeyError(1). The group uses uniform instead.",
+        ),
         (replace(ACTIVE, protocol=""), None, "Rebalancing", "rebalancing"),
         (replace(ACTIVE, protocol="roundrobin"), None, "Pending", "from the next rebalance"),
         (

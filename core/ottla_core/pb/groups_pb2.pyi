@@ -388,7 +388,7 @@ class DescribeGroupsResponse(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[DescribedGroup, _Mapping]]] = ...) -> None: ...
 
 class DescribedGroup(_message.Message):
-    __slots__ = ("group", "error", "state", "protocol_type", "protocol", "leader_id", "generation", "members", "coordinator_id", "group_type", "assignment_epoch")
+    __slots__ = ("group", "error", "state", "protocol_type", "protocol", "leader_id", "generation", "members", "coordinator_id", "group_type", "assignment_epoch", "assignor_failure")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -400,6 +400,7 @@ class DescribedGroup(_message.Message):
     COORDINATOR_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_TYPE_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNOR_FAILURE_FIELD_NUMBER: _ClassVar[int]
     group: str
     error: _broker_pb2.Error
     state: str
@@ -411,7 +412,8 @@ class DescribedGroup(_message.Message):
     coordinator_id: int
     group_type: str
     assignment_epoch: int
-    def __init__(self, group: _Optional[str] = ..., error: _Optional[_Union[_broker_pb2.Error, _Mapping]] = ..., state: _Optional[str] = ..., protocol_type: _Optional[str] = ..., protocol: _Optional[str] = ..., leader_id: _Optional[str] = ..., generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[DescribedMember, _Mapping]]] = ..., coordinator_id: _Optional[int] = ..., group_type: _Optional[str] = ..., assignment_epoch: _Optional[int] = ...) -> None: ...
+    assignor_failure: str
+    def __init__(self, group: _Optional[str] = ..., error: _Optional[_Union[_broker_pb2.Error, _Mapping]] = ..., state: _Optional[str] = ..., protocol_type: _Optional[str] = ..., protocol: _Optional[str] = ..., leader_id: _Optional[str] = ..., generation: _Optional[int] = ..., members: _Optional[_Iterable[_Union[DescribedMember, _Mapping]]] = ..., coordinator_id: _Optional[int] = ..., group_type: _Optional[str] = ..., assignment_epoch: _Optional[int] = ..., assignor_failure: _Optional[str] = ...) -> None: ...
 
 class DescribedMember(_message.Message):
     __slots__ = ("member_id", "group_instance_id", "client_id", "client_host", "metadata", "assignment", "session_timeout_ms", "rebalance_timeout_ms", "protocols", "member_epoch", "rack_id", "topics", "topic_regex", "current", "target", "speaks_classic")

@@ -76,7 +76,7 @@ class ConsumerDriver(GroupDriver):
             TIMEOUT_MS,
             member.topics,
             member.regex,
-            None,
+            changes.pop("assignor", None),
             {} if joins else member.owned,
             **changes,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ottla_broker.coordination.metadata_change import MetadataChange
@@ -26,6 +26,8 @@ from ottla_broker.group_config import NO_SETTINGS, GroupSettings
 from ottla_broker.groups_config import GroupsConfig
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metrics import GroupsProbe
+from ottla_core.assignors.model import Assignor
+from ottla_core.assignors.registry import BUILT_IN
 from ottla_core.errors import RequestError
 from ottla_core.ids import TopicPartition
 
@@ -49,6 +51,8 @@ def check_memory(shard: GroupShard) -> None:
 
 
 class GroupDriver:
+    assignors: Mapping[str, Assignor] = BUILT_IN
+
     def __init__(self, delay_ms: int = 0, **settings: str) -> None:
         named = {key.replace("_", "."): value for key, value in settings.items()}
         self.settings = GroupsConfig() if not named else _settings(named)
@@ -70,6 +74,7 @@ class GroupDriver:
             self.probe,
             record_bytes_max=100_000,
             settings_of=lambda group: self.group_settings.get(group, NO_SETTINGS),
+            assignors=self.assignors,
         )
 
     @property

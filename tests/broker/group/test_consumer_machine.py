@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -24,6 +25,8 @@ from ottla_broker.group.messages import (
 )
 from ottla_broker.group_config import GroupSettings
 from ottla_broker.requests import ProducerIdentity
+from ottla_core.assignors.model import Assignment, Members, Topology
+from ottla_core.assignors.registry import BUILT_IN
 from ottla_core.errors import (
     FencedInstanceId,
     FencedMemberEpoch,
@@ -393,6 +396,59 @@ def test_a_group_is_listed_described_and_deleted_with_its_type() -> None:
     assert "g" not in driver.shard.consumers
     driver.reload()
     assert not driver.ask(ListGroups(driver.ask(ListGroupIds()).groups)).groups
+
+
+class Moody:
+    """An assignor of somebody else's."""
+
+    name = "moody"
+    shares_partitions = False
+    makes: Callable[[], Assignment]
+
+    def assign(self, topology: Topology, members: Members, parameters: Mapping[str, str]) -> Assignment:
+        return self.makes()
+
+
+def _raises() -> Assignment:
+    raise RuntimeError("not today")
+
+
+@pytest.mark.parametrize(
+    ("makes", "why"),
+    [
+        (_raises, "RuntimeError('not today')"),
+        (lambda: {"one": [TopicPartition("t", 7)]}, "one cannot have t-7"),
+        (lambda: {"one": [TopicPartition("t", 0)] * 2}, "a partition has two members"),
+        (lambda: {"stranger": [TopicPartition("t", 0)]}, "KeyError('stranger')"),
+    ],
+)
+def test_the_assignor_that_is_in_force_is_shown(makes: Callable[[], Assignment], why: str) -> None:
+    moody = Moody()
+    moody.makes = lambda: {"one": [TopicPartition("t", n) for n in range(2)]}
+    driver = ConsumerDriver({"t": 2})
+    driver.assignors = {**BUILT_IN, "moody": moody}
+    driver.reload()
+    driver.show({"t": 2})
+    one = ModelMember("one")
+    assert driver.beat(one, assignor="moody") is None
+
+    def shown() -> tuple[str, str]:
+        found = driver.ask(DescribeConsumerGroup("g"))
+        return found.assignor, found.assignor_failure
+
+    assert shown() == ("moody", "")
+    moody.makes = makes
+    driver.show({"t": 3})
+    driver.settle([one], 3)
+    assert sizes(one) == [3]
+    for _ in range(2):
+        assert shown()[0] == "uniform" and why in shown()[1] and "moody" in shown()[1]
+        driver.reload()
+        driver.show({"t": 3})
+    moody.makes = lambda: {"one": [TopicPartition("t", 0)]}
+    driver.show({"t": 4})
+    driver.settle([one], 3)
+    assert shown() == ("moody", "") and sizes(one) == [1]
 
 
 def test_an_empty_group_changes_its_kind() -> None:

@@ -85,6 +85,7 @@ def described(found: DescribedConsumerGroup, names: Mapping[UUID, str]) -> pb.De
         generation=found.epoch,
         group_type=GroupType.CONSUMER.value,
         assignment_epoch=found.assignment_epoch,
+        assignor_failure=found.assignor_failure,
         members=[_member(each, names) for each in found.members],
     )
 

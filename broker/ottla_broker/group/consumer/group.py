@@ -31,6 +31,7 @@ from ottla_broker.group.consumer.records import (
 from ottla_broker.group.member_memory import MemberMemory
 from ottla_broker.group.messages import State
 from ottla_broker.group.subscription import CONSUMER
+from ottla_core.assignors.model import Assignor
 from ottla_core.errors import invariant
 
 _NEW = CurrentAssignment(0)
@@ -59,6 +60,8 @@ class ConsumerGroup:
     __slots__ = (
         "_holders",
         "_memory",
+        "assigned_by",
+        "assignor_failure",
         "epoch",
         "exists",
         "id",
@@ -91,6 +94,9 @@ class ConsumerGroup:
         self._holders: dict[UUID, Counter[int]] = {}
         #: Soft: the metadata that `metadata_hash` was last compared with.
         self.seen: tuple[Any, ...] = ()
+        #: Soft: the assignor of the target, None after loading, and why it is not the selected one.
+        self.assigned_by: Assignor | None = None
+        self.assignor_failure = ""
 
     # ------------------------------------------------------------------ looking
 

@@ -266,10 +266,11 @@ class ConsumerMachine:
         self, group: ConsumerGroup, image: ClusterImage, settings: GroupSettings, now: Now, out: Decision
     ) -> None:
         assignor = selected_assignor(group, settings, self._assignors)
-        target, worked = compute_target(group, image, settings, assignor)
+        target = compute_target(group, image, settings, assignor)
+        group.assigned_by, group.assignor_failure = target.made_by, target.failure
         self._probe.assignments += 1
-        self._probe.assignor_failures += not worked
-        for member_id, partitions in target.items():
+        self._probe.assignor_failures += bool(target.failure)
+        for member_id, partitions in target.partitions.items():
             if partitions != group.members[member_id].target:
                 self.put(group, member_id, TargetAssignment(partitions), out)
         self.put(group, "", TargetEpoch(group.epoch, now.wall_ms), out)
@@ -292,8 +293,18 @@ class ConsumerMachine:
 
     def free(self, group: ConsumerGroup, partitions: Partitions) -> Partitions:
         """Those that the group's assignor allows to be given to one more member now."""
-        assignor = selected_assignor(group, self._settings_of(group.id), self._assignors)
+        assignor = group.assigned_by or selected_assignor(group, self._settings_of(group.id), self._assignors)
         return partitions if assignor.shares_partitions else group.free(partitions)
+
+    def _find_assignor(self, group: ConsumerGroup, image: ClusterImage) -> Assignor:
+        """The assignor in force. A coordinator that has loaded the target does not know it and assigns once more."""
+        settings = self._settings_of(group.id)
+        selected = selected_assignor(group, settings, self._assignors)
+        if not group.members:
+            return selected
+        if group.assigned_by is None:
+            _, group.assigned_by, group.assignor_failure = compute_target(group, image, settings, selected)
+        return group.assigned_by
 
     # ------------------------------------------------------------------ leaving and time
 
@@ -405,8 +416,8 @@ class ConsumerMachine:
             raise IllegalGeneration()
         raise StaleMemberEpoch(f"The member's epoch is {own}, not {epoch}.")
 
-    def described(self, group: ConsumerGroup) -> DescribedConsumerGroup:
-        assignor = selected_assignor(group, self._settings_of(group.id), self._assignors)
+    def described(self, group: ConsumerGroup, image: ClusterImage) -> DescribedConsumerGroup:
+        assignor = self._find_assignor(group, image)
         members = (
             DescribedConsumerMember(
                 m.id,
@@ -426,7 +437,13 @@ class ConsumerMachine:
             for m in group.members.values()
         )
         return DescribedConsumerGroup(
-            group.id, group.state, group.epoch, group.target_epoch, assignor.name, tuple(members)
+            group.id,
+            group.state,
+            group.epoch,
+            group.target_epoch,
+            assignor.name,
+            tuple(members),
+            group.assignor_failure,
         )
 
     # ------------------------------------------------------------------ records

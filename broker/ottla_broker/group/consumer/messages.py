@@ -84,5 +84,8 @@ class DescribedConsumerGroup:
     state: State
     epoch: int
     assignment_epoch: int
+    #: The one in force.
     assignor: str
     members: tuple[DescribedConsumerMember, ...]
+    #: Why the selected assignor is not in force.
+    assignor_failure: str = ""

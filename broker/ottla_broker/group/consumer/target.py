@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from hashlib import blake2b
+from typing import NamedTuple
 from uuid import UUID
 
 from ottla_broker.group.consumer.group import ConsumerGroup
@@ -15,6 +16,9 @@ from ottla_core.assignors.model import Assignment, Assignor, Members, MemberSubs
 from ottla_core.assignors.registry import BUILT_IN, DEFAULT
 from ottla_core.assignors.uniform import pinned, with_pins
 from ottla_core.ids import TopicPartition
+
+#: Some exceptions repeat their input.
+_FAILURE_CHARS_MAX = 300
 
 
 def selected_assignor(
@@ -42,10 +46,18 @@ def metadata_hash(
     return int.from_bytes(made.digest(), signed=True) or 1
 
 
+class Target(NamedTuple):
+    #: By member id.
+    partitions: dict[str, Partitions]
+    #: The assignor that made it, and why that is the default one instead of the selected one.
+    made_by: Assignor
+    failure: str = ""
+
+
 def compute_target(
     group: ConsumerGroup, image: ClusterImage, settings: GroupSettings, assignor: Assignor
-) -> tuple[dict[str, Partitions], bool]:
-    """Partitions by member id. False if the assignor failed, and the default one was used instead."""
+) -> Target:
+    """By the assignor, or by the default one if it fails."""
     topics = {name: image.topics[name] for name in group.subscribed_topics() if name in image.topics}
     topology = Topology({name: len(topic.partitions) for name, topic in topics.items()})
     if _reads_by_rack(group):
@@ -66,29 +78,35 @@ def compute_target(
         )
         for member in group.members.values()
     }
-    made, worked = _assigned(assignor, topology, members, settings.assignor_parameters), True
-    if made is None:
-        made, worked = BUILT_IN[DEFAULT].assign(topology, members, {}), False
-    return {member_id: _by_id(image, made.get(member_id, [])) for member_id in members}, worked
+    failure = ""
+    try:
+        made = _assigned(assignor, topology, members, settings.assignor_parameters)
+    except Exception as error:
+        failure = f"The assignor {assignor.name} failed: {error!r}"[:_FAILURE_CHARS_MAX]
+        assignor = BUILT_IN[DEFAULT]
+        made = assignor.assign(topology, members, {})
+    return Target(
+        {member_id: _by_id(image, made.get(member_id, [])) for member_id in members}, assignor, failure
+    )
 
 
 def _assigned(
     assignor: Assignor, topology: Topology, members: Members, parameters: Mapping[str, str]
-) -> Assignment | None:
-    """None if the assignor fails, or its assignment is invalid: a custom one must not stop the coordinator."""
-    try:
-        made = assignor.assign(topology, members, parameters)
-        if not assignor.shares_partitions:
-            made = with_pins(made, pinned(topology, members, parameters))
-        given = [tp for owned in made.values() for tp in owned]
-        allowed = all(
-            tp.topic in members[member_id].topics and 0 <= tp.partition < topology.counts.get(tp.topic, 0)
-            for member_id, owned in made.items()
-            for tp in owned
-        )
-    except Exception:
-        return None
-    return made if allowed and (assignor.shares_partitions or len(set(given)) == len(given)) else None
+) -> Assignment:
+    """Raises whatever a custom assignor raises, and ValueError if its assignment is invalid."""
+    made = assignor.assign(topology, members, parameters)
+    if not assignor.shares_partitions:
+        made = with_pins(made, pinned(topology, members, parameters))
+    given = [tp for owned in made.values() for tp in owned]
+    for member_id, owned in made.items():
+        for tp in owned:
+            if tp.topic not in members[member_id].topics or not 0 <= tp.partition < topology.counts.get(
+                tp.topic, 0
+            ):
+                raise ValueError(f"{member_id} cannot have {tp}")
+    if not assignor.shares_partitions and len(set(given)) != len(given):
+        raise ValueError("a partition has two members")
+    return made
 
 
 def _reads_by_rack(group: ConsumerGroup) -> bool:
