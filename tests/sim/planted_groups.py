@@ -14,10 +14,12 @@ from ottla_broker.group.consumer import machine as consumer
 from ottla_broker.group.messages import CommitOffsets, FetchOffsets
 from ottla_broker.group.offsets import Offsets
 from ottla_broker.group.shard import GroupShard
+from ottla_broker.log.producers import Duplicate, ProducerStates
 from ottla_broker.requests import Fetched
 from ottla_client import assignors
 from ottla_core.records.batch import complete_batches
 from sim.shape import Shape
+from sim.workers import _Transforming
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 WITH_GROUPS = Shape(has_groups=True)
@@ -130,7 +132,38 @@ def a_fetch_leaves_out_a_batch(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(members, name, lambda got, at, shipped=shipped: shipped(without_one(got), at))
 
 
-@planted(2, "I19", "I21", "I22", shape=WITH_WORKERS)
+@planted(1, "I22")
+def a_poll_gets_records_in_another_order(patch: pytest.MonkeyPatch) -> None:
+    """Those of the response's last batch come first (non-monotonic poll)."""
+    from sim import members
+
+    def reordered(found: dict[int, bytes], after: int) -> tuple[dict[int, bytes], int]:
+        return dict(sorted(found.items(), key=lambda each: each[0] < after - 1)), after
+
+    for name in ("all_in", "committed_in"):
+        shipped = getattr(members, name)
+        patch.setattr(members, name, lambda got, at, shipped=shipped: reordered(*shipped(got, at)))
+
+
+@planted(1, "I5", "I22")
+def a_batch_that_comes_again_is_written_again(patch: pytest.MonkeyPatch) -> None:
+    """A duplicate: one value at two offsets."""
+    shipped = ProducerStates.check
+
+    def check(self: Any, header: Any, *more: Any, **options: Any) -> Any:
+        found = shipped(self, header, *more, **options)
+        return None if isinstance(found, Duplicate) else found
+
+    patch.setattr(ProducerStates, "check", check)
+
+
+@planted(15, "I23", shape=WITH_WORKERS)
+def transactions_read_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
+    """Each what the other one has written (G1c)."""
+    patch.setattr(_Transforming, "isolation_is_committed", False)
+
+
+@planted(38, "I19", "I21", "I22", shape=WITH_WORKERS)
 def offsets_of_open_transactions_are_not_waited_for(patch: pytest.MonkeyPatch) -> None:
     shipped = GroupShard._fetch
     patch.setattr(
@@ -144,7 +177,7 @@ def _impatient(request: FetchOffsets) -> FetchOffsets:
     return replace(request, require_stable=False)
 
 
-@planted(26, "I19", "I21", shape=WITH_WORKERS)
+@planted(31, "I19", "I21", shape=WITH_WORKERS)
 def offsets_in_transactions_are_taken_from_anybody(patch: pytest.MonkeyPatch) -> None:
     """A worker whose partitions went to another commits its transaction's share of them."""
     for machine, name in ((classic.Machine, "check_commit"), (consumer.ConsumerMachine, "check_offsets")):

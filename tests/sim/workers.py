@@ -7,24 +7,28 @@ so a worker whose partitions have gone to another cannot commit its transaction'
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ottla_broker.group.messages import OffsetToCommit
 from ottla_broker.requests import ProducerIdentity
 from ottla_client.group_effects import Identity
+from ottla_core.errors import RequestError
 from ottla_core.ids import TopicPartition
 from ottla_core.ports.chance import Chance
 from sim.group_ledger import Commit, is_output
 from sim.loop import chance_for
 from sim.members import Member, MemberGroup
 from sim.spots import Spot
-from sim.transactional import Life, Over, Spoiled, TransactionalId
+from sim.transactional import Life, Over, Spoiled, TransactionalId, all_in, committed_in
 from sim.txn_ledger import Txn
+from sim.world import Unreachable
 
 if TYPE_CHECKING:
     from sim.workload import Workload
 
 _TOPICS = ("one", "two")
+_AROUND = 20
 
 
 class WorkerGroup(MemberGroup):
@@ -106,6 +110,9 @@ class Worker(Member):
 class _Transforming(Life):
     """One life of the worker's producer."""
 
+    #: What it looks at within a transaction.
+    isolation_is_committed = True
+
     def __init__(self, worker: Worker, owner: _WorkerId, identity: ProducerIdentity) -> None:
         super().__init__(owner, 0, identity)
         self._worker = worker
@@ -133,6 +140,7 @@ class _Transforming(Life):
             for tp, values in outputs.items():
                 await self._write(txn, tp, values)
                 await self._world.clock.sleep(chance.fraction() ** 3)
+            await self._look_around(txn)
             if chance.below(2) and worker.identity.generation >= 0:
                 identity = worker.identity  # As it is now, or as it was when the partitions were read.
             # Time enough for its partitions to go to another, before or after.
@@ -150,6 +158,19 @@ class _Transforming(Life):
             return None  # It walks away.
         await self._ended(txn, commits=chance.below(8) > 0)
         return txn
+
+    async def _look_around(self, txn: Txn) -> None:
+        """Read what others have written around the transaction's own records, while it is open (I23)."""
+        for spot, offset in list(txn.acknowledged.values()):
+            start = max(0, offset - _AROUND)
+            committed = self.isolation_is_committed
+            with suppress(RequestError, Unreachable):
+                _, got = await self._worker.group.workload.fetched(
+                    spot.tp, start, 0.0, read_committed=committed
+                )
+                found, _ = (committed_in if committed else all_in)(got, start)
+                for value in found.values():
+                    self._ledger.on_transaction_read(txn, value)
 
     async def _ended(self, txn: Txn, *, commits: bool) -> bool:
         try:
