@@ -11,7 +11,8 @@ An old client may have sent a retention time; then that counts while the group h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from ottla_broker.group.consumer.group import ConsumerGroup
@@ -25,10 +26,12 @@ _COPY_FACTOR = 8
 
 
 class Offsets:
-    __slots__ = ("_by_group",)
+    __slots__ = ("_by_group", "_by_topic")
 
     def __init__(self) -> None:
         self._by_group: dict[str, dict[TopicPartition, OffsetValue]] = {}
+        #: How many offsets each topic has, by name and id: looking for missing topics must not walk over all offsets.
+        self._by_topic: Counter[tuple[str, UUID]] = Counter()
 
     def __len__(self) -> int:
         return sum(len(found) for found in self._by_group.values())
@@ -40,17 +43,26 @@ class Offsets:
         found = self._by_group.get(group)
         if found is None:
             found = self._by_group[group] = {}
+        before = found.get(tp)
         found[tp] = value
+        if before is None or before.topic_id != value.topic_id:
+            self._by_topic[tp.topic, value.topic_id] += 1
+            if before is not None:
+                self._uncount([(tp, before)])
 
     def remove(self, group: str, tp: TopicPartition) -> None:
         found = self._by_group.get(group)
-        if found is not None:
-            found.pop(tp, None)
+        if found is not None and (value := found.pop(tp, None)) is not None:
+            self._uncount([(tp, value)])
             if not found:
                 del self._by_group[group]
 
-    def remove_group(self, group: str) -> None:
-        self._by_group.pop(group, None)
+    def _uncount(self, removed: Iterable[tuple[TopicPartition, OffsetValue]]) -> None:
+        for tp, value in removed:
+            key = (tp.topic, value.topic_id)
+            self._by_topic[key] -= 1
+            if not self._by_topic[key]:
+                del self._by_topic[key]
 
     # ------------------------------------------------------------------ looking
 
@@ -69,11 +81,18 @@ class Offsets:
 
     def of_missing_topics(self, existing: Mapping[str, UUID]) -> list[tuple[str, TopicPartition]]:
         """Offsets whose topic does not exist, or was recreated with the same name."""
+        missing = {
+            (name, topic_id)
+            for name, topic_id in self._by_topic
+            if name not in existing or topic_id not in (NO_TOPIC_ID, existing[name])
+        }
+        if not missing:
+            return []
         return [
             (group, tp)
             for group, found in self._by_group.items()
             for tp, value in found.items()
-            if tp.topic not in existing or value.topic_id not in (NO_TOPIC_ID, existing[tp.topic])
+            if (tp.topic, value.topic_id) in missing
         ]
 
     def expired(self, group: Group | ConsumerGroup, now_ms: int, retention_ms: int) -> list[TopicPartition]:
