@@ -129,6 +129,11 @@ bench-transactions: ## three brokers each: rate, commit latency and CPU of trans
 	@scripts/setup.sh $(TESTING)
 	$(bin)/python -m ottla_bench.transactions --runs $(or $(RUNS),3) $(BENCH)
 
+.PHONY: bench-coordinators
+bench-coordinators: ## kill the coordinator of 100,000 committed offsets, and that of 10,000 open transactions (RUNS=3)
+	@scripts/setup.sh $(TESTING)
+	$(bin)/python -m ottla_bench.coordinators --runs $(or $(RUNS),3) $(BENCH)
+
 .PHONY: attack
 attack: ## hostile and busy clients against real brokers for MINUTES=25; `make test` runs seconds of each
 	@scripts/setup.sh $(RUNTIME)
