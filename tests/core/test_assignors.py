@@ -113,6 +113,22 @@ def test_sticky_leaves_partitions_where_they_are_within_its_tolerance() -> None:
         BUILT_IN["sticky"].assign(topology, members, {"tolerance": "lots"})
 
 
+@pytest.mark.parametrize("name", ["uniform", "sticky"])
+@pytest.mark.parametrize("topics_of_second", [["a"], ["a", "b"]])
+def test_a_member_that_gives_up_partitions_keeps_those_in_its_rack(
+    name: str, topics_of_second: list[str]
+) -> None:
+    """Whether all members read the same topics or not."""
+    racks = {TopicPartition("a", n): frozenset([f"r{n % 2}"]) for n in range(6)}
+    members = {"one": MemberSubscription(frozenset(["a"]), tuple(sorted(racks)), rack_id="r1")}
+    members["two"] = MemberSubscription(frozenset(topics_of_second), rack_id="r0")
+    made = BUILT_IN[name].assign(Topology({"a": 6}, racks), members, {"tolerance": "0"})
+    assert {member: {tp.partition for tp in owned} for member, owned in made.items()} == {
+        "one": {1, 3, 5},
+        "two": {0, 2, 4},
+    }
+
+
 def test_members_read_replicas_of_their_rack_where_balance_allows() -> None:
     racks = {TopicPartition("a", n): frozenset([f"r{n % 2}"]) for n in range(10)}
     topics = frozenset(["a"])

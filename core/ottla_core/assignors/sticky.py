@@ -6,7 +6,8 @@ members with fewer. If all members read the same topics, this is counting: with 
 P // M or one more, and the members with the most claims get one more. Otherwise partitions move
 one by one while a move makes two members more equal. Called by the uniform and sticky assignors of broker and client.
 
-Unowned partitions go to members in a rack with a replica (`near`) where that costs no balance. `without` leaves
+Unowned partitions go to members in a rack with a replica (`near`) where that costs no balance, and a member that has to
+give up partitions keeps those in its rack. `without` leaves
 partitions out; `kept_max` tolerates imbalance: a member keeps that many, and loose partitions go to the others.
 
 Invariants:
@@ -20,6 +21,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from ottla_core.ids import TopicPartition
@@ -108,6 +110,10 @@ def _deal_equally(
 ) -> None:
     """All members read the same topics: cut each member to its quota, then fill up."""
     for member, partitions in kept.items():
+        if near is not None:
+            partitions.sort(
+                key=partial(_is_far, near, member)
+            )  # What it gives up should be better off elsewhere.
         loose.extend(partitions[quotas[member] :])
         del partitions[quotas[member] :]
     ordered = deque(sorted(loose))
@@ -121,6 +127,10 @@ def _deal_equally(
         kept[member].append(ordered.popleft())
         if len(kept[member]) < quotas[member]:
             hungry.append(member)
+
+
+def _is_far(near: Near, member: str, tp: TopicPartition) -> bool:
+    return not near(member, tp)
 
 
 def _deal_nearby(
@@ -164,7 +174,10 @@ def _deal_by_subscription(
         # Terminates: each move lowers the sum of squares of the sizes.
         moved = False
         for giver in sorted(kept, key=lambda member: -len(kept[member])):
-            for tp in list(kept[giver]):
+            giving = list(kept[giver])
+            if near is not None:
+                giving.sort(key=partial(_is_far, near, giver), reverse=True)
+            for tp in giving:
                 taker = min(readers[tp.topic], key=lambda member: len(kept[member]))
                 if len(kept[giver]) > max(len(kept[taker]) + 1, kept_min):
                     kept[giver].remove(tp)
