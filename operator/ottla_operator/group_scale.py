@@ -7,8 +7,10 @@ Each observation has a recommendation:
   Lag in time goes on growing while new members start, so it adds replicas again only after `SETTLING_S`.
 
 More replicas come at once. Fewer come when no observation of the whole stabilization window recommends more, so a
-burst of lag does not stop and start consumers, and not before the window has been observed (after a restart of the
-operator, for example). None are left (`min: 0`) only if the group is idle: no lag and no new record in the window.
+burst of lag does not stop and start consumers, and not before the window has been observed, by this operator or by the
+one before it (`Memory.quiet`). Replicas that fell behind before are not tried again at the same rate of records
+(`Memory.too_fast`, group_rate.py). None are left (`min: 0`) only if the group is idle: no lag and no new record in
+the window.
 
 Invariants (tests/operator_/test_group_scale.py):
 K1. The result is within min and max, and never above the number of partitions; without partitions nothing changes.
@@ -23,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
+from ottla_operator.group_rate import Quiet, TooFast, needed, quiet, rate_of, tighter
 from ottla_operator.specs import ScaleSpec
 
 #: How long new members may take to show an effect on the lag in seconds.
@@ -49,11 +52,23 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """What the status of the resource keeps for the next decision, and for the next operator."""
+
+    too_fast: TooFast | None = None
+    quiet: Quiet | None = None
+
+
+_NOTHING = Memory()
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     replicas: int
     #: Of the condition ScalingActive.
     reason: str
     message: str
+    memory: Memory = _NOTHING
 
 
 def remember(history: Sequence[Observation], now: Observation, window_s: float) -> list[Observation]:
@@ -69,23 +84,57 @@ def remember(history: Sequence[Observation], now: Observation, window_s: float) 
     return kept
 
 
-def decide(spec: ScaleSpec, history: Sequence[Observation]) -> Decision:
-    """`history` ends with the present."""
+def decide(
+    spec: ScaleSpec, history: Sequence[Observation], memory: Memory = _NOTHING, now_ms: int = 0
+) -> Decision:
+    """`history` ends with the present, which is `now_ms` by the wall clock; `memory` is that of the last decision."""
     now = history[-1]
     if now.partitions == 0:
         message = "The group reads no partition that exists; set spec.topics if it has never run."
-        return Decision(now.replicas, "NoPartitions", message)
+        return Decision(now.replicas, "NoPartitions", message, memory)
+    too_fast = _learned(spec, history, memory.too_fast, now_ms)
     most = min(spec.max, now.partitions)
     least = min(spec.min, most)
     recommended = _recommended(spec, now, is_settling=_is_settling(history))
     if not _is_idle(spec, history):
         recommended = max(recommended, min(now.replicas, 1))
-    wanted, held = recommended, False
+    wanted, held = recommended, ""
     if recommended < now.replicas:
-        wanted = min(now.replicas, max(recommended, _floor(spec, history)))
-        held = wanted > recommended
+        rate = rate_of([(each.at_s, each.written) for each in _window(spec, history)])
+        floor, busy = _floor(spec, history, memory.quiet, now_ms), needed(too_fast, rate)
+        wanted = min(now.replicas, max(recommended, floor, busy))
+        if wanted > max(recommended, floor):
+            held = f"fewer replicas did not keep up with {rate:,.0f} records/s before."
+        elif wanted > recommended:
+            held = f"fewer replicas after {spec.stabilization_s} s without need for more."
     replicas = max(least, min(wanted, most))
-    return Decision(replicas, *_explained(spec, now, replicas, recommended, held=held))
+    calm = None if replicas != now.replicas else quiet(memory.quiet, now_ms, recommended, replicas)
+    explained = _explained(spec, now, replicas, recommended, held)
+    return Decision(replicas, *explained, Memory(too_fast, calm))
+
+
+def _learned(
+    spec: ScaleSpec, history: Sequence[Observation], known: TooFast | None, now_ms: int
+) -> TooFast | None:
+    """With a new bound, if these replicas fall behind now: their lag grew until it asks for more of them."""
+    if known is not None and not known.is_valid(now_ms, spec.stabilization_s):
+        known = None
+    now = history[-1]
+    if now.replicas == 0 or _is_settling(history) or _recommended(spec, now) <= now.replicas:
+        return known
+    same = list(itertools.takewhile(lambda each: each.replicas == now.replicas, reversed(history)))
+    # The observation before these is the one whose decision gave the target this number.
+    span = history[-len(same) - 1 :]
+    grown, arrived = now.lag - span[0].lag, now.written - span[0].written
+    if not 0 < grown <= arrived:
+        return known  # an old backlog, which they catch up with, or offsets that were reset
+    rate = rate_of([(each.at_s, each.written) for each in span])
+    return tighter(known, TooFast(rate / now.replicas, now_ms)) if rate > 0 else known
+
+
+def _window(spec: ScaleSpec, history: Sequence[Observation]) -> list[Observation]:
+    since = history[-1].at_s - spec.stabilization_s
+    return [each for each in history if each.at_s >= since]
 
 
 def _recommended(spec: ScaleSpec, seen: Observation, *, is_settling: bool = False) -> int:
@@ -117,19 +166,23 @@ def _is_idle(spec: ScaleSpec, history: Sequence[Observation]) -> bool:
     return quiet and history[0].at_s <= since
 
 
-def _floor(spec: ScaleSpec, history: Sequence[Observation]) -> int:
+def _floor(spec: ScaleSpec, history: Sequence[Observation], before: Quiet | None, now_ms: int) -> int:
     """No fewer replicas than this: the most that was recommended in the stabilization window."""
     now = history[-1]
-    since = now.at_s - spec.stabilization_s
-    if history[0].at_s > since:
-        return now.replicas
+    most = max(_recommended(spec, each) for each in _window(spec, history))
+    if history[0].at_s > now.at_s - spec.stabilization_s:
+        # The window began before this operator did. It has to see for itself for a moment that the need is still low.
+        is_complete = before is not None and now_ms - before.since_ms >= spec.stabilization_s * 1000
+        if before is None or not is_complete or now.at_s - history[0].at_s < SETTLING_S:
+            return now.replicas
+        return max(before.most, most)
     if _is_idle(spec, history):
         return 0  # Lag in seconds steps down one by one; without records there is nothing to step for.
-    return max(_recommended(spec, each) for each in history if each.at_s >= since)
+    return most
 
 
 def _explained(
-    spec: ScaleSpec, now: Observation, replicas: int, recommended: int, *, held: bool
+    spec: ScaleSpec, now: Observation, replicas: int, recommended: int, held: str
 ) -> tuple[str, str]:
     seconds = "" if now.lag_seconds is None else f", {now.lag_seconds:.0f} s"
     why = f"lag is {now.lag:,} records{seconds}"
@@ -138,7 +191,7 @@ def _explained(
             return "LimitedByPartitions", f"{why}; more than {now.partitions} partitions cannot be shared."
         return "LimitedByMax", f"{why}; max is {spec.max}."
     if held:
-        return "Stabilizing", f"{why}; fewer replicas after {spec.stabilization_s} s without need for more."
+        return "Stabilizing", f"{why}; {held}"
     if replicas > recommended:
         return "LimitedByMin", f"{why}; min is {spec.min}."
     return "AsRecommended", f"{why}."

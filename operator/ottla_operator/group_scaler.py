@@ -1,24 +1,26 @@
 """Scales the consumers of ConsumerGroups: observes target and lag, executes `group_scale.py`, writes events. [S]
 
-The history of a group's lag is kept in memory only: after a restart, the operator removes replicas when it has observed
-a whole stabilization window.
+The history of a group's lag is kept in memory only; the status keeps what the next operator needs of it (`Memory`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ottla_operator.cast import GROUP, Cast, Tools
 from ottla_operator.group_plan import SeenGroup
-from ottla_operator.group_scale import Decision, Observation, decide, remember
+from ottla_operator.group_rate import Quiet, TooFast
+from ottla_operator.group_scale import Decision, Memory, Observation, decide, remember
 from ottla_operator.kube import KubeError
 from ottla_operator.metrics import GROUP_REPLICAS, GROUP_REPLICAS_DESIRED, forget_scale
 from ottla_operator.observe import SeenScale
 from ottla_operator.plan import Claim
 from ottla_operator.pod_parts import CLUSTER_LABEL
-from ottla_operator.specs import GroupSpec, InvalidSpec, Meta, ScaleSpec
+from ottla_operator.specs import GroupSpec, InvalidSpec, Meta, ScaleSpec, milliseconds
 from ottla_operator.status import Condition
+from ottla_operator.times import rfc3339
 
 SCALING = "ScalingActive"
 #: Lag is observed this often, so that consumers start soon after records were written.
@@ -41,9 +43,12 @@ class GroupScaler:
         self._tools = tools
         #: By uid of the resource.
         self._history: dict[str, list[Observation]] = {}
+        #: The same as in the status, which the watch shows a moment later.
+        self._memory: dict[str, Memory] = {}
 
     def forget(self, meta: Meta) -> None:
         self._history.pop(meta.uid, None)
+        self._memory.pop(meta.uid, None)
         forget_scale(meta.key)
 
     async def step(
@@ -57,17 +62,21 @@ class GroupScaler:
         facts: dict[str, Any] = {"target": _name(scale)}
         if (last := ((status or {}).get("scale") or {}).get("lastScaleTime")) is not None:
             facts["lastScaleTime"] = last
+        memory = self._memory.setdefault(meta.uid, memory_in((status or {}).get("scale")))
         try:
             target = await self._target(meta, scale)
-            decision = decide(scale, self._observed(meta, spec, scale, seen, target))
+            history = self._observed(meta, spec, scale, seen, target)
+            memory = self._memory[meta.uid]
+            decision = decide(scale, history, memory, self._tools.clock.wall_ms())
+            memory = self._memory[meta.uid] = decision.memory
             if decision.replicas != target.wanted and await self._change(meta, scale, target, decision):
                 facts["lastScaleTime"] = self._tools.now()
         except Unscalable as reason:
             self.forget(meta)
             return Condition(SCALING, False, reason.reason, reason.message), facts
         except KubeError as failed:
-            return _failed(failed), facts
-        facts |= {"replicas": target.running, "desired": decision.replicas}
+            return _failed(failed), facts | memory_facts(memory)
+        facts |= {"replicas": target.running, "desired": decision.replicas, **memory_facts(memory)}
         if self._tools.cast.get(GROUP, meta.key) is not None:
             GROUP_REPLICAS.labels(*meta.key).set(target.running)
             GROUP_REPLICAS_DESIRED.labels(*meta.key).set(decision.replicas)
@@ -98,7 +107,10 @@ class GroupScaler:
         self, meta: Meta, spec: GroupSpec, scale: ScaleSpec, seen: SeenGroup, target: SeenScale
     ) -> list[Observation]:
         now = observation(self._tools.clock.monotonic(), spec, seen, target.wanted)
-        history = remember(self._history.get(meta.uid, ()), now, scale.stabilization_s)
+        before = self._history.get(meta.uid, [])
+        history = remember(before, now, scale.stabilization_s)
+        if before and len(history) == 1:  # a gap: what happened in it is unknown
+            self._memory[meta.uid] = replace(self._memory[meta.uid], quiet=None)
         self._history[meta.uid] = history
         return history
 
@@ -112,6 +124,26 @@ class GroupScaler:
                 meta, "ScaledUp" if decision.replicas > target.wanted else "ScaledDown", what
             )
         return done
+
+
+def memory_facts(memory: Memory) -> dict[str, Any]:
+    """For `status.scale`."""
+    facts: dict[str, Any] = {}
+    if (fast := memory.too_fast) is not None:
+        per_second = max(1, round(fast.per_replica))
+        facts["notSustained"] = {"recordsPerSecondAndReplica": per_second, "at": rfc3339(fast.at_ms)}
+    if memory.quiet is not None:
+        since = rfc3339(memory.quiet.since_ms)
+        facts["stabilizing"] = {"since": since, "mostRecommended": memory.quiet.most}
+    return facts
+
+
+def memory_in(facts: Mapping[str, Any] | None) -> Memory:
+    fast, calm = (facts or {}).get("notSustained"), (facts or {}).get("stabilizing")
+    return Memory(
+        None if fast is None else TooFast(fast["recordsPerSecondAndReplica"], milliseconds(fast["at"])),
+        None if calm is None else Quiet(milliseconds(calm["since"]), calm["mostRecommended"]),
+    )
 
 
 def scaled_by_owner(group: str, owner: Claim) -> Condition:

@@ -225,17 +225,35 @@ def group_status() -> Schema:
             "lag": listed(f"The {ROWS_MAX} partitions with the greatest lag.", lag, ROWS_MAX),
             "settings": texts("Settings of the group that this resource has set on the brokers."),
             "offsetReset": _reset_status(),
-            "scale": thing(
-                "Replicas of the consumers.",
+            "scale": _scale_status(),
+        },
+    )
+
+
+def _scale_status() -> Schema:
+    return thing(
+        "Replicas of the consumers.",
+        {
+            "target": text("Kind and name."),
+            "replicas": whole("Replicas that run.", 0),
+            "desired": whole("Replicas that should run.", 0),
+            "lastScaleTime": text("When the operator last changed them.", format="date-time"),
+            "notSustained": thing(
+                "A rate that the replicas fell behind at; fewer are not tried again while it lasts.",
                 {
-                    "target": text("Kind and name."),
-                    "replicas": whole("Replicas that run.", 0),
-                    "desired": whole("Replicas that should run.", 0),
-                    "lastScaleTime": text("When the operator last changed them.", format="date-time"),
+                    "recordsPerSecondAndReplica": whole("The rate.", 0),
+                    "at": text("When they fell behind.", format="date-time"),
                 },
-                required=("target",),
+            ),
+            "stabilizing": thing(
+                "The stabilization window so far, if fewer replicas are recommended.",
+                {
+                    "since": text("Its begin.", format="date-time"),
+                    "mostRecommended": whole("The most replicas recommended in it.", 0),
+                },
             ),
         },
+        required=("target",),
     )
 
 
