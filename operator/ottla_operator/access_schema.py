@@ -44,19 +44,22 @@ def _listeners() -> Schema:
             "authentication": _authentication(),
             "advertisedHost": text(
                 "Address that clients connect to; {id} is the broker id. With NodePort also a node's address, the same "
-                "for all.",
+                "for all. With LoadBalancer by default the address that Kubernetes gives each Service.",
                 minLength=1,
                 maxLength=253,
                 pattern=r"^[-a-zA-Z0-9.{}]+$",
             ),
-            "nodePort": whole(
-                "With NodePort: the port of broker 0, which ends in 0; broker n has n more.", 1024, 65520
-            ),
-            "grpcNodePort": whole("With NodePort: the same for gRPC; none if it is not set.", 1024, 65520),
+            "nodePort": whole("With NodePort: the port of broker 0; broker n has n more.", 1024, 65535),
+            "grpcNodePort": whole("With NodePort: the same for gRPC; none if it is not set.", 1024, 65535),
             "annotations": texts("Annotations of the Services; {id} is the broker id.", maxProperties=64),
         },
-        required=("type", "advertisedHost"),
-        rules=[("self.type != 'NodePort' || has(self.nodePort)", "the type NodePort needs nodePort")],
+        required=("type",),
+        rules=[
+            (
+                "self.type != 'NodePort' || (has(self.nodePort) && has(self.advertisedHost))",
+                "the type NodePort needs nodePort and advertisedHost",
+            )
+        ],
     )
     return thing(
         "How clients and brokers connect.",

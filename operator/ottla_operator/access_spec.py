@@ -17,8 +17,7 @@ EXTERNAL_TYPES = ("NodePort", "LoadBalancer")
 ANY_NAMESPACE = "*"
 #: The user that the operator logs in as; a User resource cannot have this name.
 OPERATOR_USER = "ottla-operator"
-#: Node ports of brokers differ in their last digit.
-NODE_PORT_BROKERS_MAX = 10
+_PORT_MAX = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +26,22 @@ class External:
 
     type: str
     authentication: str
-    #: `{id}` is the broker id.
+    #: `{id}` is the broker id. Empty: the address of each broker's load balancer.
     host: str
     #: With NodePort: the port of broker 0; broker 1 has the next one.
     node_port: int | None = None
     grpc_node_port: int | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)
+    #: Addresses of load balancers by broker, as far as they are known.
+    addresses: Mapping[int, str] = field(default_factory=dict)
 
-    def host_of(self, broker: int | str) -> str:
-        return self.host.replace("{id}", str(broker))
+    @property
+    def is_discovered(self) -> bool:
+        return not self.host
+
+    def host_of(self, broker: int) -> str:
+        """Empty: not known yet."""
+        return self.host.replace("{id}", str(broker)) or self.addresses.get(broker, "")
 
     @classmethod
     def of(cls, spec: Mapping[str, Any], brokers: int) -> External:
@@ -48,20 +54,21 @@ class External:
             spec.get("annotations") or {},
         )
         if made.type == "NodePort":
-            ports = [each for each in (made.node_port, made.grpc_node_port) if each is not None]
-            if made.node_port is None or any(each % 10 for each in ports) or len(set(ports)) < len(ports):
+            firsts = [each for each in (made.node_port, made.grpc_node_port) if each is not None]
+            if made.node_port is None or not made.host:
+                raise InvalidSpec("listeners.external with node ports needs nodePort and advertisedHost.")
+            if len(firsts) == 2 and abs(firsts[0] - firsts[1]) < brokers:
                 raise InvalidSpec(
-                    "listeners.external needs nodePort, and each node port must end in 0, because broker n gets that "
-                    "port plus n."
+                    "listeners.external.nodePort and grpcNodePort overlap: broker n gets each of them plus n."
                 )
-            if brokers > NODE_PORT_BROKERS_MAX:
+            if max(firsts) + brokers - 1 > _PORT_MAX:
                 raise InvalidSpec(
-                    f"listeners.external with node ports is for up to {NODE_PORT_BROKERS_MAX} brokers; "
-                    "use LoadBalancer."
+                    f"listeners.external: the last broker's node port would be above {_PORT_MAX}."
                 )
-        elif "{id}" not in made.host:
+        elif made.host and "{id}" not in made.host:
             raise InvalidSpec(
-                "listeners.external.advertisedHost needs {id}, the broker id: each broker has its own load balancer."
+                "listeners.external.advertisedHost needs {id}, the broker id: each broker has its own load balancer. "
+                "Without advertisedHost, the addresses of the load balancers are used."
             )
         return made
 
@@ -93,6 +100,12 @@ class Access:
     @property
     def needs_login(self) -> bool:
         return bool(self.tls or self.external or self.authorization or not self.plaintext)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Of the load balancers that are known; with each of them the Cluster's objects change."""
+        known = self.external.addresses if self.external else {}
+        return tuple(f"{broker}={address}" for broker, address in sorted(known.items()))
 
     @property
     def authentications(self) -> tuple[str, ...]:

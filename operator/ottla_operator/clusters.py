@@ -14,6 +14,7 @@ from ottla_operator.cast import CLUSTER, Tools
 from ottla_operator.cluster_spec import ClusterSpec
 from ottla_operator.credentials import Credentials
 from ottla_operator.kube import KubeError
+from ottla_operator.load_balancers import LoadBalancers, missing
 from ottla_operator.metrics import DRIFT
 from ottla_operator.nodes import Nodes
 from ottla_operator.observe import SeenBrokers
@@ -31,7 +32,9 @@ SETTLED_S = 30.0
 SOON_S = 2.0
 #: Status codes that say nothing about the object: no answer, or a temporary refusal.
 _NO_ANSWER = (0, 401, 429, 503, 504)
-_NEVER = (-1, -1, ""), 0.0
+#: Generation, number of pods, phase of TLS between brokers, addresses of load balancers.
+Applied = tuple[int, int, str, tuple[str, ...]]
+_NEVER: tuple[Applied, float] = (-1, -1, "", ()), 0.0
 
 
 class ClusterLook:
@@ -41,13 +44,14 @@ class ClusterLook:
         self._settled_s = settled_s
         #: (Cluster uid, broker) -> log directories whose loss was reported, to warn once.
         self._replaced: dict[tuple[str, int], frozenset[str]] = {}
-        #: Cluster uid -> generation, number of pods and phase of TLS between brokers that were applied last, and when.
-        self._applied: dict[str, tuple[tuple[int, int, str], float]] = {}
+        #: Cluster uid -> what was applied last, and when.
+        self._applied: dict[str, tuple[Applied, float]] = {}
         #: The same for its certificates and logins.
-        self._kept: dict[str, tuple[tuple[int, int, str], float]] = {}
+        self._kept: dict[str, tuple[Applied, float]] = {}
         self._credentials = Credentials(tools.observer, tools.applier, tools.clock)
         self._scaler = Scaler(tools)
         self._nodes = Nodes(tools)
+        self._load_balancers = LoadBalancers(tools)
         self._volumes = Volumes(tools)
         self._secrets = cluster_secret.Due(tools.clock.monotonic)
 
@@ -65,6 +69,7 @@ class ClusterLook:
             return await self._keep(meta, body, not_ready("InvalidSpec", str(refused)))
         if meta.paused:
             return await self._inspect(meta, spec, body, None, None)
+        spec = await self._load_balancers.resolve(meta, spec, body)
         scaling = await self._scaler.step(meta, spec, body)
         refusal = await self._apply(meta, spec, body, scaling.pods)
         await self._scaler.execute(meta, body, scaling)
@@ -79,7 +84,7 @@ class ClusterLook:
     ) -> Condition | None:
         """Apply all objects. If the API server refuses one, the others are still applied; the condition names it."""
         phase = await self._phase(meta, spec)
-        this = meta.generation, pods, phase
+        this = meta.generation, pods, phase, spec.access.addresses
         applied, at = self._applied.get(meta.uid, _NEVER)
         now = self._tools.clock.monotonic()
         if applied == this and now - at < self._settled_s / 2:
@@ -127,9 +132,7 @@ class ClusterLook:
             rolled = seen.settled and bool(seen.pods) and all(pod.current and pod.ready for pod in seen.pods)
         return internal_tls.next_phase(wanted, before, rolled=rolled)
 
-    async def _keep_credentials(
-        self, meta: Meta, spec: ClusterSpec, this: tuple[int, int, str]
-    ) -> Condition | None:
+    async def _keep_credentials(self, meta: Meta, spec: ClusterSpec, this: Applied) -> Condition | None:
         """Certificates and the operator's login, now and then; a condition if the operator may not."""
         if not spec.access.is_secured and this[2] == internal_tls.OFF:
             return None
@@ -178,7 +181,7 @@ class ClusterLook:
         step = await self._roll(meta, spec, seen, cluster)
         if scaling is not None and scaling.condition.reason == "Refused":
             refusal = refusal or not_ready("ScalingRefused", scaling.condition.message)
-        condition = refusal or self._condition(meta, spec, seen, cluster, step)
+        condition = refusal or missing(meta, spec) or self._condition(meta, spec, seen, cluster, step)
         facts = {
             "clusterId": cluster.cluster_id if cluster else (body.get("status") or {}).get("clusterId"),
             "controller": cluster.controller if cluster else -1,

@@ -59,6 +59,14 @@ class Observer:
         path = path_of(wanted["apiVersion"], wanted["kind"], meta["namespace"], meta["name"])
         return await self._kube.get(path)
 
+    async def ingress(self, namespace: str, service: str) -> str | None:
+        """The address of a Service's load balancer, if it has one yet."""
+        found = await self._kube.get(path_of("v1", "Service", namespace, service))
+        status = (found or {}).get("status") or {}
+        rows = (status.get("loadBalancer") or {}).get("ingress") or [{}]
+        address: str | None = rows[0].get("hostname") or rows[0].get("ip")
+        return address
+
     async def secret(self, namespace: str, name: str) -> dict[str, str] | None:
         """Its data, as base64."""
         found = await self.secret_object(namespace, name)

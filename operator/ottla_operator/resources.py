@@ -50,6 +50,8 @@ _LINGER_MS = 1000
 _ETCD_WAIT_S = 60
 _STARTUP_S = 120
 _DATA = "/var/lib/ottla"
+#: In the ConfigMap: the settings that all brokers have.
+COMMON = "ottla.properties"
 CONFIG_HASH = "ottla.dev/config-hash"
 
 Object = dict[str, Any]
@@ -88,7 +90,7 @@ def objects_of(
     """
     running = spec.brokers if pods is None else pods
     phase = internal or (ON if spec.access.internal_tls else OFF)
-    config = config_map(meta, spec, phase)
+    config = config_map(meta, spec, running, phase)
     made = [config, headless_service(meta, spec), bootstrap_service(meta, spec)]
     made += [broker_service(meta, spec, broker_id) for broker_id in range(running)]
     if spec.access.external:
@@ -98,7 +100,8 @@ def objects_of(
     made.append(disruption_budget(meta, spec))
     if not spec.external_etcd:
         made += etcd_resources.objects_of(meta, spec, images)
-    return [*made, stateful_set(meta, spec, images, config["data"], running, phase)]
+    restarting = {COMMON: config["data"][COMMON], **secured.restarting(spec.access)}
+    return [*made, stateful_set(meta, spec, images, restarting, running, phase)]
 
 
 def names_of(meta: Meta) -> Names:
@@ -144,13 +147,14 @@ def _cluster_name(meta: Meta) -> str:
     return f"{name[:83]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
-def config_map(meta: Meta, spec: ClusterSpec, internal: str = OFF) -> Object:
+def config_map(meta: Meta, spec: ClusterSpec, brokers: int, internal: str = OFF) -> Object:
     lines = [f"{name}={value}" for name, value in sorted(broker_settings(meta, spec, internal).items())]
+    common = "\n".join(lines) + "\n"
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata(meta, f"{meta.name}-config", "broker"),
-        "data": {"ottla.properties": "\n".join(lines) + "\n"},
+        "data": {COMMON: common, **secured.settings_files(spec.access, meta, brokers, common)},
     }
 
 
@@ -289,14 +293,15 @@ def _broker_container(
             env_field("OTTLA_BROKER_ID", "metadata.labels['apps.kubernetes.io/pod-index']"),
             *(
                 secured.env(spec.access, address)
-                or [
+                if spec.access.needs_login
+                else [
                     env_value("OTTLA_KAFKA_ADVERTISED", f"{address}:{KAFKA_PORT}"),
                     env_value("OTTLA_GRPC_ADVERTISED", f"{address}:{GRPC_PORT}"),
                 ]
             ),
             *cluster_secret.env(),
             *(racks.env() if spec.rack else []),
-            env_value("OTTLA_CONFIG", "/etc/ottla/ottla.properties"),
+            env_value("OTTLA_CONFIG", f"/etc/ottla/{secured.settings_file(spec.access)}"),
             *(spec.external_etcd.env() if spec.external_etcd else []),
         ],
         "ports": [

@@ -70,7 +70,7 @@ def hosts(meta: Meta, access: Access, brokers: int) -> tuple[str, ...]:
     found = [f"{each}.{meta.namespace}.svc" for each in services]
     found += [f"{each}.cluster.local" for each in found]
     if access.external:
-        found += [access.external.host_of(number) for number in range(brokers)]
+        found += [host for number in range(brokers) if (host := access.external.host_of(number))]
     return tuple(dict.fromkeys([*found, "localhost", "127.0.0.1"]))
 
 
@@ -138,27 +138,69 @@ def _has_external_grpc(external: External) -> bool:
 
 
 def env(access: Access, address: str) -> list[Object]:
-    """Advertised addresses; `address` is the broker's name inside of Kubernetes."""
-    if not access.needs_login:
+    """Advertised addresses; `address` is the broker's name inside of Kubernetes. Others are in `settings_files`."""
+    if not access.needs_login or access.external:
         return []
     return [
-        env_value(variable, ",".join(_advertised(access, address, name, port) for name, port, _ in listeners))
+        env_value(variable, ",".join(f"{name}://{address}:{port}" for name, port, _ in listeners))
         for variable, listeners in zip(
             ("OTTLA_ADVERTISED_LISTENERS", "OTTLA_ADVERTISED_GRPC_LISTENERS"), _listeners(access), strict=True
         )
     ]
 
 
-def _advertised(access: Access, address: str, name: str, port: int) -> str:
+def settings_file(access: Access) -> str:
+    """Name of a broker's settings in the ConfigMap."""
+    return "broker-$(OTTLA_BROKER_ID).properties" if access.external else "ottla.properties"
+
+
+def restarting(access: Access) -> dict[str, str]:
+    """What a broker reads at start besides the common settings, as far as it is in the spec.
+
+    Addresses that were found later are not in it: another broker's address restarts no broker.
+    """
+    if access.external is None:
+        return {}
     external = access.external
-    if external is None or not name.endswith("ext"):
-        return f"{name}://{address}:{port}"
-    host = external.host_of("$(OTTLA_BROKER_ID)")
-    first = external.node_port if name == "kafkaext" else external.grpc_node_port
-    if external.type == "NodePort" and first is not None:
-        # Kubernetes cannot add numbers: the broker id is the last digit.
-        return f"{name}://{host}:{first // 10}$(OTTLA_BROKER_ID)"
-    return f"{name}://{host}:{port}"
+    return {"external": f"{external.type} {external.host} {external.node_port} {external.grpc_node_port}"}
+
+
+def settings_files(access: Access, meta: Meta, brokers: int, common: str) -> dict[str, str]:
+    """With external listeners: `common` and the advertised addresses of each broker whose addresses are known.
+
+    Variables would do for addresses that differ in the broker id only; node ports are sums, and load balancers have
+    any address.
+    """
+    if access.external is None:
+        return {}
+    return {
+        f"broker-{broker}.properties": common + _advertised(access, access.external, meta, broker)
+        for broker in range(brokers)
+        if access.external.host_of(broker)
+    }
+
+
+def _advertised(access: Access, external: External, meta: Meta, broker: int) -> str:
+    inside = f"{meta.name}-broker-{broker}.{meta.namespace}.svc"
+    outside = {
+        "kafkaext": (external.host_of(broker), external.node_port),
+        "grpcext": (external.host_of(broker), external.grpc_node_port),
+    }
+    lines = []
+    for setting, listeners in zip(
+        ("advertised.listeners", "advertised.grpc.listeners"), _listeners(access), strict=True
+    ):
+        parts = []
+        for name, port, _ in listeners:
+            host, first = outside.get(name, (inside, None))
+            is_node_port = external.type == "NodePort" and first is not None
+            parts.append(f"{name}://{_bracketed(host)}:{first + broker if is_node_port and first else port}")
+        lines.append(f"{setting}={','.join(parts)}\n")
+    return "".join(lines)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def ports(access: Access) -> list[tuple[str, int]]:
@@ -204,6 +246,10 @@ def _secret_volume(name: str, secret: str, items: Mapping[str, str] | None = Non
     return {"name": name, "secret": source}
 
 
+def external_service_name(meta: Meta, broker: int) -> str:
+    return f"{meta.name}-broker-{broker}-external"
+
+
 def external_service(meta: Meta, external: External, broker: int) -> Object:
     """The way from outside to one broker; any of them is a bootstrap address."""
     pod = f"{meta.name}-broker-{broker}"
@@ -216,7 +262,7 @@ def external_service(meta: Meta, external: External, broker: int) -> Object:
         if external.type == "NodePort" and first is not None:
             row["nodePort"] = first + broker
         made.append(row)
-    about = metadata(meta, f"{pod}-external", "broker")
+    about = metadata(meta, external_service_name(meta, broker), "broker")
     if external.annotations:
         about["annotations"] = {
             name: text.replace("{id}", str(broker)) for name, text in external.annotations.items()
@@ -243,8 +289,10 @@ def bootstrap(meta: Meta, access: Access, brokers: int) -> dict[str, str]:
     if access.external:
         first = access.external
         is_node = first.type == "NodePort" and first.node_port is not None
-        made["kafkaExternal"] = ",".join(
-            f"{first.host_of(n)}:{(first.node_port or 0) + n if is_node else KAFKA_EXTERNAL_PORT}"
-            for n in range(min(3, brokers))
-        )
+        known = [(n, host) for n in range(brokers) if (host := first.host_of(n))][:3]
+        if known:
+            made["kafkaExternal"] = ",".join(
+                f"{_bracketed(host)}:{(first.node_port or 0) + n if is_node else KAFKA_EXTERNAL_PORT}"
+                for n, host in known
+            )
     return made

@@ -106,7 +106,7 @@ def test_kubernetes_would_take_them(case: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_a_broker_would_take_its_settings(case: str) -> None:
     """The file, with the variables that the pod adds, makes a whole configuration."""
-    text = one(CASES[case], "ConfigMap", "main-config")["data"]["ottla.properties"]
+    data = one(CASES[case], "ConfigMap", "main-config")["data"]
     container = one(CASES[case], "StatefulSet", "main-broker")["spec"]["template"]["spec"]["containers"][0]
     pod = {"POD_NAME": "main-broker-2", "POD_NAMESPACE": "shop", "POD_IP": "10.0.0.7", "OTTLA_BROKER_ID": "2"}
     environ = dict(pod)
@@ -118,7 +118,8 @@ def test_a_broker_would_take_its_settings(case: str) -> None:
             environ[each["name"]] = value
         elif "secretKeyRef" in each["valueFrom"]:
             environ[each["name"]] = "somebody"
-    found = resolve({}, environ, text, file_name="ottla.properties")
+    name = environ["OTTLA_CONFIG"].removeprefix("/etc/ottla/")
+    found = resolve({}, environ, data[name], file_name=name)
     assert found.warnings == ()
     config = found.config
     assert config.process.broker_id == 2

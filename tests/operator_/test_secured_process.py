@@ -196,6 +196,25 @@ def _write_one(settings: dict[str, str], topic_name: str, timeout_ms: int = 5000
     return failed[0] if failed else ""
 
 
+def test_the_address_of_a_load_balancer_is_advertised(vault: Vault) -> None:
+    """No cloud runs here: the test writes the status of the Service."""
+    vault.apply(cluster("outside", brokers=1, listeners={"external": {"type": "LoadBalancer"}}), HOME)
+    until(lambda: vault.ready("Cluster", "outside", HOME) == ("False", "NoAddress"), vault.log)
+    status = {"status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.7"}]}}}
+    path = f"/api/v1/namespaces/{HOME}/services/outside-broker-0-external/status"
+    vault.api.request("PATCH", path, status, kind="merge-patch+json")
+
+    def text() -> str:
+        data = vault.read("ConfigMap", "outside-config", HOME, "v1").get("data") or {}
+        return str(data.get("broker-0.properties", ""))
+
+    until(lambda: "kafkaext://203.0.113.7:9094" in text(), vault.log)
+    until(lambda: vault.ready("Cluster", "outside", HOME) == ("False", "Starting"), vault.log)
+    seen = vault.read("Cluster", "outside", HOME)["status"]["bootstrap"]
+    assert seen["kafkaExternal"] == "203.0.113.7:9094"
+    vault.delete("Cluster", "outside", HOME)
+
+
 def test_a_user_with_a_client_certificate(vault: Vault) -> None:
     vault.apply(topic("orders", partitions=1), HOME)
     until(lambda: vault.ready("Topic", "orders", HOME) == ("True", "Reconciled"), vault.log)
