@@ -60,12 +60,14 @@ def pinned_partitions(cast: Cast, cluster: tuple[str, str]) -> set[tuple[str, in
     """Partitions whose placement a Topic declares. Its other partitions are free to move."""
     found: set[tuple[str, int]] = set()
     for key in cast.of_cluster(TOPIC, *cluster):
-        if not cast.is_allowed(key[0], cluster):
-            continue
+        body = cast.get(TOPIC, key) or {}
         try:
-            spec = TopicSpec.of(cast.get(TOPIC, key) or {})
+            spec = TopicSpec.of(body)
         except (InvalidSpec, KeyError):
             continue
+        owner = cast.owner(key[0], spec)
+        if owner is None or owner.uid != Meta.of(body).uid:
+            continue  # not in force: an older resource names the topic, or the Cluster does not allow this one
         found.update((spec.topic, partition) for partition in spec.assignment)
     return found
 

@@ -15,6 +15,7 @@ from ottla_client.rebalance_pace import COPIES_PER_BROKER, Layout, Ongoing
 from ottla_operator.plan import CreateTopic
 from ottla_operator.rebalance_plan import moves_in, next_step
 from ottla_operator.rebalances import RebalanceLook
+from ottla_operator.scaler import pinned_partitions
 from ottla_operator.specs import RebalanceSpec
 
 _LAYOUT = Layout(
@@ -163,6 +164,18 @@ async def test_a_rebalance_moves_partitions_that_a_topic_does_not_place(world: W
     assert world.condition("Rebalance", "even") == ("True", "Done")
     assert [(await world.brokers.layout()).held_by(each) for each in range(3)] == [3, 3, 3]
     assert world.brokers.topics["orders"].partitions[4].replicas == (0,)
+
+
+async def test_a_placement_that_is_not_in_force_pins_nothing(world: World) -> None:
+    """Another resource owns the topic."""
+    await world.brokers.do(CreateTopic("orders", 3, 1, {}))
+    world.put(topic(partitions=3))
+    young = topic("young", topicName="orders", partitions=3, assignment=[{"partition": 0, "brokers": [0]}])
+    young["metadata"]["creationTimestamp"] = "2026-02-01T00:00:00Z"
+    world.put(young)
+    assert pinned_partitions(world.cast, ("shop", "main")) == set()
+    world.cast.remove("Topic", ("shop", "orders"))
+    assert pinned_partitions(world.cast, ("shop", "main")) == {("orders", 0)}
 
 
 async def test_a_rebalance_without_brokers_keeps_its_proposal(world: World) -> None:
