@@ -192,7 +192,7 @@ class ClusterLook:
         }
         if not spec.storage.ephemeral:
             await self._warn_of_empty_volumes(meta, lost_directories(cluster, body.get("status")))
-        volumes = None if meta.paused else await self._volumes.keep(meta, spec.storage, body)
+        volumes = None if meta.paused else await self._volumes.keep(meta, spec, body)
         conditions = [condition, scaling.condition if scaling else None, volumes]
         await self._tools.report(meta, body, conditions, facts)
         if refusal is not None:

@@ -77,6 +77,11 @@ def condition_of(storage: Storage, claims: Sequence[Object], refused: Mapping[st
     )
 
 
+def broker_of(claim: Object) -> int:
+    """A file system of a broker that was removed may grow only when the broker returns, so it does not count."""
+    return int(claim["metadata"]["name"].rpartition("-")[2])
+
+
 def with_old_templates(wanted: dict[str, Any], there: Object | None) -> dict[str, Any]:
     """The StatefulSet with the claim sizes of the one that exists."""
     if there is None or wanted["kind"] != "StatefulSet":

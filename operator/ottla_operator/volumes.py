@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ottla_operator.cast import Tools
-from ottla_operator.cluster_spec import Storage
+from ottla_operator.cluster_spec import ClusterSpec
 from ottla_operator.kube import KubeError
 from ottla_operator.specs import Meta
 from ottla_operator.status import Condition
-from ottla_operator.volume_growth import REFUSED, RESIZED, condition_of, growths
+from ottla_operator.volume_growth import REFUSED, RESIZED, broker_of, condition_of, growths
 
 #: Status codes of a refusal: the StorageClass cannot grow volumes, or a claim is not bound yet.
 _REFUSALS = (403, 422)
@@ -23,11 +23,11 @@ class Volumes:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
 
-    async def keep(self, meta: Meta, storage: Storage, body: Mapping[str, Any]) -> Condition | None:
+    async def keep(self, meta: Meta, spec: ClusterSpec, body: Mapping[str, Any]) -> Condition | None:
         """The condition; None if pods have no claims."""
-        if storage.ephemeral:
+        if spec.storage.ephemeral:
             return None
-        condition = await self._grow(meta, storage)
+        condition = await self._grow(meta, spec)
         before = _condition(body.get("status") or {})
         if before and before.get("reason") != condition.reason:
             reason = RESIZED if condition.holds else f"Volumes{condition.reason}"
@@ -35,7 +35,7 @@ class Volumes:
             await self._tools.applier.event(meta, reason, condition.message, warning=warns)
         return condition
 
-    async def _grow(self, meta: Meta, storage: Storage) -> Condition:
+    async def _grow(self, meta: Meta, spec: ClusterSpec) -> Condition:
         try:
             claims = {each["metadata"]["name"]: each for each in await self._tools.observer.claims(meta)}
         except KubeError as failed:
@@ -43,7 +43,7 @@ class Volumes:
                 raise
             return Condition(RESIZED, None, "Forbidden", f"{failed} Update the operator's rights (RBAC).")
         refused: dict[str, str] = {}
-        for growth in growths(storage, list(claims.values())):
+        for growth in growths(spec.storage, list(claims.values())):
             try:
                 after = await self._tools.applier.grow(meta.namespace, growth.claim, growth.size)
             except KubeError as failed:
@@ -52,7 +52,8 @@ class Volumes:
                 refused[growth.claim] = str(failed)
                 continue
             claims[growth.claim] = after
-        return condition_of(storage, list(claims.values()), refused)
+        in_use = [each for each in claims.values() if broker_of(each) < spec.brokers]
+        return condition_of(spec.storage, in_use, refused)
 
 
 def _condition(status: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -122,6 +122,21 @@ async def test_a_cluster_with_larger_volumes() -> None:
     assert reasons == ["VolumesResizing", "VolumesResized"]
 
 
+async def test_a_claim_of_a_removed_broker_grows_and_does_not_count() -> None:
+    world = World()
+    look = ClusterLook(world.tools, Images("b:1", "e:1"))
+    await grown(world, "10Gi", 1)
+    await look.look(("shop", "main"))
+    waits = {"conditions": [{"type": "FileSystemResizePending", "status": "True"}]}
+    world.kube.put(claim("data-0-main-broker-2", "20Gi"))
+    world.kube.put(claim("data-0-main-broker-3", "10Gi", **waits))
+    await grown(world, "20Gi", 2)
+    await look.look(("shop", "main"))
+    removed = world.kube.find("PersistentVolumeClaim", "data-0-main-broker-3")
+    assert removed["spec"]["resources"]["requests"]["storage"] == "20Gi"
+    assert world.condition("Cluster", "main", "VolumesResized") == ("True", "AsSpecified")
+
+
 async def test_a_storage_class_that_cannot_grow_is_a_warning_and_no_failure() -> None:
     world = World()
     look = ClusterLook(world.tools, Images("b:1", "e:1"))
