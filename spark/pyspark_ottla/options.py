@@ -54,6 +54,8 @@ class ReadOptions:
     max_records_per_partition: int | None
     fail_on_data_loss: bool
     include_headers: bool
+    #: Leave out partitions, offsets and times that the filters of a batch query exclude.
+    push_filters: bool
     read_committed: bool
     fetch_timeout_s: float
     #: How long a broker may take to answer one request.
@@ -112,6 +114,7 @@ _READ = (
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
+    "pushFilters",
     "isolationLevel",
     "kafka.isolation.level",
     "fetchTimeoutMs",
@@ -211,6 +214,8 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         for name in _ENDS:
             if given.text(name) is not None:
                 raise OptionProblem(f"{name} is for batch reads; a streaming query has no end.")
+        if given.text("pushFilters") is not None:
+            raise OptionProblem("pushFilters is for batch reads: Spark pushes no filters into streams.")
     else:
         _refuse_in_batch(given)
     start = _bound(given, _STARTS, LATEST if streaming else EARLIEST)
@@ -232,6 +237,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         max_records_per_partition=given.number("maxRecordsPerPartition"),
         fail_on_data_loss=given.flag("failOnDataLoss", True),
         include_headers=given.flag("includeHeaders", False),
+        push_filters=given.flag("pushFilters", False),
         read_committed=given.choice(isolation, _ISOLATION, "read_uncommitted") == "read_committed",
         fetch_timeout_s=(
             given.number("fetchTimeoutMs") or given.number("kafkaConsumer.pollTimeoutMs") or _FETCH_TIMEOUT_MS

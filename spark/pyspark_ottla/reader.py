@@ -7,12 +7,13 @@ Readers are pickled for executors, so they hold options only. Connections are op
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 
 from ottla_client.errors import ClientError, RequestError, UnknownTopicOrPartition
+from ottla_core.ids import TopicPartition
 from ottla_core.real.clock import RealClock
 from pyspark_ottla.admission import ReadLimit, SupportsTriggerAvailableNow, limit_of_rows, rows_of_limit
 from pyspark_ottla.columns import arrow_batches
@@ -31,6 +32,7 @@ from pyspark_ottla.plan import (
     split,
     waits_for_more,
 )
+from pyspark_ottla.pushdown import Narrowing, narrowing
 from pyspark_ottla.shipping import Shipped
 
 log = logging.getLogger(__name__)
@@ -43,6 +45,7 @@ _LOSS_HINT = "set failOnDataLoss to false to continue with the remaining records
 class BatchReader(Shipped, DataSourceReader):
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
+        self._narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
         with ClusterLookup(self._options) as lookup:
@@ -52,20 +55,53 @@ class BatchReader(Shipped, DataSourceReader):
             end = lookup.bound(self._options.end, partitions)
             earliest = lookup.same("earliest", partitions)
             latest = lookup.same("latest", partitions)
-        for tp in partitions:
-            if end[tp] > latest[tp]:
-                raise ReadProblem(
-                    f"{self._options.end.option} sets offset {end[tp]} for {tp}, but its end offset is {latest[tp]}."
-                )
-            if start[tp] > end[tp]:
-                raise ReadProblem(
-                    f"The start offset of {tp}, {start[tp]}, is after its end offset, {end[tp]}."
-                )
+            self._check(start, end, latest)
+            wanted = [tp for tp in partitions if self._narrowing.wants(tp)]
+            first = self._first_by_time(lookup, wanted, end)
+        ranges = {tp: self._narrowing.range(max(start[tp], first.get(tp, 0)), end[tp]) for tp in wanted}
         ids = found.ids
-        return _planned(self._options, Position(start, ids), Position(end, ids), Position(earliest, ids))
+        return _planned(
+            self._options,
+            Position({tp: low for tp, (low, _) in ranges.items()}, ids),
+            Position({tp: high for tp, (_, high) in ranges.items()}, ids),
+            Position({tp: earliest[tp] for tp in wanted}, ids),
+        )
+
+    def _check(
+        self,
+        start: dict[TopicPartition, int],
+        end: dict[TopicPartition, int],
+        latest: dict[TopicPartition, int],
+    ) -> None:
+        for tp, last in end.items():
+            if last > latest[tp]:
+                raise ReadProblem(
+                    f"{self._options.end.option} sets offset {last} for {tp}, but its end offset is {latest[tp]}."
+                )
+            if start[tp] > last:
+                raise ReadProblem(f"The start offset of {tp}, {start[tp]}, is after its end offset, {last}.")
+
+    def _first_by_time(
+        self, lookup: ClusterLookup, wanted: list[TopicPartition], end: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """The first offset that may pass a filter of the time: records before it are all older."""
+        since = self._narrowing.since_ms
+        if since is None:
+            return {}
+        found = lookup.offsets(dict.fromkeys(wanted, since))
+        return {tp: min(at, end[tp]) if at >= 0 else end[tp] for tp, at in found.items()}
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return _read(self._options, partition)
+
+
+class FilteringReader(BatchReader):
+    """With the option pushFilters. A class of its own, because Spark refuses each reader with `pushFilters` while
+    spark.sql.python.filterPushdown.enabled is off, its default."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        self._narrowing = narrowing(filters)
+        return filters  # Spark evaluates them again
 
 
 class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -58,9 +58,9 @@ class OttlaDataSource(Shipped, DataSource):
     def reader(self, schema: StructType) -> BatchReader:
         options = read_options(self.options, streaming=False)
         self._check_schema(schema)
-        from pyspark_ottla.reader import BatchReader
+        from pyspark_ottla.reader import BatchReader, FilteringReader
 
-        return BatchReader(options)
+        return FilteringReader(options) if options.push_filters else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
         options = read_options(self.options, streaming=True)

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
 from pyspark.sql.utils import CapturedException
 
 from ottla_cli.local_cluster import LocalCluster
@@ -20,7 +31,7 @@ from pyspark_ottla.fetch import Lost, PartitionFetch
 from pyspark_ottla.lookup import ReadProblem
 from pyspark_ottla.options import read_options
 from pyspark_ottla.plan import OffsetRange
-from pyspark_ottla.reader import BatchReader
+from pyspark_ottla.reader import BatchReader, FilteringReader
 
 pytestmark = pytest.mark.integration
 
@@ -40,6 +51,54 @@ def fill(cluster: LocalCluster, topic: str, count: int, partitions: int = 1, **s
     with Producer(cluster.grpc_bootstrap, **settings) as producer:
         for n in range(count):
             producer.send(topic, b"%d" % n, key=b"k%d" % n, partition=n % partitions, timestamp_ms=10**12 + n)
+
+
+def test_filters_leave_out_partitions_and_offsets(
+    local_cluster: LocalCluster, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic(3)
+    fill(local_cluster, topic, 300, 3)
+    given = {"bootstrap.servers": local_cluster.grpc_bootstrap, "subscribe": topic, "pushFilters": "true"}
+
+    def planned(*filters: Filter) -> dict[int, tuple[int, int]]:
+        reader = FilteringReader(read_options(given, streaming=False))
+        assert list(reader.pushFilters(list(filters))) == list(filters), "Spark evaluates them again"
+        ranges = [part.value for part in reader.partitions()]
+        return {each.tp.partition: (each.start, each.end) for each in ranges}
+
+    whole = dict.fromkeys(range(3), (0, 100))
+    assert planned() == whole
+    assert planned(EqualTo(("value",), b"1"), Not(EqualTo(("partition",), 1))) == whole
+    assert planned(EqualTo(("partition",), 1)) == {1: (0, 100)}
+    assert planned(In(("partition",), (0, 2, 9)), GreaterThan(("offset",), 97)) == {
+        0: (98, 100),
+        2: (98, 100),
+    }
+    assert planned(GreaterThanOrEqual(("offset",), 5), LessThanOrEqual(("offset",), 6)) == dict.fromkeys(
+        range(3), (5, 7)
+    )
+    assert planned(LessThan(("offset",), 3), EqualTo(("topic",), topic))[0] == (0, 3)
+    assert planned(EqualTo(("topic",), "another")) == {}
+    assert planned(EqualTo(("offset",), 5), GreaterThan(("offset",), 5)) == {}
+    # Record n has the time 10**12 + n: 250 is the 83rd of partition 1.
+    since = datetime.fromtimestamp((10**12 + 250) / 1000, UTC)
+    assert planned(GreaterThanOrEqual(("timestamp",), since)) == {0: (84, 100), 1: (83, 100), 2: (83, 100)}
+    assert planned(GreaterThan(("timestamp",), datetime(2100, 1, 1, tzinfo=UTC))) == {}
+    assert planned(LessThan(("timestamp",), since)) == whole, "times have no order"
+
+
+def test_spark_pushes_filters_if_asked(
+    spark: SparkSession, read: Read, local_cluster: LocalCluster, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic(3)
+    fill(local_cluster, topic, 30, 3)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        found = read(subscribe=topic, pushFilters="true").where("partition = 1 and offset >= 8")
+        assert found.rdd.getNumPartitions() == 1
+        assert sorted(int(row.value) for row in found.collect()) == [25, 28]
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
