@@ -37,8 +37,10 @@ async def write_snapshot(chunks: AsyncIterator[bytes], path: str) -> int:
     """Write and check a snapshot; its size. The file is complete, or it is not there."""
     partial = f"{path}.part"
     digest, tail, size = hashlib.sha256(), b"", 0
+    # A new file: two jobs may start in the same second, and would write into each other's.
+    file = open(partial, "xb")  # noqa: ASYNC230, SIM115  # nothing else runs in this process
     try:
-        with open(partial, "wb") as file:  # noqa: ASYNC230  # nothing else runs in this process
+        with file:
             async for chunk in chunks:
                 file.write(chunk)
                 size += len(chunk)

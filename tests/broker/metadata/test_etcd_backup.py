@@ -45,6 +45,19 @@ async def test_a_cut_off_snapshot_leaves_nothing(tmp_path: Path, damaged: bytes)
     assert os.listdir(tmp_path) == []
 
 
+async def test_two_jobs_of_the_same_second_do_not_share_a_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.db")
+
+    async def while_another_starts() -> AsyncIterator[bytes]:
+        yield SNAPSHOT[:100]
+        with pytest.raises(FileExistsError):
+            await write_snapshot(chunks(SNAPSHOT, 700), path)
+        yield SNAPSHOT[100:]
+
+    assert await write_snapshot(while_another_starts(), path) == len(SNAPSHOT)
+    assert (tmp_path / "a.db").read_bytes() == SNAPSHOT and os.listdir(tmp_path) == ["a.db"]
+
+
 def test_only_our_oldest_files_are_superfluous() -> None:
     names = ["etcd-20260103T000000Z.db", "notes.txt", "etcd-20260101T000000Z.db", "etcd-20260102T000000Z.db"]
     assert superfluous(names, 2) == ["etcd-20260101T000000Z.db"]
