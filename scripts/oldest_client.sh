@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$(mktemp -d)
 trap 'kill "${broker:-}" 2> /dev/null || true; wait; rm -rf "$folder"' EXIT
-.venv/bin/python scripts/release.py --try --without-images > /dev/null
+PYTHONPATH=scripts .venv/bin/python -c "import sys, pathlib, release; release.wheels(pathlib.Path(sys.argv[1]))" "$folder" > /dev/null
 python3 -m venv "$folder/venv" 2> /dev/null || .venv/bin/python -m venv "$folder/venv"
 # The lower bound of each dependency, as a constraint.
 .venv/bin/python - > "$folder/oldest.txt" << 'END'
@@ -15,7 +15,7 @@ for each in tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"
     print(f"{name}=={oldest}.*" if oldest.count(".") < 2 else f"{name}=={oldest}")
 END
 cat "$folder/oldest.txt"
-"$folder/venv/bin/pip" install --quiet --constraint "$folder/oldest.txt" --find-links dist ottla-client
+"$folder/venv/bin/pip" install --quiet --constraint "$folder/oldest.txt" --find-links "$folder" ottla-client
 .venv/bin/python - > "$folder/address" << 'END' &
 import signal
 from ottla_cli.local_cluster import LocalCluster

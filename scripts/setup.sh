@@ -44,7 +44,8 @@ if [ ! -e "$stamp" ] || [ pyproject.toml -nt "$stamp" ]; then
     say "creating the virtual environment in .venv"
     [ -x .venv/bin/python ] || "$python" -m venv .venv
     .venv/bin/python -m pip install --quiet --upgrade pip
-    .venv/bin/python -m pip install --quiet --editable '.[dev]'
+    # The build needs no compiler of its own: compile.py below uses the one of this environment.
+    OTTLA_PURE=1 .venv/bin/python -m pip install --quiet --editable '.[dev]'
     # For compiling; without them, everything runs as pure Python.
     tools=()
     command -v cc >/dev/null || tools+=(gcc libc6-dev)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -45,6 +47,24 @@ def test_generated_code_asks_for_no_version() -> None:
         assert portable(text) == text, path.name
         for newer in ("_registered_method", "runtime_version", "first_version_is_lower"):
             assert newer not in text, path.name
+
+
+@pytest.mark.integration
+def test_the_client_runs_with_the_oldest_libraries_that_it_allows() -> None:
+    """`make oldest-client`: its wheel, in an environment of its own, against a broker of this checkout."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(
+        [ROOT / "scripts/oldest_client.sh"],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        env=environ,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "room-0: 24 °C\n" in done.stdout and "0 ink\n1 paper\n" in done.stdout
+    (oldest,) = re.findall(r"^grpcio +(\S+)$", done.stdout, re.MULTILINE)
+    assert oldest.startswith("1.59."), "the bound of pyproject.toml"
 
 
 @pytest.mark.integration
