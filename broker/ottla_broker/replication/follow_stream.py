@@ -84,8 +84,9 @@ _HELPING_BYTES = 256 * 1024
 _THROTTLED_BYTES = 256 * 1024
 #: Queues of a stream; also the index of their bytes in flight.
 _LIVE, _BEHIND, _THROTTLED = range(3)
-#: How long a high watermark waits for batches to travel with. Clients do not read from followers, and a new leader
-#: learns it from the others' positions; a separate frame for each would double the number of frames under steady load.
+#: How long a high watermark waits for batches to travel with: a separate frame for each would double the number of
+#: frames under steady load. A new leader learns it from the others' positions, but a consumer that reads from this
+#: follower (KIP-392) sees the last records of a pause so much later than one that reads from the leader.
 _WATERMARK_S = 0.025
 #: Pause after a failed read.
 _REREAD_S = 1.0
