@@ -41,7 +41,8 @@ def moves(
     """Show partitions that move to other brokers, with the bytes left to copy.
 
     Bytes are estimated from the sizes of the logs. A broker copies a bounded number of
-    partitions at once (num.concurrent.partition.movements.per.broker); other moves wait.
+    partitions at once (num.concurrent.partition.movements.per.broker); other moves wait
+    ("queued"), as do those of a partition without a leader or to a broker that is offline.
 
     $ ottla cluster moves
     $ ottla cluster moves --watch
@@ -72,12 +73,13 @@ def moves(
                 f"{each.tp.topic}-{each.tp.partition}",
                 tuple(r for r in each.replicas if r not in each.adding),
                 each.target,
-                "waits" if each.waiting else f"{sum(r.in_sync for r in each.progress)}/{len(each.progress)}",
+                f"{sum(r.in_sync for r in each.progress)}/{len(each.progress)}",
                 show_size(bytes_left([each])),
+                f"waits: {each.obstacle}" if each.obstacle else "",
             )
             for each in moving
         ]
-        show(table(("partition", "from", "to", "in sync#", "bytes left#"), rows))
+        show(table(("partition", "from", "to", "in sync#", "bytes left#", ""), rows))
 
 
 def _json(move: Reassignment) -> dict[str, Any]:
@@ -88,6 +90,7 @@ def _json(move: Reassignment) -> dict[str, Any]:
         "adding": list(move.adding),
         "removing": list(move.removing),
         "waiting": move.waiting,
+        "obstacle": move.obstacle or None,
         "progress": [
             {
                 "broker": each.broker,

@@ -82,6 +82,13 @@ class AddedReplica:
         return 0 if self.in_sync else max(0, self.bytes_total - max(0, self.bytes_copied))
 
 
+_OBSTACLES = {
+    pb.MOVE_OBSTACLE_QUEUED: "queued",
+    pb.MOVE_OBSTACLE_NO_LEADER: "no leader",
+    pb.MOVE_OBSTACLE_BROKER_OFFLINE: "broker offline",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Reassignment:
     """A partition in motion."""
@@ -92,8 +99,10 @@ class Reassignment:
     adding: tuple[int, ...]
     removing: tuple[int, ...]
     progress: tuple[AddedReplica, ...]
-    #: Not begun yet: its brokers copy as many other partitions as they may. What it will add and remove is listed.
+    #: Not begun yet. What it will add and remove is listed.
     waiting: bool = False
+    #: Why nothing is copied now: "queued", "no leader" or "broker offline"; empty if nothing stands in its way.
+    obstacle: str = ""
 
     @property
     def target(self) -> tuple[int, ...]:
@@ -293,4 +302,5 @@ def _reassignment(ongoing: pb.OngoingReassignment) -> Reassignment:
             for each in ongoing.progress
         ),
         ongoing.waiting,
+        _OBSTACLES.get(ongoing.obstacle, ""),
     )

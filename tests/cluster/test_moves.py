@@ -184,6 +184,7 @@ def test_a_throttled_move_keeps_its_rate_and_delays_no_writer(
         admin.alter_partition_reassignments({TopicPartition("later", 0): [1]})
         (waits,) = admin.list_partition_reassignments(["later"])
         assert (waits.waiting, waits.target, waits.adding) == (True, (1,), (1,))
+        assert waits.obstacle == "queued"
         assert replicas_of(admin, "later") == [(0,)], "nothing has changed yet"
         until(lambda: not admin.list_partition_reassignments(), "the move is complete")
         took_s = time.monotonic() - began

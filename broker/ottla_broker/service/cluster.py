@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 from ottla_broker.controller.commands.cordon_broker import CordonBroker
 from ottla_broker.controller.commands.elect_leaders import ElectLeaders
@@ -33,13 +34,25 @@ class AddedReplica:
     bytes_total: int = UNKNOWN_BYTES
 
 
+class Obstacle(IntEnum):
+    """Why a move copies nothing now; the numbers of `MoveObstacle` in the protocol."""
+
+    NONE = 0
+    #: Its brokers copy as many other partitions as they may.
+    QUEUED = 1
+    NO_LEADER = 2
+    #: A broker that is to copy is offline.
+    BROKER_OFFLINE = 3
+
+
 @dataclass(frozen=True, slots=True)
 class OngoingMove:
     tp: TopicPartition
     state: PartitionImage
     progress: tuple[AddedReplica, ...]
-    #: Not begun yet: its brokers copy as many others as they may.
+    #: Not begun yet.
     waits: bool = False
+    obstacle: Obstacle = Obstacle.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +132,10 @@ class ClusterService:
             for broker, answer in (await self._sizes.ask(asked)).items()
         }
         return [
-            OngoingMove(tp, state, tuple(_progress(tp, state, sizes)), waits) for tp, state, waits in moving
+            OngoingMove(
+                tp, state, tuple(_progress(tp, state, sizes)), waits, _obstacle(state, waits, image.brokers)
+            )
+            for tp, state, waits in moving
         ]
 
     async def loads(self, *, sizes: bool) -> list[BrokerLoad]:
@@ -157,6 +173,15 @@ def _moving(
         for index, state in enumerate(topic.partitions):
             if (state.is_moving or state.planned) and (not some or index in some):
                 yield TopicPartition(topic.name, index), state
+
+
+def _obstacle(state: PartitionImage, waits: bool, online: Collection[int]) -> Obstacle:
+    copying = [r for r in state.adding if r not in state.isr and r not in state.removing]
+    if copying and state.leader == NO_BROKER:
+        return Obstacle.NO_LEADER
+    if any(r not in online for r in copying):
+        return Obstacle.BROKER_OFFLINE
+    return Obstacle.QUEUED if waits else Obstacle.NONE
 
 
 def _progress(

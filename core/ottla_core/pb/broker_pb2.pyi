@@ -14,6 +14,13 @@ class ConfigResourceType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CONFIG_RESOURCE_TYPE_BROKER: _ClassVar[ConfigResourceType]
     CONFIG_RESOURCE_TYPE_GROUP: _ClassVar[ConfigResourceType]
 
+class MoveObstacle(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MOVE_OBSTACLE_NONE: _ClassVar[MoveObstacle]
+    MOVE_OBSTACLE_QUEUED: _ClassVar[MoveObstacle]
+    MOVE_OBSTACLE_NO_LEADER: _ClassVar[MoveObstacle]
+    MOVE_OBSTACLE_BROKER_OFFLINE: _ClassVar[MoveObstacle]
+
 class ElectionType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ELECTION_TYPE_PREFERRED: _ClassVar[ElectionType]
@@ -22,6 +29,10 @@ CONFIG_RESOURCE_TYPE_UNSPECIFIED: ConfigResourceType
 CONFIG_RESOURCE_TYPE_TOPIC: ConfigResourceType
 CONFIG_RESOURCE_TYPE_BROKER: ConfigResourceType
 CONFIG_RESOURCE_TYPE_GROUP: ConfigResourceType
+MOVE_OBSTACLE_NONE: MoveObstacle
+MOVE_OBSTACLE_QUEUED: MoveObstacle
+MOVE_OBSTACLE_NO_LEADER: MoveObstacle
+MOVE_OBSTACLE_BROKER_OFFLINE: MoveObstacle
 ELECTION_TYPE_PREFERRED: ElectionType
 ELECTION_TYPE_UNCLEAN: ElectionType
 
@@ -757,7 +768,7 @@ class ListPartitionReassignmentsResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[OngoingReassignment, _Mapping]]] = ...) -> None: ...
 
 class OngoingReassignment(_message.Message):
-    __slots__ = ("topic", "partition", "replicas", "adding", "removing", "progress", "waiting")
+    __slots__ = ("topic", "partition", "replicas", "adding", "removing", "progress", "waiting", "obstacle")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
@@ -765,6 +776,7 @@ class OngoingReassignment(_message.Message):
     REMOVING_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
+    OBSTACLE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     replicas: _containers.RepeatedScalarFieldContainer[int]
@@ -772,7 +784,8 @@ class OngoingReassignment(_message.Message):
     removing: _containers.RepeatedScalarFieldContainer[int]
     progress: _containers.RepeatedCompositeFieldContainer[AddedReplica]
     waiting: bool
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., adding: _Optional[_Iterable[int]] = ..., removing: _Optional[_Iterable[int]] = ..., progress: _Optional[_Iterable[_Union[AddedReplica, _Mapping]]] = ..., waiting: _Optional[bool] = ...) -> None: ...
+    obstacle: MoveObstacle
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., adding: _Optional[_Iterable[int]] = ..., removing: _Optional[_Iterable[int]] = ..., progress: _Optional[_Iterable[_Union[AddedReplica, _Mapping]]] = ..., waiting: _Optional[bool] = ..., obstacle: _Optional[_Union[MoveObstacle, str]] = ...) -> None: ...
 
 class AddedReplica(_message.Message):
     __slots__ = ("broker", "in_sync", "bytes_copied", "bytes_total")

@@ -293,4 +293,5 @@ def _ongoing(move: OngoingMove) -> pb.OngoingReassignment:
             for each in move.progress
         ],
         waiting=move.waits,
+        obstacle=pb.MoveObstacle.Name(move.obstacle),
     )
