@@ -39,7 +39,8 @@ def known_series() -> set[str]:
 
 #: Made by sources of `observe` and by the TLS files.
 _SOURCES = re.compile(
-    r"ottla_(consumergroup_lag_seconds|log_dir_\w+|topic_log_bytes|replication_follower_lag_\w+|certificate_\w+)"
+    r"ottla_(consumergroup_lag_seconds|log_dir_\w+|topic_log_bytes|replication_follower_lag_\w+|moves_\w+|"
+    r"certificate_\w+)"
 )
 
 

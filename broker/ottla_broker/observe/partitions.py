@@ -7,7 +7,9 @@ trouble come first, and the rest up to `metrics.partitions.max`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla_broker.exposed import Family, Sample
@@ -43,6 +45,17 @@ class _Row(NamedTuple):
         if len(self.image.isr) < self.needed:
             return 1
         return 2 if len(self.image.isr) < len(self.image.replicas) else 3
+
+
+@dataclass(slots=True)
+class _Survey:
+    """What the controller reports of all partitions."""
+
+    leaderless: list[_Row] = field(default_factory=list)
+    #: Moves that have not begun.
+    waiting: int = 0
+    #: Partitions that are copied, by the broker that they move to.
+    copies: Counter[int] = field(default_factory=Counter)
 
 
 class PartitionMetrics:
@@ -86,9 +99,9 @@ class PartitionMetrics:
             [Sample("", (), self._unclean_elections())],
         )
         if controls:
-            leaderless = yield from self._leaderless()
-            yield from self._of_cluster(len(leaderless))
-            rows += leaderless
+            found = yield from self._survey()
+            yield from self._of_cluster(found)
+            rows += found.leaderless
         rows.sort(key=lambda row: row.trouble)
         yield _gauge(
             "ottla_metrics_partitions_omitted",
@@ -106,6 +119,11 @@ class PartitionMetrics:
                 "replicamanager_underreplicatedpartitions",
                 "Partitions led by this broker with fewer in-sync replicas than replicas.",
                 sum(row.trouble < 3 for row in rows),
+            ),
+            (
+                "replicamanager_reassigningpartitions",
+                "Partitions led by this broker that move to other replicas.",
+                sum(row.image.is_moving for row in rows),
             ),
             (
                 "replicamanager_underminisrpartitioncount",
@@ -130,12 +148,16 @@ class PartitionMetrics:
         now = self._clock.monotonic()
         records: dict[int, int] = {}
         seconds: dict[int, float] = {}
+        left: dict[int, int] = {}
         done = Slice(_ROWS_PER_STEP)
         for partition in led:
             if done.over():
                 yield None
             if partition.leading is not None:
+                copying = partition.image.copying
                 for broker, (behind, late_s) in partition.leading.lags(now).items():
+                    more = _bytes_of(partition, behind) if broker in copying else 0
+                    left[broker] = left.get(broker, 0) + more
                     records[broker] = max(records.get(broker, 0), behind)
                     seconds[broker] = max(seconds.get(broker, 0.0), late_s)
         yield _gauge(
@@ -149,23 +171,32 @@ class PartitionMetrics:
             [((("follower", str(broker)),), round(value, 3)) for broker, value in sorted(seconds.items())],
         )
         yield _gauge(
+            "ottla_moves_left_bytes",
+            "Bytes of this leader that a broker has still to copy because partitions move to it; an estimate.",
+            [((("follower", str(broker)),), value) for broker, value in sorted(left.items())],
+        )
+        yield _gauge(
             "kafka_server_replicafetchermanager_maxlag",
             "Records that the slowest follower of this broker lacks.",
             [((("clientId", "Replica"),), max(records.values(), default=0))],
         )
 
-    def _leaderless(self) -> Generator[None, None, list[_Row]]:
-        found: list[_Row] = []
+    def _survey(self) -> Generator[None, None, _Survey]:
+        found = _Survey()
         done = Slice(_STATES_PER_STEP)
         for name, topic in self._image().topics.items():
             if done.over(1 + len(topic.partitions)):
                 yield None
             for number, state in enumerate(topic.partitions):
                 if state.leader == NO_BROKER:
-                    found.append(_Row(name, number, state, needed=1))
+                    found.leaderless.append(_Row(name, number, state, needed=1))
+                if state.planned:
+                    found.waiting += 1
+                if state.adding:
+                    found.copies.update(state.copying)
         return found
 
-    def _of_cluster(self, leaderless: int) -> Iterator[Family]:
+    def _of_cluster(self, found: _Survey) -> Iterator[Family]:
         image = self._image()
         yield _gauge(
             "kafka_brokers", "Online brokers; reported by the controller.", [((), len(image.brokers))]
@@ -173,7 +204,7 @@ class PartitionMetrics:
         yield _gauge(
             "kafka_controller_kafkacontroller_offlinepartitionscount",
             "Partitions without a leader; reported by the controller.",
-            [((), leaderless)],
+            [((), len(found.leaderless))],
         )
         yield _gauge(
             "kafka_controller_kafkacontroller_globaltopiccount",
@@ -185,12 +216,29 @@ class PartitionMetrics:
             "Partitions of the cluster; reported by the controller.",
             [((), sum(len(topic.partitions) for topic in image.topics.values()))],
         )
+        yield _gauge(
+            "ottla_moves_waiting",
+            "Moves that wait until their brokers copy fewer partitions; reported by the controller.",
+            [((), found.waiting)],
+        )
+        yield _gauge(
+            "ottla_moves_copies",
+            "Partitions that a broker copies because they move to it; reported by the controller.",
+            [((("broker", str(broker)),), found.copies[broker]) for broker in sorted(image.members)],
+        )
         topics = list(image.topics.items())[: self._max]
         yield _gauge(
             "kafka_topic_partitions",
             "Partitions of a topic; reported by the controller.",
             [((("topic", name),), len(topic.partitions)) for name, topic in topics],
         )
+
+
+def _bytes_of(partition: Partition, records: int) -> int:
+    """The size of the last records, as if all were of one size."""
+    log = partition.log
+    count = log.end_offset - log.start_offset
+    return log.size_bytes * min(records, count) // count if count else 0
 
 
 def _row(partition: Partition) -> _Row:
