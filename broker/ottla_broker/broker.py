@@ -85,6 +85,7 @@ from ottla_broker.setting import Address, Listener
 from ottla_broker.throttle_config import dir_rate
 from ottla_broker.topic_config import TopicConfig
 from ottla_broker.visits import stepped
+from ottla_core import compiled
 from ottla_core.assignors.plugins import load_assignors
 from ottla_core.errors import InvariantViolation
 from ottla_core.ids import NO_BROKER
@@ -94,6 +95,7 @@ from ottla_core.ports.disk import Disk
 from ottla_core.ports.offload import Offload
 from ottla_core.ports.peers import Peers
 from ottla_core.ports.store import MetadataStore, StoreError
+from ottla_core.records.structure import RECORDS_PER_TURN, RECORDS_PER_TURN_COMPILED
 
 if TYPE_CHECKING:
     from ottla_broker.authn.tokens import Tokens
@@ -213,6 +215,7 @@ class Broker:
             broker_id=config.process.broker_id,
             chance=self._chance,
             probe=self._metrics.log,
+            records_per_turn=RECORDS_PER_TURN_COMPILED if compiled.is_in_use() else RECORDS_PER_TURN,
         )
         await self._offload.run(lambda: dirs.open(now_ms=self._clock.wall_ms()))
         recoveries, revision = dirs.history

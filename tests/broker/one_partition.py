@@ -15,6 +15,7 @@ from ottla_broker.partition.partition import ACKS_ALL, Partition
 from ottla_broker.scheduler import Scheduler
 from ottla_core.ids import TopicPartition
 from ottla_core.real.chance import RealChance
+from ottla_core.records.structure import RECORDS_PER_TURN
 from sim.batches import Rec, make_batch
 from sim.clock import ManualClock
 from sim.disk import SimDisk
@@ -24,12 +25,19 @@ TP = TopicPartition("t", 0)
 
 
 class World:
-    def __init__(self, *, partitions: int = 1, **config: str) -> None:
+    def __init__(
+        self, *, partitions: int = 1, records_per_turn: int = RECORDS_PER_TURN, **config: str
+    ) -> None:
         self.disk, self.metrics, self.clock = SimDisk(), Metrics(), ManualClock(NOW_MS)
         self.scheduler = Scheduler(self.clock.monotonic, next_turn, lambda _: None)
         self.disk.make_dirs("/data")
         self.dirs = LogDirs(
-            self.disk, ["/data/log"], broker_id=1, chance=RealChance(), probe=self.metrics.log
+            self.disk,
+            ["/data/log"],
+            broker_id=1,
+            chance=RealChance(),
+            probe=self.metrics.log,
+            records_per_turn=records_per_turn,
         )
         self.dirs.open(now_ms=NOW_MS)
         self.dirs.join_cluster("c")

@@ -17,7 +17,7 @@ from ottla_core.errors import InvalidRecord, RequestTimedOut
 from ottla_core.records.batch import header_at, reseal
 from ottla_core.records.codec import Record, build_batch
 from ottla_core.records.compression import Compression
-from ottla_core.records.structure import RECORDS_PER_TURN
+from ottla_core.records.structure import RECORDS_PER_TURN, RECORDS_PER_TURN_COMPILED
 from sim.clock import ManualClock
 
 T = TypeVar("T")
@@ -40,8 +40,8 @@ class Clock(ManualClock):
 
 
 class Place:
-    def __init__(self, **config: str) -> None:
-        self.world, self.offload = World(**config), Offload()
+    def __init__(self, records_per_turn: int = RECORDS_PER_TURN, **config: str) -> None:
+        self.world, self.offload = World(records_per_turn=records_per_turn, **config), Offload()
         self.service = RecordService(
             self.world.host,
             cast(ProducerIds, None),
@@ -64,6 +64,18 @@ def many(count: int = MANY, *, sequence: int = -1, codec: int = 0, key: bytes | 
 
 async def test_a_small_batch_is_written_at_once() -> None:
     assert type(Place().service.append(TP, many(3), 1)) is Appended
+
+
+async def test_what_counts_as_many_records_is_passed_in() -> None:
+    """Compiled, the check of a full batch of a stock producer takes less than a copy of it and a task."""
+    place = Place(records_per_turn=RECORDS_PER_TURN_COMPILED)
+    assert type(place.service.append(TP, many(10_000), 1)) is Appended
+    many_headers = [Record(0, NOW_MS, b"k", b"", [("", None)] * RECORDS_PER_TURN_COMPILED) for _ in range(2)]
+    for batch in (many(RECORDS_PER_TURN_COMPILED + 1), build_batch(many_headers)):
+        long = place.service.append(TP, batch, 1)
+        assert type(long) is not Appended
+        await long
+    assert place.world.partition.log.end_offset == 10_000 + RECORDS_PER_TURN_COMPILED + 1 + 2
 
 
 @pytest.mark.parametrize("codec", list(Compression))

@@ -35,6 +35,7 @@ from ottla_core.errors import CorruptMessage, KafkaStorageError
 from ottla_core.ids import TopicPartition
 from ottla_core.ports.chance import Chance
 from ottla_core.ports.disk import Disk, FolderLock
+from ottla_core.records.structure import RECORDS_PER_TURN
 
 #: Where Linux says which boot this is. Read through the Disk port, so that a simulated machine has none.
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -50,7 +51,10 @@ class LogDirs:
         broker_id: int,
         chance: Chance,
         probe: LogProbe | None = None,
+        records_per_turn: int = RECORDS_PER_TURN,
     ) -> None:
+        """`records_per_turn`: of clients' batches, checked in one turn of the event loop."""
+        self._records_per_turn = records_per_turn
         self.dirs = [LogDir(disk, path.rstrip("/") or "/") for path in paths]
         #: How far this broker has followed the metadata store (design rule 18): its recoveries, and the revision.
         self.history = (0, 0)
@@ -337,6 +341,7 @@ class LogDirs:
             facts=facts,
             probe=self._probe,
             on_damage=log_dir.note_damage,
+            records_per_turn=self._records_per_turn,
         )
         log.mark_checkpointed(max(log.recovery_point, point))
         return log

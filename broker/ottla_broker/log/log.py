@@ -57,6 +57,7 @@ from ottla_core.errors import (
 )
 from ottla_core.ports.disk import Buffer, Disk
 from ottla_core.records.batch import LOG_OVERHEAD, NO_TIMESTAMP, PREFIX_BYTES, BatchHeader, stamp_prefix
+from ottla_core.records.structure import RECORDS_PER_TURN
 
 T = TypeVar("T")
 
@@ -86,6 +87,7 @@ class Log:
         "_finder",
         "_flushing",
         "_housekeeper",
+        "_records_per_turn",
         "_replacing",
         "_rules",
         "_when_flushed",
@@ -104,11 +106,18 @@ class Log:
     )
 
     def __init__(
-        self, disk: Disk, path: str, config: TopicConfig, loaded: recovery.Loaded, probe: LogProbe
+        self,
+        disk: Disk,
+        path: str,
+        config: TopicConfig,
+        loaded: recovery.Loaded,
+        probe: LogProbe,
+        records_per_turn: int,
     ) -> None:
         self.path = path
         self.config = config
-        self._rules = Rules.of(config)
+        self._records_per_turn = records_per_turn
+        self._rules = Rules.of(config, records_per_turn)
         self.epochs: EpochCache = loaded.epochs
         self.epochs.from_log = self._written_epochs
         self.producers: ProducerStates = loaded.producers
@@ -150,6 +159,7 @@ class Log:
         facts: CleanStop | None = None,
         probe: LogProbe | None = None,
         on_damage: Callable[[], None] = lambda: None,
+        records_per_turn: int = RECORDS_PER_TURN,
     ) -> Log:
         """Load the folder, or create an empty log. Without `clean`, check it and truncate a bad end.
 
@@ -167,7 +177,7 @@ class Log:
             facts=facts,
             on_damage=on_damage,
         )
-        return cls(disk, path, config, loaded, probe or LogProbe())
+        return cls(disk, path, config, loaded, probe or LogProbe(), records_per_turn)
 
     def __repr__(self) -> str:
         return f"Log({self.path!r}, {self.start_offset}..{self.end_offset})"
@@ -186,7 +196,7 @@ class Log:
 
     def update_config(self, config: TopicConfig) -> None:
         self.config = config
-        self._rules = Rules.of(config)
+        self._rules = Rules.of(config, self._records_per_turn)
         for segment in self.segments:
             segment.interval_bytes = config.index_interval_bytes
 

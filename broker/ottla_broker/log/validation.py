@@ -48,7 +48,7 @@ from ottla_core.records.batch import (
 )
 from ottla_core.records.codec import RECORD_BYTES_MIN
 from ottla_core.records.compression import decompress_framed
-from ottla_core.records.structure import RECORDS_PER_TURN, Found, check_records
+from ottla_core.records.structure import Found, check_records
 
 #: Compressed records up to this size are decompressed on the loop if they become no more than the second number:
 #: less than a millisecond with any codec.
@@ -95,9 +95,11 @@ class Rules(NamedTuple):
     #: Batches may have to be changed before they are written.
     rewrites: bool
     needs_keys: bool
+    #: Records that are checked in one turn of the event loop; more raise `Unfinished`.
+    records_per_turn: int
 
     @classmethod
-    def of(cls, config: TopicConfig) -> Rules:
+    def of(cls, config: TopicConfig, records_per_turn: int) -> Rules:
         return cls(
             config,
             config.max_message_bytes,
@@ -110,6 +112,7 @@ class Rules(NamedTuple):
             or (config.message_timestamp_before_max_ms != LONG_MAX and not config.uses_append_time),
             config.uses_append_time or config.compression_type != PRODUCER,
             config.compacts,
+            records_per_turn,
         )
 
 
@@ -125,7 +128,7 @@ def accept(sent: Buffer, rules: Rules, *, now_ms: int, origin: AppendOrigin) -> 
         elif rules.opens_compressed or rules.rewrites:
             records += header.count
             packed += len(data)
-    if records > RECORDS_PER_TURN or packed > _PACKED_AT_ONCE_BYTES:
+    if records > rules.records_per_turn or packed > _PACKED_AT_ONCE_BYTES:
         raise Unfinished
     steps = _inspect_all(batches, rules, now_ms)
     try:
@@ -236,7 +239,12 @@ def _inspect(batch: Accepted, rules: Rules, now_ms: int) -> Generator[Callable[[
     elif header.max_timestamp - now_ms > rules.ahead_ms_max:
         raise InvalidTimestamp(_untimely(header.max_timestamp, rules, now_ms))
     found = yield from check_records(
-        records, header.count, needs_keys=rules.needs_keys, least_delta=least, most_delta=most
+        records,
+        header.count,
+        needs_keys=rules.needs_keys,
+        least_delta=least,
+        most_delta=most,
+        per_turn=rules.records_per_turn,
     )
     if found.keyless:
         why = "A compacted topic takes no records without a key."
