@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import MappingProxyType
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -140,3 +142,26 @@ async def test_a_log_that_cannot_be_flushed_at_the_start_costs_its_folder_and_no
     lost = host.give_up_broken()[FIRST]
     assert 0 in lost and len(lost) == 2
     assert {p.tp.partition for p in host if p.log.broken is None} == {0, 1, 2, 3} - set(lost)
+
+
+@pytest.mark.parametrize(("costs_s", "most"), [(0.0, 16), (0.001, 3), (1.0, 1)])
+async def test_a_turn_of_the_loop_opens_as_many_partitions_as_its_time_allows(
+    monkeypatch: pytest.MonkeyPatch, costs_s: float, most: int
+) -> None:
+    host, count = host_on(SimDisk()), 100
+    turns: list[int] = []
+    shipped = LogDirs.get_or_create
+
+    def slow(dirs: LogDirs, *arguments: Any, **options: Any) -> Any:
+        cast(Any, host._clock)._now += costs_s
+        turns[-1] += 1
+        return shipped(dirs, *arguments, **options)
+
+    monkeypatch.setattr(LogDirs, "get_or_create", slow)
+    turns.append(0)
+    host.admit(image(2, FIRST, count))
+    while len(list(host)) < count:
+        turns.append(0)
+        await asyncio.sleep(0)
+    assert sum(turns) == count
+    assert max(turns) == most

@@ -37,8 +37,11 @@ _log = structlog.get_logger("ottla.partitions")
 
 #: Lag is checked twice per replica.lag.time.max.ms, as in Kafka, but at least this often.
 _TICK_S_MAX = 5.0
-#: New partitions opened in one turn of the loop: three small files each, some milliseconds together.
+#: New partitions opened in one turn of the loop, at most: three small files each.
 _HANDFUL = 16
+#: Opening ends for this turn after so long: a busy disk takes milliseconds for each file, and the lease, Follow streams
+#: and heartbeats wait meanwhile.
+_OPENING_S = 0.003
 
 
 class IsrWriter(Protocol):
@@ -232,7 +235,10 @@ class PartitionHost:
         """
         defaults = self._broker_defaults(self._image)
         configs: dict[str, TopicConfig] = {}
-        for tp in list(islice(self._to_open, _HANDFUL)):
+        ends = self._clock.monotonic() + _OPENING_S
+        for number, tp in enumerate(list(islice(self._to_open, _HANDFUL))):
+            if number and self._clock.monotonic() >= ends:
+                break
             del self._to_open[tp]
             topic, state = self._image.topics.get(tp.topic), self._image.partition(tp)
             gone = topic is None or state is None or self._broker_id not in state.replicas
