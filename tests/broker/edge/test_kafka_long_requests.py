@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, TypeVar, cast
+from uuid import UUID
 
 import pytest
 
@@ -20,10 +21,14 @@ from ottla_broker.config import BrokerConfig
 from ottla_broker.edge.kafka import codec, registry, schema
 from ottla_broker.edge.kafka.decode import compile_reader
 from ottla_broker.edge.kafka.encode import compile_writer
-from ottla_broker.edge.kafka.request import Request
+from ottla_broker.edge.kafka.metadata_cache import MetadataCache
+from ottla_broker.edge.kafka.request import Encoded, Request
 from ottla_broker.edge.kafka.versions import APIS
 from ottla_broker.metadata.image import ClusterImage, PartitionImage, TopicImage
+from ottla_broker.requests import FoundOffset
+from ottla_broker.service.access import FULL
 from ottla_broker.service.configs import ConfigService
+from ottla_core.ids import TopicPartition
 
 PARTITIONS = 5000
 #: About a millisecond.
@@ -85,9 +90,21 @@ def edge_with(partitions: int, topics: int = 1) -> Edge:
         groups=ShardGroups(image),
         image=image,
         configs=ConfigService(BrokerConfig(), metadata, cast(Any, None)),
+        records=SimpleNamespace(list_offset=_number_as_offset),
+        topics=SimpleNamespace(settling=lambda opened_at: None, ensure=_nothing_created),
+        access=FULL,
     )
     edge.context.services = cast(Any, services)
+    edge.context.metadata_cache = MetadataCache("PLAINTEXT", lambda: 0.0)
     return edge
+
+
+def _number_as_offset(tp: TopicPartition, *_: Any, **__: Any) -> FoundOffset:
+    return FoundOffset(tp.partition, -1, 0)
+
+
+async def _nothing_created(names: list[str]) -> None:
+    return None
 
 
 async def answer(edge: Edge, key: int, version: int, **fields: Any) -> tuple[Any, list[int]]:
@@ -99,7 +116,10 @@ async def answer(edge: Edge, key: int, version: int, **fields: Any) -> tuple[Any
     codec.decode_in_steps(api, version, memoryview(body))
     handle, slices = registry.entry(key).handle, Slices()
     reply = await slices.result(slices.run(lambda: handle(edge.context, request)))
-    encoded = await slices.result(slices.run(lambda: codec.begin_response(api, version, reply)))
+    if isinstance(reply, Encoded):
+        encoded: Any = b"".join(reply.body)
+    else:
+        encoded = await slices.result(slices.run(lambda: codec.begin_response(api, version, reply)))
     return compile_reader(schema.load(api, version, "response"))(memoryview(encoded)), slices.calls
 
 
@@ -176,4 +196,33 @@ async def test_list_and_describe_groups() -> None:
     check(calls)
     described, calls = await answer(edge, 15, 5, groups=names, include_authorized_operations=False)
     assert {group["group_state"] for group in described["groups"]} == {"Empty"}
+    check(calls)
+
+
+@pytest.mark.parametrize("version", [9, 12])
+async def test_metadata_of_many_names(version: int) -> None:
+    edge = edge_with(1, topics=900)
+    names = [*edge.context.services.image.topics, *(f"unknown-{n}" for n in range(PARTITIONS))]
+    wanted = [{"name": name, "topic_id": UUID(int=0)} if version >= 10 else {"name": name} for name in names]
+    flags = {
+        "allow_auto_topic_creation": True,
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    }
+    seen, calls = await answer(edge, 3, version, topics=wanted, **flags)
+    assert [(topic["name"], topic["error_code"]) for topic in seen["topics"]] == [
+        (name, 3 if name.startswith("unknown") else 0) for name in names
+    ]
+    check(calls)
+
+
+async def test_list_offsets_of_many_partitions() -> None:
+    edge = edge_with(PARTITIONS)
+    asked = [{"partition_index": n, "current_leader_epoch": -1, "timestamp": -1} for n in range(PARTITIONS)]
+    topics = [{"name": "t", "partitions": asked}]
+    listed, calls = await answer(edge, 2, 7, replica_id=-1, isolation_level=0, topics=topics)
+    (topic,) = listed["topics"]
+    assert [(p["partition_index"], p["offset"]) for p in topic["partitions"]] == [
+        (n, n) for n in range(PARTITIONS)
+    ]
     check(calls)

@@ -11,14 +11,14 @@ is ignored).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
 from struct import Struct
 from typing import Any
 
 from ottla_broker.edge.kafka.encode import uvarint
 from ottla_broker.edge.kafka.request import Context, Encoded, Reply, Request, Steps
 from ottla_broker.requests import EARLIEST_TIMESTAMP, FoundOffset, Maybe
-from ottla_broker.steps import PARTITIONS_PER_STEP, exhaust
+from ottla_broker.steps import PARTITIONS_PER_STEP, Slice, begun
 from ottla_core.errors import RequestError
 from ottla_core.ids import TopicPartition
 
@@ -29,6 +29,8 @@ _NOTHING = FoundOffset(-1, -1, -1)
 
 #: One look costs some three microseconds.
 _PARTITIONS_PER_STEP = 4 * PARTITIONS_PER_STEP
+#: Encoding one costs a fraction of a microsecond.
+_ENCODED_PER_STEP = 1000
 _FLEXIBLE_FROM = 6
 
 _INT16 = Struct(">h")
@@ -47,23 +49,21 @@ Answers = list[tuple[str, list[Answer]]]
 
 
 def handle(context: Context, request: Request) -> Maybe[Reply | Steps] | Steps:
-    fields = request.fields()
-    steps = _look(context, request.version, fields)
-    count = sum(len(topic["partitions"]) for topic in fields["topics"])
-    return steps if count > _PARTITIONS_PER_STEP else exhaust(steps)
+    return begun(_look(context, request))
 
 
-def _look(context: Context, version: int, fields: dict[str, Any]) -> Steps:
+def _look(context: Context, request: Request) -> Steps:
+    version, fields = request.version, (yield from request.fields_in_steps())
     read_committed = fields.get("isolation_level", 0) == 1
+    part = Slice(_PARTITIONS_PER_STEP)
     still_open: list[Open] = []
     topics: Answers = []
-    yield None
     for topic in fields["topics"]:
         name: str = topic["name"]
         answers: list[Answer] = []
         topics.append((name, answers))
-        for number, wanted in enumerate(topic["partitions"], 1):
-            if number % _PARTITIONS_PER_STEP == 0:
+        for wanted in topic["partitions"]:
+            if part.over():
                 yield None
             index = wanted["partition_index"]
             try:
@@ -76,10 +76,9 @@ def _look(context: Context, version: int, fields: dict[str, Any]) -> Steps:
             else:
                 still_open.append((answers, len(answers), found))
                 answers.append((index, 0, _NOTHING))
-    yield None
     if still_open:
         return _search_on(context, version, topics, still_open)
-    return _encode(version, topics)
+    return (yield from _encode(version, topics))
 
 
 def _find(
@@ -96,7 +95,9 @@ def _find(
     return _NOTHING if timestamp in _TIERED else found
 
 
-async def _search_on(context: Context, version: int, topics: Answers, still_open: list[Open]) -> Reply:
+async def _search_on(
+    context: Context, version: int, topics: Answers, still_open: list[Open]
+) -> Reply | Steps:
     # One after the other: each is a few index look-ups on a thread, and threads are few.
     for answers, place, found in still_open:
         index = answers[place][0]
@@ -104,10 +105,11 @@ async def _search_on(context: Context, version: int, topics: Answers, still_open
             answers[place] = (index, 0, await found)
         except RequestError as error:
             answers[place] = (index, context.failed(error), _NOTHING)
-    return _encode(version, topics)
+    return begun(_encode(version, topics))
 
 
-def _encode(version: int, topics: Answers) -> Encoded:
+def _encode(version: int, topics: Answers) -> Generator[None, None, Encoded]:
+    part = Slice(_ENCODED_PER_STEP)
     flexible = version >= _FLEXIBLE_FROM
     out = bytearray(4 if version >= 2 else 0)  # never throttled
     out += uvarint(len(topics) + 1) if flexible else _INT32.pack(len(topics))
@@ -116,18 +118,21 @@ def _encode(version: int, topics: Answers) -> Encoded:
         out += uvarint(len(raw) + 1) if flexible else _INT16.pack(len(raw))
         out += raw
         out += uvarint(len(answers) + 1) if flexible else _INT32.pack(len(answers))
+        for at in range(0, len(answers), _ENCODED_PER_STEP):
+            several = answers[at : at + _ENCODED_PER_STEP]
+            if flexible:
+                for index, code, (offset, time_ms, epoch) in several:
+                    out += _PARTITION_V6.pack(index, code, time_ms, offset, epoch, 0)
+            elif version >= 4:
+                for index, code, (offset, time_ms, epoch) in several:
+                    out += _PARTITION_V4.pack(index, code, time_ms, offset, epoch)
+            else:
+                for index, code, (offset, time_ms, _) in several:
+                    out += _PARTITION_V1.pack(index, code, time_ms, offset)
+            if part.over(len(several)):
+                yield
         if flexible:
-            pack = _PARTITION_V6.pack
-            for index, code, (offset, time_ms, epoch) in answers:
-                out += pack(index, code, time_ms, offset, epoch, 0)
             out.append(0)
-        elif version >= 4:
-            pack = _PARTITION_V4.pack
-            for index, code, (offset, time_ms, epoch) in answers:
-                out += pack(index, code, time_ms, offset, epoch)
-        else:
-            for index, code, (offset, time_ms, _) in answers:
-                out += _PARTITION_V1.pack(index, code, time_ms, offset)
     if flexible:
         out.append(0)
     return Encoded((out,))

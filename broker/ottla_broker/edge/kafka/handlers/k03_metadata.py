@@ -16,7 +16,7 @@ and one that it asks for by id is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -24,10 +24,16 @@ from ottla_broker.acl import CLUSTER_NAME, Operation, ResourceType
 from ottla_broker.controller.names import check_topic_name, no_such_topic
 from ottla_broker.edge.kafka import admin
 from ottla_broker.edge.kafka import metadata_cache as wire
-from ottla_broker.edge.kafka.request import Context, Encoded, Reply, Request
+from ottla_broker.edge.kafka.request import Context, Encoded, Reply, Request, Steps
+from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.requests import Maybe
+from ottla_broker.steps import Slice, begun, kept
 from ottla_core.errors import InvalidRequest, InvalidTopicException, UnknownTopicId
 from ottla_core.ids import NO_TOPIC_ID
+
+#: Requested topics that are read in one slice, and answered: one and twenty microseconds each.
+_NAMES_PER_STEP = 500
+_TOPICS_PER_STEP = 32
 
 
 class _Wanted(NamedTuple):
@@ -45,37 +51,44 @@ class _Asked(NamedTuple):
     cluster_operations: bool
 
 
-def handle(context: Context, request: Request) -> Maybe[Reply]:
-    fields = request.fields()
+def handle(context: Context, request: Request) -> Maybe[Reply | Steps] | Steps:
+    return begun(_handle(context, request))
+
+
+def _handle(context: Context, request: Request) -> Steps:
+    fields = yield from request.fields_in_steps()
     asked = _Asked(
         request.version,
-        _wanted(fields, request.version),
+        (yield from _wanted(fields, request.version)),
         fields.get("allow_auto_topic_creation", True),
         fields.get("include_topic_authorized_operations", False),
         fields.get("include_cluster_authorized_operations", False),
     )
     topics, missing = context.services.image.topics, list[str]()
     if asked.topics is not None and asked.creates:
-        names = [w.name for w in asked.topics if w.name is not None]
-        missing = [name for name in names if name not in topics and _is_legal(name)]
+        names = [w.name for w in asked.topics if w.name is not None and w.name not in topics]
+        missing = yield from kept(names, _is_legal)
     settling = context.services.topics.settling(context.opened_at)
     if missing or settling is not None:
         return _answer_later(context, asked, missing, settling)
-    return _answer(context, asked)
+    return (yield from _answer(context, asked))
 
 
-def _wanted(fields: dict[str, Any], version: int) -> list[_Wanted] | None:
+def _wanted(fields: dict[str, Any], version: int) -> Generator[None, None, list[_Wanted] | None]:
     """None for all topics."""
     topics = fields["topics"]
     if topics is None or (version == 0 and not topics):
         return None
-    wanted = []
+    wanted: dict[_Wanted, None] = {}
+    part = Slice(_NAMES_PER_STEP)
     for topic in topics:
         topic_id = topic.get("topic_id", NO_TOPIC_ID)
         if topic["name"] is None and topic_id == NO_TOPIC_ID:
             raise InvalidRequest("A requested topic has neither a name nor an id.")
-        wanted.append(_Wanted(topic["name"] if topic_id == NO_TOPIC_ID else None, topic_id))
-    return list(dict.fromkeys(wanted))
+        wanted[_Wanted(topic["name"] if topic_id == NO_TOPIC_ID else None, topic_id)] = None
+        if part.over():
+            yield
+    return list(wanted)
 
 
 def _is_legal(name: str) -> bool:
@@ -88,16 +101,17 @@ def _is_legal(name: str) -> bool:
 
 async def _answer_later(
     context: Context, asked: _Asked, missing: list[str], settling: Awaitable[None] | None
-) -> Reply:
+) -> Reply | Steps:
     """Create missing topics; when a broker was just lost, wait until new leaders are known."""
     if settling is not None:
         await settling
     if missing:
         await context.services.topics.ensure(missing)
-    return _answer(context, asked)
+    return begun(_answer(context, asked))
 
 
-def _answer(context: Context, asked: _Asked) -> Reply:
+def _answer(context: Context, asked: _Asked) -> Generator[None, None, Reply]:
+    # One image for all slices: an answer shows the cluster at one moment.
     image, cache, version = context.services.image, context.metadata_cache, asked.version
     access = context.services.access
     if asked.topics is None and not asked.topic_operations and access.is_full:
@@ -111,14 +125,18 @@ def _answer(context: Context, asked: _Asked) -> Reply:
                 for name in image.topics
                 if describes(Operation.DESCRIBE, ResourceType.TOPIC, name)
             ]
-        made = [_topic(context, asked, each) for each in wanted]
+        made: list[bytes] = []
+        part = Slice(_TOPICS_PER_STEP)
+        for each in wanted:
+            made.append(_topic(context, asked, each, image))
+            if part.over():
+                yield
         topics = wire.count(version, len(made)) + b"".join(made)
     operations = admin.cluster_operations(context) if asked.cluster_operations else admin.NO_OPERATIONS
     return Encoded((cache.head(image, version), topics, wire.tail(version, operations)))
 
 
-def _topic(context: Context, asked: _Asked, wanted: _Wanted) -> bytes:
-    image = context.services.image
+def _topic(context: Context, asked: _Asked, wanted: _Wanted, image: ClusterImage) -> bytes:
     by_id = wanted.name is None
     topic = image.topic_by_id(wanted.id) if by_id else image.topics.get(wanted.name or "")
     access = context.services.access
