@@ -10,6 +10,7 @@ from attack.fuzz_client import decoded
 from ottla_bench.flood_requests import frame
 
 PRODUCE, FETCH, METADATA, JOIN_GROUP, INIT_PRODUCER_ID = 0, 1, 3, 11, 22
+CONSUMER_GROUP_HEARTBEAT = 68
 
 
 class HostileClient:

@@ -7,10 +7,12 @@ exception that nobody foresaw, is a bug.
 from __future__ import annotations
 
 import asyncio
+import pkgutil
 import random
 import time
 from collections import Counter
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import grpc
@@ -19,8 +21,9 @@ from google.protobuf.message_factory import GetMessageClass
 
 from attack import effort, grpc_requests
 from attack.victim import MemoryWatch, Victim
+from ottla_broker.edge.grpc.server import served
 from ottla_cli.local_cluster import LocalCluster
-from ottla_core.pb import broker_pb2, groups_pb2, transactions_pb2
+from ottla_core import pb
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(7200)]
 
@@ -40,10 +43,14 @@ _REFUSALS = (
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.UNAVAILABLE,
 )
+#: Between brokers, on a listener of its own that asks for the cluster's secret.
+_INTERNAL = "replication_pb2"
+#: Of all services in the protocol: one that the broker does not serve is UNIMPLEMENTED, which is no refusal.
 METHODS = [
     method
-    for file in (broker_pb2, groups_pb2, transactions_pb2)
-    for service in file.DESCRIPTOR.services_by_name.values()
+    for module in pkgutil.iter_modules(pb.__path__)
+    if module.name.endswith("_pb2") and module.name != _INTERNAL
+    for service in import_module(f"{pb.__name__}.{module.name}").DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]
 
@@ -96,6 +103,10 @@ async def _try(channel: grpc.aio.Channel, method: Any, chance: random.Random, ou
     parsed = GetMessageClass(method.output_type).FromString(answer)
     assert "UNKNOWN_SERVER_ERROR" not in str(parsed), f"{parsed} to {what}"
     outcomes["answered"] += 1
+
+
+def test_the_methods_are_those_that_the_broker_serves() -> None:
+    assert {f"{method.containing_service.full_name}/{method.name}" for method in METHODS} == served()
 
 
 async def test_every_call_ends_with_an_answer_or_a_status(victim: Victim) -> None:

@@ -1,4 +1,4 @@
-"""Storms of connections and of JoinGroup requests against a real broker; every answer is decoded and checked."""
+"""Storms of connections, joins and heartbeats against a real broker; every answer is decoded and checked."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Iterator
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from attack import effort
-from attack.kafka_wire import JOIN_GROUP, METADATA, HostileClient, code
+from attack.kafka_wire import CONSUMER_GROUP_HEARTBEAT, JOIN_GROUP, METADATA, HostileClient, code
 from attack.victim import PATIENCE_S, MemoryWatch, Victim
 from ottla_cli.local_cluster import LocalCluster
 
@@ -24,6 +25,10 @@ GROWTH_MAX = 150 << 20
 #: NONE, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, UNKNOWN_MEMBER_ID,
 #: REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED, GROUP_MAX_SIZE_REACHED.
 SANE_JOIN_CODES = {0, 14, 15, 16, 25, 27, 79, 81}
+_FENCED_MEMBER_EPOCH = 110
+#: NONE, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, UNKNOWN_MEMBER_ID,
+#: GROUP_MAX_SIZE_REACHED, FENCED_MEMBER_EPOCH.
+SANE_HEARTBEAT_CODES = {0, 14, 15, 16, 25, 81, _FENCED_MEMBER_EPOCH}
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +86,50 @@ async def test_a_storm_of_joins_is_answered_with_sane_codes(victim: Victim) -> N
     print(f"joins: {dict(codes)}, memory +{memory.grown >> 20} MB")
     assert set(codes) <= SANE_JOIN_CODES, dict(codes)
     assert codes[0] > 0 and sum(codes.values()) > CONNECTIONS
+    assert memory.grown < GROWTH_MAX, f"{memory.grown >> 20} MB more than before"
+    victim.close_look()
+
+
+async def _heartbeat_forever(victim: Victim, group: str, until: float, codes: Counter[int]) -> None:
+    """Members of broker-side groups that join under ever new ids, with and without an epoch that is theirs."""
+    client = await HostileClient.connect(victim.port())
+    member, epoch = str(uuid4()), 0
+    try:
+        while time.monotonic() < until:
+            answer = await client.ask(
+                CONSUMER_GROUP_HEARTBEAT,
+                0,
+                timeout_s=30,
+                group_id=group,
+                member_id=member,
+                member_epoch=epoch,
+                instance_id=None,
+                rack_id=None,
+                rebalance_timeout=6000,
+                subscribed_topic_names=["ordinary"],
+                server_assignor=None,
+                topic_partitions=[],
+            )
+            codes[code(answer)] += 1
+            if code(answer) == 0 and epoch == 0:
+                assert answer.member_epoch > 0 and answer.heartbeat_interval
+                epoch = answer.member_epoch + codes[0] % 2  # Half of them claim one that does not exist.
+            else:
+                member, epoch = str(uuid4()), 0
+    finally:
+        client.close()
+
+
+async def test_a_storm_of_heartbeats_is_answered_with_sane_codes(victim: Victim) -> None:
+    codes: Counter[int] = Counter()
+    until = time.monotonic() + SECONDS
+    with MemoryWatch(victim.pids[0]) as memory:
+        async with asyncio.TaskGroup() as storm:
+            for number in range(CONNECTIONS):
+                storm.create_task(_heartbeat_forever(victim, f"beats-{number % 5}", until, codes))
+    print(f"heartbeats: {dict(codes)}, memory +{memory.grown >> 20} MB")
+    assert set(codes) <= SANE_HEARTBEAT_CODES, dict(codes)
+    assert codes[0] > 0 and codes[_FENCED_MEMBER_EPOCH] > 0 and sum(codes.values()) > CONNECTIONS
     assert memory.grown < GROWTH_MAX, f"{memory.grown >> 20} MB more than before"
     victim.close_look()
 
