@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import ssl
 import struct
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import grpc
 import pytest
 import uvloop
+from structlog.testing import capture_logs
 
 from broker.edge.fakes import FakeBroker
 from broker.edge.kafka_batches import batch
@@ -290,3 +293,21 @@ def test_the_same_on_uvloop(scenario: Callable[[], Coroutine[Any, Any, None]]) -
     """What production runs on; the plain loop above is closer to the simulated one."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(scenario())
+
+
+async def test_a_tls_and_a_grpc_client_are_named_in_the_log() -> None:
+    """Real clients: the first bytes of OpenSSL and of gRPC, not ours."""
+    async with FakeBroker() as broker:
+        with capture_logs() as logs:
+            with pytest.raises(OSError):
+                await asyncio.open_connection("127.0.0.1", broker.port, ssl=ssl.create_default_context())
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{broker.port}") as channel:
+                with pytest.raises(grpc.aio.AioRpcError):
+                    await channel.unary_unary("/ottla.v1.Admin/Metadata")(b"", timeout=5)
+            await eventually(lambda: len(_details(logs)) >= 2)
+        assert any("TLS handshake" in each for each in _details(logs))
+        assert any("HTTP/2" in each for each in _details(logs))
+
+
+def _details(logs: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [str(each["detail"]) for each in logs if each["event"] == "kafka connection dropped"]

@@ -56,7 +56,25 @@ def test_impossible_length_is_malformed_at_once(length: int) -> None:
     framer = Framer(memoryview(bytearray(64)), Memory(1 << 20), 1000)
     framer.space()[:4] = struct.pack(">i", length)
     framer.filled(4)
-    with pytest.raises(Malformed):
+    with pytest.raises(Malformed, match="a frame of"):
+        framer.next()
+
+
+@pytest.mark.parametrize(
+    ("first", "named"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01", "TLS handshake on a listener without TLS"),
+        (b"\x16\x03\x03\x00\xf8\x01", "TLS handshake"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2; gRPC clients"),
+        (b"GET /metrics HTTP/1.1\r\n", "HTTP request; metrics and health"),
+        (b"\x16\x04\x00\x00", "a frame of"),
+    ],
+)
+def test_other_protocols_are_named(first: bytes, named: str) -> None:
+    framer = Framer(memoryview(bytearray(64)), Memory(1 << 20), 100 << 20)
+    framer.space()[: len(first)] = first
+    framer.filled(len(first))
+    with pytest.raises(Malformed, match=named):
         framer.next()
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from struct import Struct
 
 from ottla_broker.edge.kafka.decode import Malformed
+from ottla_broker.edge.kafka.other_protocol import protocol_of
 from ottla_broker.edge.memory import Memory
 
 #: A batch of librdkafka's or Java's default size fits whole; larger reads would only leave the CPU's cache.
@@ -78,7 +79,8 @@ class Framer:
             return None
         (length,) = _LENGTH.unpack_from(self._view, start)
         if length < 0 or length > self._max:
-            raise Malformed(f"a frame of {length} bytes, where {self._max} are allowed")
+            other = protocol_of(bytes(self._view[start : start + _PREFIX]))
+            raise Malformed(other or f"a frame of {length} bytes, where {self._max} are allowed")
         if available < length:
             return None
         start += _PREFIX
