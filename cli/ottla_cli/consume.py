@@ -91,6 +91,14 @@ def consume(
         str | None,
         typer.Option("--grep", metavar="REGEX", help="Only records whose value matches somewhere."),
     ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            metavar="CONDITION",
+            help="Only records whose value is JSON and fits; see above. May be repeated.",
+        ),
+    ] = None,
     key: Annotated[
         str | None, typer.Option("--key", metavar="KEY", help="Only records with this key.")
     ] = None,
@@ -152,6 +160,7 @@ def consume(
     $ ottla consume orders --from 2026-03-31T14:00Z --to 2026-03-31T15:00Z
     $ ottla consume orders --partition 2 --from 1000 --json | jq .value
     $ ottla consume orders refunds --grep 'user=7\\b' --no-follow
+    $ ottla consume orders --where '$.user.id == 5'
     $ ottla consume 'orders-.*' --regex --header source=import
     $ ottla consume orders -f '%p:%o %d %k=%v\\n'
     $ ottla consume orders --group billing            # share the partitions
@@ -180,7 +189,12 @@ def consume(
     FILE#MESSAGE if it has several). For bytes that begin with the schema id
     of a registry it is json-confluent, avro-confluent, protobuf-confluent. A
     record that does not fit ends the command; --skip-bad leaves it out.
-    --grep then searches what is shown.
+    --grep and --where then look at what is shown.
+
+    A CONDITION is a path into the JSON value, an operator and a value:
+    '$.items[0].price >= 3', '$.tags[*] == new' (any element), '$.state =~ ^op'
+    (a regular expression), or only a path, which must lead to something.
+    Operators are == != < <= > >= =~; a value that is not JSON is text.
 
     --json is JSON lines with topic, partition, offset, timestamp (ms),
     timestamp_type, key, value, headers; bytes that are not UTF-8 appear as
@@ -202,7 +216,7 @@ def consume(
     )
     if group is not None:
         _check_group_options(begin, end, partition)
-    output = _output(write, decode or [], skip_bad, format_, grep, key, header or [])
+    output = _output(write, decode or [], skip_bad, format_, grep, where or [], key, header or [])
     isolation_level = "read_committed" if read_committed else "read_uncommitted"
     consumer = usage(
         Consumer,
@@ -244,6 +258,7 @@ def _output(
     skip_bad: bool,
     format_: str,
     grep: str | None,
+    where: list[str],
     key: str | None,
     header: list[str],
 ) -> RecordOutput:
@@ -251,12 +266,12 @@ def _output(
     if not specs:
         if skip_bad:
             raise Failure("--skip-bad is for --decode: without it all records are shown.", exit_code=2)
-        return RecordOutput(write, after=usage(record_filter, grep, key, header))
+        return RecordOutput(write, after=usage(record_filter, grep, key, header, where))
     if format_ == "hex":
         raise Failure("--format hex shows bytes; it excludes --decode.", exit_code=2)
     late_key = key if any(spec.part == "key" for spec in specs) else None
     before = usage(record_filter, None, None if late_key is not None else key, header)
-    after = usage(record_filter, grep, late_key, [])
+    after = usage(record_filter, grep, late_key, [], where)
     return RecordOutput(write, before=before, decoding=Decoding(specs), after=after, skip_bad=skip_bad)
 
 

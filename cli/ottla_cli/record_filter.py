@@ -1,17 +1,21 @@
-"""Which records `ottla consume` shows: `--grep`, `--key`, `--header`. [P]"""
+"""Which records `ottla consume` shows: `--grep`, `--where`, `--key`, `--header`. [P]"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 
+from ottla_cli.json_condition import json_condition
 from ottla_client.json_text import JsonText, json_line
 from ottla_client.record import ConsumerRecord
 
 Filter = Callable[[ConsumerRecord], bool]
 
 
-def record_filter(pattern: str | None, key: str | None, headers: Sequence[str]) -> Filter | None:
+def record_filter(
+    pattern: str | None, key: str | None, headers: Sequence[str], where: Sequence[str] = ()
+) -> Filter | None:
     """None if all records are shown; all conditions hold for a record that is. ValueError with a sentence."""
     checks: list[Filter] = []
     if pattern is not None:
@@ -19,6 +23,8 @@ def record_filter(pattern: str | None, key: str | None, headers: Sequence[str]) 
     if key is not None:
         checks.append(_key(key))
     checks.extend(_header(each) for each in headers)
+    if where:
+        checks.append(_where(where))
     if not checks:
         return None
     return lambda record: all(check(record) for check in checks)
@@ -30,6 +36,21 @@ def _grep(pattern: str) -> Filter:
     except re.error as wrong:
         raise ValueError(f"{pattern!r} is not a regular expression: {wrong}.") from None
     return lambda record: record.value is not None and search(record.value) is not None
+
+
+def _where(texts: Sequence[str]) -> Filter:
+    conditions = [json_condition(each) for each in texts]
+
+    def holds(record: ConsumerRecord) -> bool:
+        if record.value is None:
+            return False
+        try:
+            document = json.loads(record.value)
+        except ValueError:  # also of bytes that are not UTF-8
+            return False
+        return all(condition(document) for condition in conditions)
+
+    return holds
 
 
 def _key(key: str) -> Filter:

@@ -74,6 +74,11 @@ def test_consume_chooses_topics_and_records(ottla: Ottla) -> None:
     assert row["lag"] == 0 and sorted(row["topics"]) == sorted([first, second]), (
         "dropped records count as read"
     )
+    ottla.produce(second, given=b'{"user":{"id":5},"tags":["new"]}\n{"user":{"id":6}}\n')
+    assert ottla.consume(second, "-e", "--where", "$.user.id == 6") == b'{"user":{"id":6}}\n'
+    both = ("--where", "$.user.id >= 5", "--where", "$.tags[*] == new")
+    assert ottla.consume(second, "-e", *both) == b'{"user":{"id":5},"tags":["new"]}\n'
+    assert "begins with $" in ottla("consume", second, "--where", "user.id == 5", code=2).err
     missing = ottla("consume", "no-such-.*", "--regex", code=1)
     assert "No topic matches 'no-such-.*'" in missing.err
 
