@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class Authority:
-    def __init__(self, folder: Path, name: str = "test-ca") -> None:
+    def __init__(self, folder: Path, name: str = "test-ca", *, days: int = 2) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._key, self.file = folder / f"{name}.key", folder / f"{name}.pem"
@@ -21,7 +21,7 @@ class Authority:
                 "ec_paramgen_curve:prime256v1",
                 "-nodes",
                 "-days",
-                "2",
+                str(days),
             ),
             *("-subj", f"/CN={name}", "-keyout", str(self._key), "-out", str(self.file)),
         )

@@ -42,8 +42,11 @@ def duration(seconds: float) -> str:
     return f"{round(seconds * 1000)}ms" if 0 < seconds < 1 else f"{round(seconds)}s"
 
 
-def alerts(*, window: str = "5m", lag_s: float = 300) -> tuple[Alert, ...]:
-    """`window` is that of rates, `lag_s` the lag that is too much."""
+def alerts(
+    *, window: str = "5m", lag_s: float = 300, trend: str = "6h", settled: str = "1h"
+) -> tuple[Alert, ...]:
+    """`window` is that of rates, `lag_s` the lag that is too much. Disks are judged by their `trend`, once a broker has
+    been there for the time `settled`."""
     return (
         Alert(
             "OttlaNoController",
@@ -121,7 +124,8 @@ def alerts(*, window: str = "5m", lag_s: float = 300) -> tuple[Alert, ...]:
         Alert(
             "OttlaDiskFullSoon",
             # A trend of minutes says nothing about a day.
-            "predict_linear(ottla_log_dir_free_bytes[6h], 24 * 3600) < 0 and ottla_log_dir_free_bytes offset 1h >= 0"
+            f"predict_linear(ottla_log_dir_free_bytes[{trend}], 24 * 3600) < 0"
+            f" and ottla_log_dir_free_bytes offset {settled} >= 0"
             " and ottla_log_dir_free_bytes < 0.5 * ottla_log_dir_total_bytes",
             900,
             "warning",

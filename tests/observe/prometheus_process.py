@@ -15,6 +15,8 @@ from typing import Any
 from ottla_cli.free_ports import free_ports
 
 _START_S = 30.0
+#: The rules of the tests wait for seconds; a loaded machine adds some.
+_ALERT_S = 45.0
 
 
 class Prometheus:
@@ -75,6 +77,15 @@ class Prometheus:
     def alerts(self) -> list[dict[str, Any]]:
         found = self._get("/api/v1/alerts")
         return [] if found is None else list(json.loads(found)["data"]["alerts"])
+
+    def firing(self) -> set[str]:
+        return {each["labels"]["alertname"] for each in self.alerts() if each["state"] == "firing"}
+
+    def until_firing(self, *names: str) -> None:
+        self.until(lambda: set(names) <= self.firing(), f"{names} fire", _ALERT_S)
+
+    def until_over(self, *names: str) -> None:
+        self.until(lambda: not set(names) & self.firing(), f"{names} are over", _ALERT_S)
 
     def until(self, condition: Callable[[], Any], what: str, timeout_s: float = _START_S) -> Any:
         deadline = time.monotonic() + timeout_s

@@ -1,7 +1,7 @@
 """Alerts that real trouble provokes: in a real Prometheus, with three brokers, and with their end.
 
-Trouble that cannot be made here in seconds (disks that fill up, damage, certificates) is played to the same rules by
-promtool in `test_monitoring_files.py`.
+Disks, damage and certificates are in `test_disk_alerts.py`; promtool plays trouble to all rules in
+`test_monitoring_files.py`.
 """
 
 from __future__ import annotations
@@ -31,19 +31,6 @@ class World(NamedTuple):
     cluster: LocalCluster
     prometheus: Prometheus
 
-    def firing(self) -> set[str]:
-        return {each["labels"]["alertname"] for each in self.prometheus.alerts() if each["state"] == "firing"}
-
-    def until_firing(self, *names: str) -> None:
-        self.prometheus.until(
-            lambda: set(names) <= self.firing(), f"{names}; only {self.firing()}", PATIENCE_S
-        )
-
-    def until_over(self, *names: str) -> None:
-        self.prometheus.until(
-            lambda: not set(names) & self.firing(), f"end of {names}; still {self.firing()}", PATIENCE_S
-        )
-
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
@@ -69,38 +56,38 @@ def test_alerts_fire_and_end(world: World) -> None:
         world.prometheus.until(
             lambda: world.prometheus.query("count(ottla_broker_info) == 3"), "three are scraped"
         )
-        assert not world.firing()
+        assert not world.prometheus.firing()
 
         admin.alter_group_offsets("billing", {TopicPartition("orders", 0): 0})
-        world.until_firing("OttlaConsumerLag")
+        world.prometheus.until_firing("OttlaConsumerLag")
         admin.alter_group_offsets("billing", {TopicPartition("orders", 0): 1})
-        world.until_over("OttlaConsumerLag")
+        world.prometheus.until_over("OttlaConsumerLag")
 
         cluster.kill(1)
         down = (
             "OttlaBrokerDown", "OttlaBrokerNotScraped", "OttlaPartitionsOffline", "OttlaPartitionsUnderMinIsr",
             "OttlaPartitionsUnderReplicated",
         )  # fmt: skip
-        world.until_firing(*down)
+        world.prometheus.until_firing(*down)
         # Broker 1 lacks this record: if it leads, the record is lost.
         producer.send_and_wait("risky", b"lost", partition=0)
         cluster.kill(2)
         cluster.restart(1)
         world.prometheus.until(lambda: _elect(admin), "an unclean election", PATIENCE_S)
-        world.until_firing("OttlaUncleanElection")
+        world.prometheus.until_firing("OttlaUncleanElection")
         cluster.restart(2)
-        world.until_over(*down)
+        world.prometheus.until_over(*down)
 
     assert cluster.etcd is not None
     os.kill(cluster.etcd.child.pid, signal.SIGSTOP)
     try:
-        world.until_firing("OttlaNoController", "OttlaEtcdUnreachable")
+        world.prometheus.until_firing("OttlaNoController", "OttlaEtcdUnreachable")
     finally:
         os.kill(cluster.etcd.child.pid, signal.SIGCONT)
-    world.until_over("OttlaNoController", "OttlaEtcdUnreachable", "OttlaUncleanElection", *down)
+    world.prometheus.until_over("OttlaNoController", "OttlaEtcdUnreachable", "OttlaUncleanElection", *down)
     with _OftenPaused(cluster.brokers[0].pid):
-        world.until_firing("OttlaEventLoopBlocked")
-    world.until_over("OttlaEventLoopBlocked")
+        world.prometheus.until_firing("OttlaEventLoopBlocked")
+    world.prometheus.until_over("OttlaEventLoopBlocked")
 
 
 def _elect(admin: Admin) -> bool:
