@@ -260,7 +260,20 @@ def _command(name: str, command: Any, level: int = 2) -> str:
         parts.append(table(("option", "what it does"), rows))
     if examples:
         parts.append("```sh\n" + "\n".join(examples) + "\n```\n")
+    parts += _details(command.help)
     return "\n".join(parts)
+
+
+def _details(text: str | None) -> Iterator[str]:
+    """The paragraphs of a help text after its first sentence and without its examples."""
+    for paragraph in (text or "").strip().split("\n\n")[1:]:
+        lines = paragraph.strip("\n").splitlines()
+        if lines[0].strip().startswith("$ "):
+            continue
+        columns = any(re.search(r"\S  +\S", line) for line in lines)
+        yield (
+            "```text\n" + "\n".join(lines) + "\n```\n" if columns else " ".join(map(str.strip, lines)) + "\n"
+        )
 
 
 def resources() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import not_served
@@ -26,6 +28,17 @@ def test_pages_have_what_people_look_up() -> None:
         "resources.md": "## Cluster (`ottla.dev/",
     }.items():
         assert wanted in (reference.FOLDER / name).read_text(), name
+
+
+#: Words that mean another row, or a text that a table does not have.
+_ELSEWHERE = re.compile(r"\b(see above|see below|the above|for that\.|of that [a-z]+\.)")
+
+
+@pytest.mark.parametrize("name", reference.PAGES)
+def test_each_row_of_a_table_stands_alone(name: str) -> None:
+    rows = [line for line in (reference.FOLDER / name).read_text().splitlines() if line.startswith("| ")]
+    assert len(rows) > 3
+    assert not [row for row in rows if _ELSEWHERE.search(row)]
 
 
 def test_no_api_is_left_out() -> None:

@@ -192,7 +192,8 @@ class LogDirsConfig:
         "transaction.max.timeout.ms",
         "900000",
         whole(1),
-        "An open transaction is aborted when its producer has written nothing for this time.",
+        "Longest transaction timeout that a producer may ask for. A transaction that is open for longer and that no "
+        "coordinator knows is aborted.",
     )
     transaction_check_ms: int = setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
@@ -241,7 +242,7 @@ class TopicsConfig:
         "leader.imbalance.check.interval.seconds",
         "300",
         whole(1),
-        "How often leaderships are checked for that.",
+        "How often the controller checks whether leaderships should return to preferred replicas.",
     )
 
 
@@ -503,7 +504,7 @@ class EtcdConfig:
         "etcd.tls.certificate.file", "", optional(FILE), "PEM file of the client certificate for etcd."
     )
     tls_key_file: str | None = setting(
-        "etcd.tls.key.file", "", optional(FILE), "PEM file of the key of that certificate."
+        "etcd.tls.key.file", "", optional(FILE), "PEM file of the key of the client certificate for etcd."
     )
     # Kafka's default is 9 s; 6 s is three missed keepalives.
     session_timeout_ms: int = setting(

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ottla_cli.choices import listed
 from ottla_cli.connecting import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, admin, run
 from ottla_cli.failure import Failure
 from ottla_cli.quantities import plural
@@ -34,11 +35,24 @@ class Operation(StrEnum):
     idempotent_write = "idempotent_write"
 
 
+def operation(text: str) -> Operation:
+    """Its name is what help shows as the type."""
+    try:
+        return Operation(text.lower())
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not one of {listed(Operation)}.") from None
+
+
 _Principal = Annotated[
     str, typer.Argument(metavar="USER", help="A user, such as alice or User:alice; '*' for all.")
 ]
 _Operations = Annotated[
-    list[Operation], typer.Argument(metavar="OPERATION", help="One or more: read, write, describe, …")
+    list[Operation],
+    typer.Argument(
+        metavar="OPERATION",
+        parser=operation,
+        help=f"One or more: {listed(Operation)}.",
+    ),
 ]
 _Topic = Annotated[
     list[str] | None, typer.Option("--topic", metavar="NAME", help="A topic; may be repeated.")
@@ -151,7 +165,12 @@ def remove(
         str, typer.Argument(metavar="USER", help="A user; only ACLs of exactly this principal are removed.")
     ],
     operations: Annotated[
-        list[Operation] | None, typer.Argument(metavar="[OPERATION]…", help="Only these; all without any.")
+        list[Operation] | None,
+        typer.Argument(
+            metavar="[OPERATION]…",
+            parser=operation,
+            help="Only these; all without any.",
+        ),
     ] = None,
     topic: _Topic = None,
     group: _Group = None,

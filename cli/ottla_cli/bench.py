@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from ottla_cli.bench_runs import Load, measure_consume, measure_latency, measure_produce
+from ottla_cli.choices import listed
 from ottla_cli.connecting import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, admin, describe_topic, run, usage
 from ottla_cli.produce import Acks, Compression
 from ottla_cli.quantities import parse_size, show_count, show_duration, show_size
@@ -33,7 +34,8 @@ _Partitions = Annotated[
     int, typer.Option("--partitions", "-p", help="Partitions of the topic that the run creates.", min=1)
 ]
 _CompressionOption = Annotated[
-    Compression, typer.Option("--compression", "-z", help="Compression of the batches.")
+    Compression,
+    typer.Option("--compression", "-z", metavar="CODEC", help=f"Of the batches: {listed(Compression)}."),
 ]
 _AcksOption = Annotated[
     Acks, typer.Option("--acks", help="Acknowledgements: 0 none, 1 the leader, all in-sync replicas.")

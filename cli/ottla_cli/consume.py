@@ -60,7 +60,13 @@ def consume(
         typer.Argument(metavar="TOPIC", help="One or more topics.", autocompletion=complete_topic),
     ],
     start: Annotated[
-        str, typer.Option("--from", "-o", metavar="POSITION", help="Where to start; see above.")
+        str,
+        typer.Option(
+            "--from",
+            "-o",
+            metavar="POSITION",
+            help="Where to start: earliest, latest, an offset, -N, a time or an age.",
+        ),
     ] = "earliest",
     group: Annotated[
         str | None,
@@ -68,7 +74,7 @@ def consume(
             "--group",
             "-g",
             metavar="GROUP",
-            help="Read as a member of this consumer group; see above.",
+            help="Read as a member of this consumer group, and commit offsets.",
             autocompletion=complete_group,
         ),
     ] = None,
@@ -96,7 +102,7 @@ def consume(
         typer.Option(
             "--where",
             metavar="CONDITION",
-            help="Only records whose value is JSON and fits; see above. May be repeated.",
+            help="Only records whose JSON value fits, such as '$.user.id == 5'; may be repeated.",
         ),
     ] = None,
     key: Annotated[
@@ -114,7 +120,7 @@ def consume(
             "--decode",
             "-D",
             metavar="FORMAT:FILE",
-            help="Decode values by this schema; key=FORMAT:FILE decodes keys; see above.",
+            help="Decode values by this schema (avro, protobuf, json); key=FORMAT:FILE decodes keys.",
         ),
     ] = None,
     skip_bad: Annotated[
@@ -126,7 +132,9 @@ def consume(
     ] = True,
     format_: Annotated[
         str,
-        typer.Option("--format", "-f", help="value, key-value, json, hex, or a template; see above."),
+        typer.Option(
+            "--format", "-f", help="value, key-value, json, hex, or a template such as '%p:%o %k=%v\\n'."
+        ),
     ] = "value",
     key_separator: Annotated[
         str,

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ottla_cli.choices import listed
 from ottla_cli.completing import complete_group
 from ottla_cli.connecting import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, admin, run, similar
 from ottla_cli.failure import Failure
@@ -70,7 +71,12 @@ def list_(
     ] = None,
     state: Annotated[
         list[State] | None,
-        typer.Option("--state", case_sensitive=False, help="Only groups in this state; may be repeated."),
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            case_sensitive=False,
+            help=f"Only groups in this state: {listed(State)}; may be repeated.",
+        ),
     ] = None,
     type_: Annotated[
         list[Type] | None,

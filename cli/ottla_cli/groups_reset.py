@@ -44,7 +44,14 @@ def parse_target(text: str, now_ms: int) -> Position:
 
 def reset_offsets(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The group.")],
-    to: Annotated[str, typer.Option("--to", metavar="TARGET", help="The new offsets; see above.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="TARGET",
+            help="New offsets: earliest, latest, an offset, +N, -N, a time or an age.",
+        ),
+    ],
     topic: Annotated[
         list[str] | None, typer.Option("--topic", "-t", help="A topic; may be repeated.")
     ] = None,

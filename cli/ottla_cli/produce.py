@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ottla_cli.choices import listed
 from ottla_cli.connecting import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -57,7 +58,8 @@ class InputFormat(StrEnum):
 def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to write to.")],
     format_: Annotated[
-        InputFormat, typer.Option("--format", "-f", help="Format of standard input; see above.")
+        InputFormat,
+        typer.Option("--format", "-f", help="Standard input: lines, JSON lines, or one raw record."),
     ] = InputFormat.lines,
     key: Annotated[str | None, typer.Option("--key", "-k", help="The key of all records.")] = None,
     key_separator: Annotated[
@@ -86,7 +88,8 @@ def produce(
         str, typer.Option("--delimiter", "-D", metavar="TEXT", help="The end of a record.")
     ] = "\\n",
     compression: Annotated[
-        Compression, typer.Option("--compression", "-z", help="Compression of batches.")
+        Compression,
+        typer.Option("--compression", "-z", metavar="CODEC", help=f"Of batches: {listed(Compression)}."),
     ] = Compression.none,
     acks: Annotated[
         Acks,

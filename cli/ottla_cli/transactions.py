@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ottla_cli.choices import listed
 from ottla_cli.connecting import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -70,7 +71,12 @@ def list_(
     ] = None,
     state: Annotated[
         list[State] | None,
-        typer.Option("--state", case_sensitive=False, help="Only this state; may be repeated."),
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            case_sensitive=False,
+            help=f"Only this state: {listed(State)}; may be repeated.",
+        ),
     ] = None,
     longer_than: Annotated[
         str | None,
