@@ -80,6 +80,24 @@ class EpochCache:
         for epoch, offset in batches:
             self.assign(epoch, offset)
 
+    def begin_at(self, start_offset: int, batches: Iterable[tuple[int, int]]) -> None:
+        """The log begins here, by its checkpoint. Find the epochs of what the file has forgotten already.
+
+        Records before a new start are forgotten at once, the new start is checkpointed later: a broker that is killed
+        in between has those records again. Without their epochs no follower would notice that it has others there.
+        """
+        entries = self.entries
+        if not entries or entries[0].start_offset <= start_offset:
+            return
+        earlier: list[EpochStart] = []
+        for epoch, offset in batches:
+            if offset >= entries[0].start_offset:
+                break
+            if not earlier or epoch > earlier[-1].epoch:
+                earlier.append(EpochStart(epoch, offset))
+        goes_on = bool(earlier) and earlier[-1].epoch == entries[0].epoch
+        self._replace([*earlier, *entries[goes_on:]])
+
     @property
     def latest_epoch(self) -> int:
         entries = self._entries if self._entries is not None else self.entries

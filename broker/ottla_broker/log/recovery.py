@@ -121,6 +121,7 @@ def load(
     if end is None:
         scanned_from = bases[-1] if clean else recovery_point
         end = loader.by_scan(scanned_from)
+        epochs.begin_at(max(log_start, bases[0]), epochs_in(segments))
         durable = end if loader.is_synced else min(scanned_from, end)
     if end < log_start:
         # More was lost than DeleteRecords had left: nothing in the log is to be seen again.

@@ -67,6 +67,23 @@ def test_cuts(disk: SimDisk) -> None:
     assert epochs.entries == [(5, 40)]
 
 
+def test_epochs_of_records_that_are_there_again_come_from_the_batches(disk: SimDisk) -> None:
+    batches = [(1, 0), (1, 5), (3, 10), (3, 20), (4, 40), (4, 50)]
+
+    def of(epochs: EpochCache, start: int) -> list[tuple[int, int]]:
+        epochs.begin_at(start, iter(batches))
+        return [tuple(entry) for entry in epochs.entries]
+
+    epochs = EpochCache(disk, "/p")
+    epochs.rebuild(batches)
+    epochs.truncate_start(30)
+    assert of(epochs, 30) == [(3, 30), (4, 40)], "nothing is missing"
+    assert of(epochs, 10) == [(1, 0), (3, 10), (4, 40)] and not epochs.is_saved
+    epochs.truncate_start(40)
+    assert of(epochs, 0) == [(1, 0), (3, 10), (4, 40)]
+    assert of(EpochCache(SimDisk(), "/p", exists=False), 0) == []
+
+
 def test_the_file_is_kafkas(disk: SimDisk) -> None:
     epochs = cache(disk, (2, 10), (5, 20))
     assert not disk.exists(PATH), "an epoch without a batch needs no file"

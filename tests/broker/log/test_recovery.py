@@ -328,6 +328,20 @@ def test_a_scan_that_cut_something_is_flushed(place: Place) -> None:
     assert again.recovery_point == again.end_offset < 12
 
 
+def test_records_whose_deletion_was_not_checkpointed_have_their_epochs_again(place: Place) -> None:
+    """Else a follower that has others there, of an earlier epoch, would be taken for equal."""
+    log = Log.open(place.disk, f"{place.path}/t-0", CONFIG, clean=True, now_ms=NOW_MS)
+    for number, epoch in enumerate((0, 0, 2, 2)):
+        log.append(batch(number), leader_epoch=epoch, now_ms=NOW_MS)
+    everything, end = list(log.epochs.entries), log.end_offset
+    log.advance_start(end - 1)
+    assert log.epochs.entries == [(2, end - 1)]
+    log.close(clean=False)
+    again = dirty(place, recovery_point=end)
+    assert (again.start_offset, again.epochs.entries) == (0, everything)
+    assert again.epochs.end_for(1, end) == (0, everything[1].start_offset)
+
+
 def test_a_log_that_lost_more_than_was_deleted_begins_at_its_start(place: Place) -> None:
     log = fill(place, 3)
     log.close(clean=False)
