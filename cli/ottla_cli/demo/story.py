@@ -41,7 +41,7 @@ def demo(sizes: Sizes) -> None:
     console = Console(highlight=False)
     console.print(
         Panel.fit(
-            f"[bold]Ottla[/]: a commit log that Kafka's clients speak. Three brokers on this machine,\n"
+            f"[bold]Ottla[/]: a commit log that Kafka's clients speak. Three brokers on this machine, "
             f"{show_count(sizes.records)} records through both protocols, a broker killed under load, a Spark job.",
             border_style="cyan",
         )
