@@ -102,12 +102,14 @@ def run(place: Place, *, only_docs: bool = False) -> None:
         try:
             with step("load the images"):
                 place.load(archive)
-            if only_docs:
+            if not only_docs:
+                Scenario(place, kube).run()
+            if place.is_new:
                 kube = kube.within(doc_commands.NAMESPACE)
-                with step("the commands of docs/kubernetes.md"):
+                with step("run the commands of docs/kubernetes.md"):
                     doc_commands.run(kube.environ)
             else:
-                Scenario(place, kube).run()
+                say("    the commands of docs/kubernetes.md are not run: they install Ottla for good")
         except (Fault, subprocess.SubprocessError) as fault:
             say(f"FAILED: {fault}")
             if not isinstance(fault, Fault):

@@ -32,6 +32,8 @@ class Machine:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
+        #: The environments in which the commands of the docs were run.
+        self.documented: list[dict[str, str]] = []
         self._monkeypatch = monkeypatch
         monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
         monkeypatch.setenv("OTTLA_NODE_HOME", str(folder / "cache"))
@@ -76,6 +78,7 @@ class Machine:
 
         self._monkeypatch.setattr(program, "Images", FakeImages)
         self._monkeypatch.setattr(program, "Scenario", FakeScenario)
+        self._monkeypatch.setattr(program.doc_commands, "run", self.documented.append)
         program.run(place)
 
 
@@ -115,6 +118,8 @@ def test_kind_is_made_used_and_deleted(machine: Machine) -> None:
     machine.has("kind", "kubectl")
     machine.runs(places.Kind())
     assert machine.called() == [*_KIND, _DELETE]
+    (environ,) = machine.documented
+    assert environ["KUBECONFIG"] == str(machine.folder / "cache/kind.kubeconfig")
 
 
 def test_kind_is_deleted_when_the_run_fails(machine: Machine) -> None:
@@ -248,6 +253,7 @@ def test_images_are_loaded_by_the_given_command(
     monkeypatch.setenv("E2E_LOAD", "load --into 'my cluster'")
     machine.runs(places.choose())
     assert machine.called() == ["load --into my cluster /archive.tar"]
+    assert machine.documented == [], "they would install Ottla for good"
     assert cluster.done == [], "a run that removed what it made has nothing to remove"
 
 
