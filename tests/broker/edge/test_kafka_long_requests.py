@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, TypeVar, cast
 from uuid import UUID
@@ -17,17 +17,21 @@ import pytest
 
 from broker.edge.test_kafka_group_handlers import TOPIC_ID, Edge
 from broker.group.shard_groups import ShardGroups
-from ottla_broker.config import BrokerConfig
+from broker.unthrottled import unthrottled
+from ottla_broker.caller import BROKER
+from ottla_broker.config import BrokerConfig, KafkaEdgeConfig
 from ottla_broker.edge.kafka import codec, registry, schema
 from ottla_broker.edge.kafka.decode import compile_reader
 from ottla_broker.edge.kafka.encode import compile_writer
 from ottla_broker.edge.kafka.metadata_cache import MetadataCache
 from ottla_broker.edge.kafka.request import Encoded, Request
 from ottla_broker.edge.kafka.versions import APIS
+from ottla_broker.edge.memory import Memory
 from ottla_broker.metadata.image import ClusterImage, PartitionImage, TopicImage
-from ottla_broker.requests import FoundOffset
+from ottla_broker.requests import Fetched, FetchWant, FoundOffset
 from ottla_broker.service.access import FULL
 from ottla_broker.service.configs import ConfigService
+from ottla_broker.steps import PARTITIONS_PER_STEP
 from ottla_core.ids import TopicPartition
 
 PARTITIONS = 5000
@@ -90,17 +94,30 @@ def edge_with(partitions: int, topics: int = 1) -> Edge:
         groups=ShardGroups(image),
         image=image,
         configs=ConfigService(BrokerConfig(), metadata, cast(Any, None)),
-        records=SimpleNamespace(list_offset=_number_as_offset),
+        records=SimpleNamespace(list_offset=_number_as_offset, fetch_in_steps=_offset_as_mark),
+        throttling=unthrottled(),
+        caller=BROKER,
         topics=SimpleNamespace(settling=lambda opened_at: None, ensure=_nothing_created),
         access=FULL,
     )
     edge.context.services = cast(Any, services)
+    edge.context.config = KafkaEdgeConfig()
+    edge.context.memory = Memory(1 << 26)
     edge.context.metadata_cache = MetadataCache("PLAINTEXT", lambda: 0.0)
     return edge
 
 
 def _number_as_offset(tp: TopicPartition, *_: Any, **__: Any) -> FoundOffset:
     return FoundOffset(tp.partition, -1, 0)
+
+
+def _offset_as_mark(wants: Sequence[FetchWant], **_: Any) -> Any:
+    found = []
+    for want in wants:
+        found.append(Fetched(want.tp, None, high_watermark=want.offset))
+        if len(found) % PARTITIONS_PER_STEP == 0:
+            yield
+    return found
 
 
 async def _nothing_created(names: list[str]) -> None:
@@ -224,5 +241,40 @@ async def test_list_offsets_of_many_partitions() -> None:
     (topic,) = listed["topics"]
     assert [(p["partition_index"], p["offset"]) for p in topic["partitions"]] == [
         (n, n) for n in range(PARTITIONS)
+    ]
+    check(calls)
+
+
+async def test_fetch_of_many_partitions() -> None:
+    """Each entry is there twice: the last one counts."""
+    edge = edge_with(PARTITIONS)
+    entries = [
+        {
+            "partition": n,
+            "current_leader_epoch": -1,
+            "fetch_offset": offset,
+            "last_fetched_epoch": -1,
+            "log_start_offset": -1,
+            "partition_max_bytes": 1,
+        }
+        for offset in (5, 7)
+        for n in range(PARTITIONS)
+    ]
+    fields = {
+        "replica_id": -1,
+        "max_wait": 0,
+        "min_bytes": 0,
+        "max_bytes": 1 << 20,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic": "t", "partitions": entries}],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+    fetched, calls = await answer(edge, 1, 12, **fields)
+    (topic,) = fetched["responses"]
+    assert [(p["partition_index"], p["high_watermark"]) for p in topic["partitions"]] == [
+        (n, 7) for n in range(PARTITIONS)
     ]
     check(calls)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ottla_broker.edge.kafka.fetch_wire import FetchPartition, FetchRequest, FetchTopic, grouped
+from ottla_broker.edge.kafka.fetch_wire import FetchPartition, FetchRequest, FetchTopic
 from ottla_broker.requests import Fetched
 from ottla_core.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
 from ottla_core.ids import NO_BROKER
@@ -77,7 +77,12 @@ class FetchSession:
 
         Grouped by topic, partitions that were served would come before others that were not.
         """
-        return grouped((key, known.wanted) for (key, _), known in self._partitions.items())
+        grouped: list[FetchTopic] = []
+        for (key, _), known in self._partitions.items():
+            if not grouped or grouped[-1].key != key:
+                grouped.append(FetchTopic(key, []))
+            grouped[-1].partitions.append(known.wanted)
+        return grouped
 
     def news(self, answers: Answers) -> Answers:
         """The changes since the last response; they count as sent from now on."""

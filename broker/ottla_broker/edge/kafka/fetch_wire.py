@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ottla_broker.edge.kafka.decode import Cursor, Malformed
 from ottla_broker.edge.kafka.encode import uvarint
 from ottla_broker.requests import Aborted, Fetched
-from ottla_broker.steps import PARTITIONS_PER_STEP, exhaust
+from ottla_broker.steps import PARTITIONS_PER_STEP, Slice, exhaust
 from ottla_core.ports.disk import Buffer
 
 FLEXIBLE_FROM = 12
@@ -24,6 +24,10 @@ _INT32 = Struct(">i")
 _JOIN_BYTES_MAX = 1 << 12
 #: To encode a partition costs a microsecond or two.
 _ENCODED_PER_STEP = 8 * PARTITIONS_PER_STEP
+#: To parse one, half a microsecond.
+_PARSED_PER_STEP = 500
+#: Below this a request has too few topics and partitions, of six bytes and more, for a second slice.
+LONG_BODY_BYTES = 1 << 11
 
 
 class FetchPartition(NamedTuple):
@@ -37,16 +41,6 @@ class FetchTopic(NamedTuple):
     #: The topic's name, or its id from version 13 on, as it stood in the request.
     key: bytes
     partitions: list[FetchPartition]
-
-
-def grouped(partitions: Iterable[tuple[bytes, FetchPartition]]) -> list[FetchTopic]:
-    """In this order: a topic comes again where others are between."""
-    topics: list[FetchTopic] = []
-    for key, partition in partitions:
-        if not topics or topics[-1].key != key:
-            topics.append(FetchTopic(key, []))
-        topics[-1].partitions.append(partition)
-    return topics
 
 
 class FetchRequest(NamedTuple):
@@ -75,13 +69,18 @@ _PARTITION_V12 = Struct(">iiqiqi")
 
 def parse(body: memoryview, version: int) -> FetchRequest:
     """Raises `Malformed`. Everything is copied out of `body`."""
+    return exhaust(parse_in_steps(body, version))
+
+
+def parse_in_steps(body: memoryview, version: int) -> Generator[None, None, FetchRequest]:
+    """The same in slices. `body` must stay as it is until the end if it is longer than `LONG_BODY_BYTES`."""
     try:
-        return _parse(Cursor(body), version)
+        return (yield from _parse(Cursor(body), version))
     except (struct_error, IndexError) as error:
         raise Malformed(f"fetch: {error}") from error
 
 
-def _parse(cursor: Cursor, version: int) -> FetchRequest:
+def _parse(cursor: Cursor, version: int) -> Generator[None, None, FetchRequest]:
     view = cursor.view
     if version < 15:
         cursor.at += 4  # replica id: every reader counts as a consumer, below the high watermark
@@ -94,12 +93,21 @@ def _parse(cursor: Cursor, version: int) -> FetchRequest:
         cursor.at += _LIMITS_V4.size
     flexible = version >= FLEXIBLE_FROM
     topics: list[FetchTopic] = []
+    part = Slice(_PARSED_PER_STEP)
     for _ in range(_count(cursor, flexible)):
         key = _topic_key(cursor, version)
-        partitions = [_partition(cursor, version) for _ in range(_count(cursor, flexible))]
+        left, partitions = _count(cursor, flexible), list[FetchPartition]()
+        while left > 0:
+            several = min(left, _PARSED_PER_STEP)
+            partitions += [_partition(cursor, version) for _ in range(several)]
+            left -= several
+            if part.over(several):
+                yield
         if flexible:
             cursor.skip_tagged()
         topics.append(FetchTopic(key, partitions))
+        if part.over():
+            yield
     forgotten = _forgotten(cursor, version) if version >= SESSIONS_FROM else []
     rack = _rack(cursor, flexible) if version >= RACKS_FROM else None
     # The tagged fields that follow are not used; nothing comes after them.

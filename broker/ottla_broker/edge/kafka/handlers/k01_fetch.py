@@ -28,6 +28,7 @@ from uuid import UUID
 from ottla_broker.edge.kafka.decode import Malformed
 from ottla_broker.edge.kafka.fetch_session import FIRST_EPOCH, SESSIONLESS_EPOCH, Answers, FetchSession
 from ottla_broker.edge.kafka.fetch_wire import (
+    LONG_BODY_BYTES,
     SESSIONS_FROM,
     TOPIC_IDS_FROM,
     FetchPartition,
@@ -35,15 +36,14 @@ from ottla_broker.edge.kafka.fetch_wire import (
     FetchTopic,
     encode,
     encode_in_steps,
-    grouped,
-    parse,
+    parse_in_steps,
 )
 from ottla_broker.edge.kafka.request import Context, Encoded, Reply, Request, Steps
 from ottla_broker.edge.memory import Hold
 from ottla_broker.quota import CONSUMER_BYTE_RATE
 from ottla_broker.requests import WAIT_S_MAX, Fetched, FetchWant, Maybe
 from ottla_broker.service.delayed_fetch import Ask, FetchSteps, Polled
-from ottla_broker.steps import PARTITIONS_PER_STEP, exhaust
+from ottla_broker.steps import PARTITIONS_PER_STEP, Slice, begun, exhaust
 from ottla_core.errors import RequestError, UnknownTopicId
 from ottla_core.ids import TopicPartition
 
@@ -51,6 +51,10 @@ READ_ONLY = True
 
 #: When memory is short an answer is cut down to this; the first batch is given whole all the same.
 _BYTES_LEAST = 1 << 16
+
+#: Entries that are looked at in one slice, at a microsecond each.
+_ENTRIES_PER_STEP = 250
+_ANSWERS_PER_STEP = 1000
 
 #: More than any response holds.
 _BYTES_MOST = 1 << 31
@@ -75,24 +79,32 @@ class _Plan(NamedTuple):
 
 
 def handle(context: Context, request: Request) -> Maybe[Reply | Steps] | Steps:
-    version = request.version
-    wanted = parse(request.body, version)
+    return begun(_handle(context, request))
+
+
+def _handle(context: Context, request: Request) -> Steps:
+    version, body = request.version, request.body
+    wanted = yield from parse_in_steps(
+        body if len(body) <= LONG_BODY_BYTES else memoryview(bytes(body)), version
+    )
     is_incremental = wanted.session_epoch not in (FIRST_EPOCH, SESSIONLESS_EPOCH)
     try:
         session = _session(context, version, wanted, is_incremental)
     except RequestError as error:
         return Encoded(encode(version, (), read_committed=False, error_code=context.failed(error)))
-    topics = session.topics() if session is not None and is_incremental else _distinct(wanted.topics)
+    topics = (
+        session.topics() if session is not None and is_incremental else (yield from _distinct(wanted.topics))
+    )
     plan = _Plan(context, version, wanted, session, is_incremental, [], Hold(context.memory, _FULL_TIMES))
     throttling = context.services.throttling
     if throttling.is_on and (wait_s := throttling.until_room(context.caller, CONSUMER_BYTE_RATE, 0)):
         return _without_records(plan, wait_s)
-    wants = _locate(plan, topics)
+    wants = yield from _locate(plan, topics)
     refused = len(wants) < sum(len(within) for _, within in plan.places)
     waits = wanted.max_wait_ms > 0 and not refused and plan.hold.wait(len(wants))
     limits = _limits(context, wanted, plan.hold, at_once=not waits)
     if len(wants) > PARTITIONS_PER_STEP:
-        return _in_steps(plan, context.services.records.fetch_in_steps(wants, **limits))
+        return (yield from _in_steps(plan, context.services.records.fetch_in_steps(wants, **limits)))
     fetched = context.services.records.fetch(wants, **limits)
     return exhaust(_answer(plan, fetched)) if isinstance(fetched, list) else _answer_later(plan, fetched)
 
@@ -111,24 +123,38 @@ def _session(
     return context.fetch_session
 
 
-def _distinct(topics: Sequence[FetchTopic]) -> Sequence[FetchTopic]:
+def _distinct(topics: Sequence[FetchTopic]) -> Generator[None, None, Sequence[FetchTopic]]:
     """One entry per partition: the last one, at the place of the first."""
     entries: dict[tuple[bytes, int], FetchPartition] = {}
-    count = 0
+    count, part = 0, Slice(_ENTRIES_PER_STEP)
     for topic in topics:
         count += len(topic.partitions)
         for each in topic.partitions:
             entries[topic.key, each.partition] = each
-    return topics if len(entries) == count else grouped((key, each) for (key, _), each in entries.items())
+            if part.over():
+                yield
+    if len(entries) == count:
+        return topics
+    distinct: list[FetchTopic] = []
+    for (key, _), each in entries.items():
+        if not distinct or distinct[-1].key != key:
+            distinct.append(FetchTopic(key, []))
+        distinct[-1].partitions.append(each)
+        if part.over():
+            yield
+    return distinct
 
 
-def _locate(plan: _Plan, topics: Sequence[FetchTopic]) -> list[FetchWant]:
+def _locate(plan: _Plan, topics: Sequence[FetchTopic]) -> Generator[None, None, list[FetchWant]]:
     """What to ask of the service; notes in the plan where each answer goes."""
     wants: list[FetchWant] = []
+    part = Slice(_ENTRIES_PER_STEP)
     for topic in topics:
         name = _name_of(plan.context, plan.version, topic.key)
         within: list[tuple[int, int | Fetched]] = []
         for p in topic.partitions:
+            if part.over():
+                yield
             if name is None:
                 within.append((p.partition, Fetched(TopicPartition("", p.partition), UnknownTopicId())))
             else:
@@ -197,10 +223,18 @@ def _answer(plan: _Plan, fetched: list[Fetched]) -> Generator[None, None, Reply]
     wait_s = _until_allowed(plan.context, fetched)
     if wait_s:
         return _without_records(plan, wait_s)
-    answers: Answers = [
-        (key, [(index, fetched[place] if isinstance(place, int) else place) for index, place in within])
-        for key, within in plan.places
-    ]
+    answers: Answers = []
+    part = Slice(_ANSWERS_PER_STEP)
+    for key, within in plan.places:
+        of_topic: list[tuple[int, Fetched]] = []
+        answers.append((key, of_topic))
+        for at in range(0, len(within), _ANSWERS_PER_STEP):
+            several = within[at : at + _ANSWERS_PER_STEP]
+            of_topic += [
+                (index, fetched[place] if isinstance(place, int) else place) for index, place in several
+            ]
+            if part.over(len(several)):
+                yield
     session_id = 0
     if plan.session is not None:
         session_id = plan.session.id
