@@ -33,7 +33,7 @@ class Authority:
         extensions.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
         _openssl(
             *("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-            *("-subj", subject, "-keyout", str(key), "-out", str(request)),
+            *("-utf8", "-subj", subject, "-keyout", str(key), "-out", str(request)),
         )
         _openssl(
             *("x509", "-req", "-in", str(request), "-CA", str(self.file), "-CAkey", str(self._key)),

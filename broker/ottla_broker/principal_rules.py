@@ -8,24 +8,10 @@ Without a matching rule the certificate has no principal, and the client is refu
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
 _RULE = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|\n|$)")
 _GROUP = re.compile(r"\$(\d)")
-#: Attribute types that RFC 2253 writes by a short name; Python and OpenSSL have the long ones.
-_SHORT = {
-    "commonName": "CN",
-    "countryName": "C",
-    "localityName": "L",
-    "stateOrProvinceName": "ST",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "streetAddress": "STREET",
-    "domainComponent": "DC",
-    "userId": "UID",
-}
-_SPECIAL = re.compile(r'([,+"\\<>;])')
 
 
 class _Rule(NamedTuple):
@@ -73,19 +59,3 @@ class PrincipalRules:
 def _replaced(rule: _Rule, found: re.Match[str]) -> str:
     made = _GROUP.sub(lambda group: found[int(group[1])] or "", rule.replacement)
     return made.lower() if rule.case == "L" else made.upper() if rule.case == "U" else made
-
-
-def distinguished_name(subject: Sequence[Sequence[tuple[str, str]]]) -> str:
-    """RFC 2253, as Java prints it, from the subject that `SSLSocket.getpeercert` returns: last part first."""
-    parts = (
-        "+".join(f"{_SHORT.get(kind, kind)}={_escaped(value)}" for kind, value in part)
-        for part in reversed(subject)
-    )
-    return ",".join(parts)
-
-
-def _escaped(value: str) -> str:
-    value = _SPECIAL.sub(r"\\\1", value)
-    if value[:1] in ("#", " "):
-        value = "\\" + value
-    return value[:-1] + "\\ " if value.endswith(" ") and len(value) > 1 else value

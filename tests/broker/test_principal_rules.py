@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla_broker.config import BrokerConfig
-from ottla_broker.principal_rules import PrincipalRules, distinguished_name
+from ottla_broker.principal_rules import PrincipalRules
 from ottla_broker.setting import ConfigError
 
 NAME = "CN=kafka-user,OU=eng,O=Example,C=DE"
@@ -38,15 +38,6 @@ def test_other_texts_are_refused(text: str) -> None:
 def test_the_setting_says_what_is_allowed() -> None:
     with pytest.raises(ConfigError, match="RULE:pattern/replacement"):
         BrokerConfig.of({"ssl.principal.mapping.rules": "nonsense"})
-
-
-def test_a_subject_is_written_as_java_writes_it() -> None:
-    subject = (
-        (("countryName", "DE"),),
-        (("organizationName", "Example, Inc."),),
-        (("commonName", "#a+b "), ("userId", "7")),
-    )
-    assert distinguished_name(subject) == "CN=\\#a\\+b\\ +UID=7,O=Example\\, Inc.,C=DE"
 
 
 @pytest.mark.parametrize(

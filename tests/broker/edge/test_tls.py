@@ -200,6 +200,38 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
             TlsFiles(BrokerConfig.of({"ssl.keystore.location": str(path)}).tls, RealClock())
 
 
+async def test_a_certificate_has_one_principal_on_both_protocols(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """An ACL that denies one of two names would not bind the other."""
+    given = settings(authority, tmp_path, ssl_client_auth="required")
+    ann = authority.issue("ann", "/O=Ex/GN=Ann/emailAddress=ann@example.com/CN=José, Ann")
+    async with Secured(given).serving() as secured:
+        peer = await secured.connect(authority, ann)
+        await peer.ask(18, 0)
+        over_kafka = secured.services.caller.principal
+        peer.close()
+    config = BrokerConfig.of(given).tls
+    async with FakeCluster() as cluster:
+        broker = cluster.brokers[0]
+        edge = GrpcEdge(
+            broker,
+            GrpcEdgeConfig(),
+            SilentProbe(),
+            credentials=TlsFiles(config, RealClock()).grpc_credentials(),
+            rules=config.principal_rules,
+        )
+        port = await edge.start("127.0.0.1", 0)
+        with_key = grpc.ssl_channel_credentials(
+            authority.file.read_bytes(), ann.read_bytes(), ann.read_bytes()
+        )
+        async with aio.secure_channel(f"localhost:{port}", with_key) as channel:
+            await broker_pb2_grpc.AdminStub(channel).Metadata(pb.MetadataRequest(), timeout=20)  # type: ignore[no-untyped-call]
+        await edge.stop(0.1)
+    expected = "User:CN=José\\, Ann,emailAddress=ann@example.com,givenName=Ann,O=Ex"
+    assert (over_kafka, broker.caller.principal) == (expected, expected)
+
+
 async def test_grpc_has_the_principal_of_the_certificate(authority: Authority, tmp_path: Path) -> None:
     config = BrokerConfig.of(settings(authority, tmp_path, ssl_client_auth="required")).tls
     alice = authority.issue("alice-grpc", "/O=Example/CN=alice").read_bytes()

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from ottla_broker.authn.failure import LoginFailed
 from ottla_broker.caller import ANONYMOUS, Caller
+from ottla_broker.certificate_subject import UnreadableName, name_of_pem
 from ottla_core.errors import ClusterAuthorizationFailed, SaslAuthenticationFailed
 
 S = TypeVar("S")
@@ -19,8 +20,8 @@ Enter: TypeAlias = Callable[[Any], S]
 CLIENT_ID_KEY = "ottla-client-id"
 #: As in HTTP: `Basic <base64 of user:password>` or `Bearer <token>`.
 AUTHORIZATION_KEY = "authorization"
-#: The subject of a verified client certificate, in the form of RFC 2253.
-_SUBJECT_KEY = "x509_subject"
+#: A verified client certificate. gRPC also has its subject, in a form of its own.
+_CERTIFICATE_KEY = "x509_pem_cert"
 #: Longer client ids are cut: this one goes into quotas, metrics and logs.
 _CLIENT_ID_CHARS_MAX = 256
 
@@ -52,10 +53,13 @@ def caller_of(
 
 
 def _principal(context: Any, rules: Principals) -> str:
-    names = context.auth_context().get(_SUBJECT_KEY)
-    if not names:
+    given = context.auth_context().get(_CERTIFICATE_KEY)
+    if not given:
         return ANONYMOUS
-    name = names[0].decode("utf-8", "replace")
+    try:
+        name = name_of_pem(bytes(given[0]))
+    except UnreadableName as unreadable:
+        raise ClusterAuthorizationFailed(str(unreadable)) from None
     principal = rules.principal(name)
     if principal is None:
         raise ClusterAuthorizationFailed(f"No rule of ssl.principal.mapping.rules matches {name!r}.")

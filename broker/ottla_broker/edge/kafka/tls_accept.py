@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from ottla_broker.caller import ANONYMOUS
+from ottla_broker.certificate_subject import UnreadableName, name_of
 from ottla_broker.edge.kafka.connection import Connection
 from ottla_broker.edge.kafka.half_open import HalfOpen
-from ottla_broker.principal_rules import PrincipalRules, distinguished_name
+from ottla_broker.principal_rules import PrincipalRules
 
 if TYPE_CHECKING:
     from ottla_broker.edge.kafka.shared import Shared
@@ -148,11 +149,23 @@ class _Secured(Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.is_made = True
         self._shared.seats.leave()  # The place of its handshake; it takes one of its own now.
-        certificate: Any = transport.get_extra_info("peercert")
-        name = distinguished_name(certificate["subject"]) if certificate else None
-        rules = self._rules
-        principal = ANONYMOUS if name is None or rules is None else rules.principal(name)
-        self._principal = principal or ANONYMOUS
+        principal, refusal = _principal(transport, self._rules)
+        self._principal = principal
         super().connection_made(transport)
-        if principal is None:
-            self.drop("no principal", f"no rule of ssl.principal.mapping.rules matches {name!r}")
+        if refusal:
+            self.drop("no principal", refusal)
+
+
+def _principal(transport: asyncio.BaseTransport, rules: PrincipalRules | None) -> tuple[str, str]:
+    """The principal of the client's certificate, and why it has none."""
+    if rules is None or not transport.get_extra_info("peercert"):
+        return ANONYMOUS, ""
+    der: bytes = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    try:
+        name = name_of(der)
+    except UnreadableName as unreadable:
+        return ANONYMOUS, str(unreadable)
+    principal = rules.principal(name)
+    if principal is None:
+        return ANONYMOUS, f"no rule of ssl.principal.mapping.rules matches {name!r}"
+    return principal, ""
