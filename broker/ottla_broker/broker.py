@@ -163,7 +163,7 @@ class Broker:
         self._pages = MetricsPages(
             self._metrics, partial(stepped, self._scheduler), timeout_s=config.http.timeout_ms / 1000
         )
-        self._exporter = Exporter(config.http, self._pages, self.not_ready, context)
+        self._exporter = Exporter(config.http, self._pages, self.not_ready, context, clock)
         #: Bound addresses: the main listener of each protocol by protocol, the others as `listener.<name>`.
         self.addresses: dict[str, Address] = {}
         self._waiting_for: str | None = "the broker has not started"

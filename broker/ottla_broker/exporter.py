@@ -14,17 +14,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 
 import structlog
 
 from ottla_broker.exposition import CONTENT_TYPE
 from ottla_broker.http_config import HttpConfig
 from ottla_broker.service.metrics_pages import MetricsPages
+from ottla_core.ports.clock import Clock
+from ottla_core.real.clock import RealClock
 
 _log = structlog.get_logger("ottla.http")
 
+#: After an accept that failed, for example because the process has no descriptor left.
+_PAUSE_S = 0.5
 _JSON = "application/json"
 _REASONS = {
     200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 408: "Request Timeout",
@@ -39,47 +44,102 @@ class Exporter:
         pages: MetricsPages,
         not_ready: Callable[[], Sequence[str]],
         tls: Callable[[], ssl.SSLContext] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """`tls` gives the context for the next handshake, if http.security.protocol is SSL."""
         self._tls = tls
+        self._clock = clock or RealClock()
         self._config = config
         self._pages = pages
         self._not_ready = not_ready
         self._server: asyncio.Server | None = None
-        #: Open connections and the task that serves each; a dict, so that they are closed in order.
-        self._serving: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
+        #: One task per open connection, also while it is in its handshake; a dict, so that they end in order.
+        self._serving: dict[asyncio.Task[None], None] = {}
+        self._listening: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
 
     async def start(self, host: str | None = None, port: int | None = None) -> int:
         """Listen; gives the port, which is a free one if 0 was asked for. OSError if it is taken."""
+        host = self._config.listener.host if host is None else host
+        port = self._config.listener.port if port is None else port
+        if self._tls is not None:
+            return self._start_tls(host, port, self._tls)
         self._server = await asyncio.start_server(
-            self._accept,
-            self._config.listener.host if host is None else host,
-            self._config.listener.port if port is None else port,
-            limit=self._config.request_max_bytes,
-            ssl=None if self._tls is None else _renewing(self._tls),
-            ssl_handshake_timeout=None if self._tls is None else self._config.timeout_ms / 1000,
+            self._accept, host, port, limit=self._config.request_max_bytes
         )
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
+
+    def _start_tls(self, host: str, port: int, context: Callable[[], ssl.SSLContext]) -> int:
+        """Accepts by itself: an asyncio server shows connections only after their handshake, and bounds none before."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listening = listening = socket.create_server((host, port), family=family)
+        listening.setblocking(False)
+        self._accepting = asyncio.get_running_loop().create_task(self._accept_tls(listening, context))
+        return int(listening.getsockname()[1])
 
     async def stop(self) -> None:
         """Stop listening and end what is open; scrapers try again anyway."""
         if self._server is not None:
             self._server.close()
-        tasks = list(self._serving.values())
+        tasks = list(self._serving)
+        if self._accepting is not None:
+            tasks.append(self._accepting)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._server is not None:
             await self._server.wait_closed()
+        if self._listening is not None:
+            # A turn after its accept was cancelled: until then uvloop watches it.
+            self._listening.close()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._serving) >= self._config.connections_max:
+        if self._is_full:
             writer.transport.abort()
-            return
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._serving[writer] = task
-        task.add_done_callback(lambda _: self._serving.pop(writer, None))
+        else:
+            self._begin(self._serve(reader, writer))
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._serving) >= self._config.connections_max
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._serving[task] = None
+        task.add_done_callback(self._serving.pop)
+
+    async def _accept_tls(self, listening: socket.socket, context: Callable[[], ssl.SSLContext]) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listening)
+            except OSError as failed:
+                _log.warning("cannot accept connections", reason=failed.strerror or str(failed))
+                await self._clock.sleep(_PAUSE_S)
+                continue
+            if self._is_full:
+                accepted.close()
+            else:
+                self._begin(self._serve_tls(accepted, context()))
+
+    async def _serve_tls(self, accepted: socket.socket, context: ssl.SSLContext) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(self._config.request_max_bytes, loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        try:
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol,
+                accepted,
+                ssl=context,
+                ssl_handshake_timeout=self._config.timeout_ms / 1000,
+            )
+        except BaseException as ended:
+            accepted.close()
+            if isinstance(ended, OSError):
+                return  # No handshake; there is no one to report to.
+            raise
+        await self._serve(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         timeout_s = self._config.timeout_ms / 1000
@@ -133,19 +193,6 @@ class Exporter:
             body = json.dumps({"ready": not reasons, "reasons": reasons}) + "\n"
             return (503 if reasons else 200), _JSON, body.encode()
         return 404, _JSON, _error("Try /metrics, /healthz or /readyz.")
-
-
-def _renewing(current: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
-    """A server keeps its context; this one uses the current files at each handshake."""
-
-    def choose(
-        connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _context: ssl.SSLContext
-    ) -> None:
-        connection.context = current()
-
-    made = current()
-    made.sni_callback = choose
-    return made
 
 
 def _parse(head: bytes) -> tuple[str, str]:

@@ -7,9 +7,12 @@ import json
 import platform
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
 from certificates import Authority
@@ -184,3 +187,40 @@ async def test_https_serves_a_replaced_certificate(tmp_path: Path) -> None:
         writer.close()
     finally:
         await exporter.stop()
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_half_open_handshakes_are_counted_and_end(loop: Any, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    pem = authority.issue("one", "/CN=one", into=tmp_path / "broker.pem")
+    files = TlsFiles(BrokerConfig.of({"ssl.keystore.location": str(pem)}).tls, RealClock())
+    config = HttpConfig(Listener("http", "127.0.0.1", 0), security="SSL", timeout_ms=1_000, connections_max=4)
+
+    async def closed(writer: asyncio.StreamWriter) -> None:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+    async def run() -> None:
+        exporter = Exporter(config, Metrics(), list, files.context_for_logins)
+        port = await exporter.start()
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        silent[0][1].write(b"\x16\x03\x01")
+        reader, fifth = await asyncio.open_connection("127.0.0.1", port)
+        with suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 0.5) == b"", "refused at once"
+        for half_open, _ in silent:
+            with suppress(ConnectionError):
+                await asyncio.wait_for(half_open.read(), 5)
+        context = ssl.create_default_context(cafile=str(authority.file))
+        for _ in range(20):
+            reader, writer = await asyncio.open_connection("localhost", port, ssl=context)
+            writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+            assert b" 200 " in await asyncio.wait_for(reader.read(), 10)
+            await closed(writer)
+        for _, each in (*silent, (reader, fifth)):
+            await closed(each)
+        await exporter.stop()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(run())
