@@ -50,7 +50,7 @@ def test_rights_are_kafkas() -> None:
 
 
 def test_services_are_seen_by_a_caller() -> None:
-    parts: list[Any] = [SimpleNamespace() for _ in range(15)]
+    parts: list[Any] = [SimpleNamespace() for _ in range(16)]
     services = Services(*parts)
     caller = Caller(ANONYMOUS, "me", "10.0.0.7", "EXTERNAL")
     seen = services.of(caller)
