@@ -91,7 +91,10 @@ def test_an_endpoint_is_found_by_its_listener() -> None:
     assert broker.endpoint("kafka", "GONE") is None, (
         "an address of another listener may need other credentials"
     )
-    assert broker.endpoint("grpc", "renamed") == native, "a single listener can be renamed broker by broker"
+    assert broker.endpoint("grpc") == broker.endpoint("grpc", "grpc") == native
+    assert broker.endpoint("grpc", "NATIVE_SSL") is None, (
+        "also if it has one listener only: this one may be plaintext"
+    )
 
 
 def test_listeners_share_the_connections() -> None:

@@ -64,14 +64,13 @@ class BrokerImage:
         return partition in self.offline.get(topic_id, ())
 
     def endpoint(self, protocol: str, listener: str | None = None) -> Endpoint | None:
-        """The address for a protocol on one listener; without a listener the main one.
+        """The address for a protocol on one listener, None if it has none of that name; without a name the main one.
 
-        A broker with a single listener has the same one under each name, so that it can be renamed.
+        Another listener may speak another security protocol: a client of a TLS listener must not be sent to a plaintext
+        one, not even while brokers get their TLS listeners one by one.
         """
-        matching = [e for e in self.endpoints if e.protocol == protocol]
-        if listener is None or len(matching) == 1:
-            return next(iter(matching), None)
-        return next((e for e in matching if e.listener == listener), None)
+        matching = (e for e in self.endpoints if e.protocol == protocol)
+        return next((e for e in matching if listener in (None, e.listener)), None)
 
 
 def _encode(image: BrokerImage) -> bytes:
