@@ -50,5 +50,5 @@ class AuthorizerConfig:
         "audit.log.level",
         "info",
         choice("debug", "info", "off"),
-        "info: denials and administrative changes; debug: also the first allowed use by each client.",
+        "info: denials, administrative changes and logins; debug: also the first allowed use by each client.",
     )

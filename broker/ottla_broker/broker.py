@@ -58,7 +58,7 @@ from ottla_broker.readiness import CatchUp
 from ottla_broker.replication.grpc_peers import GrpcPeers, Locate, PeerAddress
 from ottla_broker.replication.peer_auth import PeerAuth, SecretAuth
 from ottla_broker.scheduler import Scheduler
-from ottla_broker.service.access import Authority
+from ottla_broker.service.access import Authority, Bystander
 from ottla_broker.service.acls import AclService
 from ottla_broker.service.audit import Audit
 from ottla_broker.service.broker_dirs import BrokerDirs
@@ -148,7 +148,6 @@ class Broker:
         self._peer_tls = peer_tls
         self._users = users or {}
         self._login_offload = login_offload or offload
-        self._audit: Audit | None = None
         self._make_peers = make_peers
         self._clock = clock
         self._disk = disk
@@ -156,6 +155,7 @@ class Broker:
         self._chance = chance
         self._log = log
         self._metrics = Metrics(topics_max=config.http.topics_max, clients_max=config.http.clients_max)
+        self._audit = Audit(config.authorizer.audit_level, self._metrics.authorizer)
         self._lag = LagProbe(self._metrics.loop.lag_seconds.observe)
         self._store: MetadataStore = MeteredStore(store, self._metrics.metadata, clock)
         context = tls.context_for_logins if tls is not None and config.http.security == SSL else None
@@ -357,6 +357,7 @@ class Broker:
             metrics.logins,
             delay_s=config.sasl.failure_delay_ms / 1000,
             tokens=self._make_tokens(),
+            audit=self._audit,
         )
         self._make_edges(services)
         self._housekeeping = Housekeeping(
@@ -490,11 +491,10 @@ class Broker:
         """Rule 18: controller, leaders and detector look at the refusal before they write; `not_ready` shows it."""
         self._log.error("etcd lost history; metadata changes are suspended", reason=reason)
 
-    def _make_authority(self) -> Authority | None:
+    def _make_authority(self) -> Authority | Bystander | None:
         settings = self._config.authorizer
         if settings.class_name is None:
-            return None
-        self._audit = Audit(settings.audit_level, self._metrics.authorizer)
+            return None if settings.audit_level == "off" else Bystander(self._audit)
         rules = AuthorizerSettings(settings.super_users, settings.allow_if_no_acl)
         return Authority(rules, self._metadata, self._audit)
 
@@ -719,8 +719,7 @@ class Broker:
         self._host.close()
         await self._peer_wiring.stop()
         await asyncio.gather(*(edge.stop(grace_s) for _, edge in self._edges))
-        if self._audit is not None:
-            self._audit.flush()
+        self._audit.flush()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from dataclasses import replace
 from time import process_time
 from timeit import timeit
@@ -18,8 +19,8 @@ from ottla_broker.event_loop import in_turns
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metrics import AuthorizerProbe
 from ottla_broker.requests import FetchWant, Write
-from ottla_broker.service.access import TOPIC, Access, Authority, FullAccess
-from ottla_broker.service.audit import LINES_MAX, Audit
+from ottla_broker.service.access import TOPIC, Access, Authority, Bystander, FullAccess
+from ottla_broker.service.audit import LOGINS, USES, Audit
 from ottla_broker.service.guarded.producing import GuardedProducing
 from ottla_broker.service.guarded.records import GuardedRecords
 from ottla_broker.service.guarded.topics import GuardedTopics
@@ -358,13 +359,69 @@ def test_allowed_administration_is_reported_each_time() -> None:
     assert [line[:2] for line in world.lines] == [("info", "allowed")] * 3
 
 
-def test_lines_are_bounded() -> None:
+def test_lines_of_one_principal_are_bounded() -> None:
     world = World()
-    for number in range(LINES_MAX + 5):
+    for number in range(USES.share_max + 5):
         world.access().may_write(f"t{number}")
     world.audit.flush()
-    assert len(world.lines) == LINES_MAX
+    assert len(world.lines) == USES.share_max
     assert world.probe.left_out == world.lines[0][2]["left_out"] == 5
+
+
+def test_neither_denials_nor_failed_logins_leave_out_administration() -> None:
+    world = World()
+    world.allow(Operation.DELETE, principal="User:admin2")
+    for number in range(1000):
+        mallory = replace(ALICE, principal=f"User:mallory-{number}")
+        world.access(mallory).may_write("t")
+        world.audit.login_failed(
+            f"user-{number}", "wrong", mechanism="PLAIN", address=f"10.0.{number % 4}.1", listener="SASL"
+        )
+    world.access(replace(ALICE, principal="User:admin2")).may(Operation.DELETE, TOPIC, "t")
+    world.audit.flush()
+    events = Counter(event for _, event, _ in world.lines)
+    assert events == {"denied": USES.lines_max, "login failed": 4 * LOGINS.share_max, "allowed": 1}
+    assert world.probe.left_out == 2001 - len(world.lines)
+
+
+def test_one_address_does_not_leave_out_the_logins_of_others() -> None:
+    world = World()
+    for number in range(1000):
+        world.audit.login_failed(
+            f"user-{number}", "wrong", mechanism="PLAIN", address="10.0.0.1", listener="SASL"
+        )
+    world.audit.login_failed("bob", "wrong", mechanism="PLAIN", address="10.0.0.2", listener="SASL")
+    world.audit.flush()
+    assert len(world.lines) == LOGINS.share_max + 1
+    assert world.lines[-1][2]["user"] == "bob"
+
+
+def test_a_login_is_reported_when_a_principal_first_comes_from_an_address() -> None:
+    world = World()
+    for address in ("10.0.0.7", "10.0.0.7", "10.0.0.8"):
+        world.audit.logged_in("alice", mechanism="PLAIN", address=address, listener="SASL")
+        world.audit.flush()
+    assert [(event, more["principal"], more["host"]) for _, event, more in world.lines] == [
+        ("logged in", "User:alice", "10.0.0.7"),
+        ("logged in", "User:alice", "10.0.0.8"),
+    ]
+
+
+async def test_without_an_authoriser_administration_is_reported_and_nothing_is_refused() -> None:
+    world, service = World("debug"), Topics()
+    access = Bystander(world.audit).of(ALICE)
+    await GuardedTopics(cast(Any, service), access).create(
+        [cast(Any, SimpleNamespace(name="t"))], validate_only=False, timeout_s=1
+    )
+    access.check_cluster(Operation.ALTER)
+    access.check(Operation.READ, TOPIC, "t")
+    assert access.may_write("t") and "t" in access.writable and access.is_full
+    world.audit.flush()
+    assert service.made == ["t"]
+    assert [(event, more["operation"], more["resource"]) for _, event, more in world.lines] == [
+        ("allowed", "CREATE", "TOPIC:t"),
+        ("allowed", "ALTER", "CLUSTER:kafka-cluster"),
+    ]
 
 
 class Topics:

@@ -17,7 +17,7 @@ import hmac
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -59,6 +59,14 @@ class TooManyLogins(Exception):
     """Not a failed login: the client may try again."""
 
 
+class LoginAudit(Protocol):
+    def logged_in(self, user: str, *, mechanism: str, address: str, listener: str) -> None: ...
+
+    def login_failed(
+        self, user: str, reason: str, *, mechanism: str, address: str, listener: str
+    ) -> None: ...
+
+
 class Logins:
     def __init__(
         self,
@@ -71,10 +79,12 @@ class Logins:
         delay_s: float,
         nonce: Callable[[], str] = secrets.token_urlsafe,
         tokens: Tokens | None = None,
+        audit: LoginAudit | None = None,
     ) -> None:
         """`secret` is the cluster's, so that all brokers have the same decoys; `offload` runs one call at a time.
         Without `tokens`, bearer tokens are refused."""
         self._tokens = tokens
+        self._audit = audit
         self._stored = stored
         self._decoy_key = hmac.digest(secret, b"decoys of unknown users", "sha256")
         self._clock = clock
@@ -197,12 +207,20 @@ class Logins:
 
     # ------------------------------------------------------------------ outcomes
 
-    def succeeded(self, mechanism: str) -> None:
+    def succeeded(self, user: str, *, mechanism: str, listener: str, address: str) -> None:
         self._probe.logins.add(mechanism)
+        if self._audit is not None:
+            self._audit.logged_in(user, mechanism=mechanism, address=address, listener=listener)
 
-    async def failed(self, failure: LoginFailed, *, mechanism: str, listener: str, peer: str) -> None:
+    async def failed(
+        self, failure: LoginFailed, *, mechanism: str, listener: str, peer: str, address: str
+    ) -> None:
         """Count and log a failed login; returns after the delay that its answer should have."""
         self._probe.failed.add(mechanism)
+        if self._audit is not None:
+            self._audit.login_failed(
+                failure.user, failure.reason, mechanism=mechanism, address=address, listener=listener
+            )
         now = self._clock.monotonic()
         if now >= self._log_until:
             if self._unlogged:

@@ -129,6 +129,44 @@ class FullAccess:
 FULL: Access = FullAccess()
 
 
+class _Everything:
+    def __contains__(self, topic: object) -> bool:
+        return True
+
+
+class AuditedAccess(FullAccess):
+    """Of a caller without an authoriser: everything is allowed, and administration is reported to the audit log."""
+
+    writable = readable = _Everything()
+
+    def __init__(self, audit: Audit, caller: Caller) -> None:
+        self._audit = audit
+        self._caller = caller
+
+    def may(self, operation: Operation, type_: ResourceType, name: str) -> bool:
+        if self._audit.reports_each(operation):
+            self._audit.note(self._caller, operation, type_, name, allowed=True)
+        return True
+
+    may_by_cluster = may
+
+    def check(self, operation: Operation, type_: ResourceType, name: str) -> None:
+        self.may(operation, type_, name)
+
+    def check_cluster(self, operation: Operation) -> None:
+        self.may(operation, CLUSTER, CLUSTER_NAME)
+
+
+class Bystander:
+    """In the place of an authority where there is no authoriser: allows everything, and sees who administers what."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+
+    def of(self, caller: Caller) -> Access:
+        return AuditedAccess(self._audit, caller)
+
+
 class Authority:
     """The ACLs in force, as one authoriser for all callers."""
 

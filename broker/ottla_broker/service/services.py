@@ -1,8 +1,8 @@
 """All services in one object, seen by one caller: the only thing that an edge gets. [S]
 
 `of` is the front door: an edge enters it once per connection and client id, and every request goes through what it
-returns. With an authoriser, that is guarded services (`guarded/`), so that no handler can go around them
-([decision 16](docs/decisions/0016-services-by-caller.md)).
+returns. With an authoriser or an audit log, that is guarded services (`guarded/`), so that no handler can go around
+them ([decision 16](docs/decisions/0016-services-by-caller.md)).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla_broker.caller import BROKER, Caller
 from ottla_broker.config import BrokerConfig
 from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metadata.watcher import Metadata
-from ottla_broker.service.access import FULL, Access, Authority
+from ottla_broker.service.access import FULL, Access, Authority, Bystander
 from ottla_broker.service.acls import AclService
 from ottla_broker.service.cluster import ClusterService
 from ottla_broker.service.configs import ConfigService
@@ -79,8 +79,8 @@ class Services:
     metrics: MetricsPages
     #: For the edges: charges requests, answers nothing.
     throttling: Throttling
-    #: None without an authoriser.
-    authority: Authority | None = None
+    #: None without an authoriser and without an audit log.
+    authority: Authority | Bystander | None = None
     caller: Caller = BROKER
     #: For handlers that answer from the image: what the caller may see of it.
     access: Access = FULL

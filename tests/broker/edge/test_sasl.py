@@ -69,7 +69,9 @@ class Guarded:
             self.offload,
             self.logins_probe,
             delay_s=config.sasl.failure_delay_ms / 1000,
+            audit=self,
         )
+        self.audited: list[tuple[str, ...]] = []
         self.seats = Seats(10_000)
         self.edge = KafkaEdge(
             cast(Any, self.services),
@@ -90,6 +92,12 @@ class Guarded:
         finally:
             await self.edge.stop(1.0)
             self.offload.close()
+
+    def logged_in(self, user: str, *, mechanism: str, address: str, listener: str) -> None:
+        self.audited.append((user, mechanism, address, listener))
+
+    def login_failed(self, user: str, reason: str, *, mechanism: str, address: str, listener: str) -> None:
+        self.audited.append((user, mechanism, address, listener, reason))
 
     async def peer(self) -> Peer:
         return await Peer.connect(self.port)
@@ -180,6 +188,17 @@ async def test_failed_logins_are_answered_alike_counted_and_closed() -> None:
         assert len(sentences) == 1
         assert [sample.value for sample in guarded.logins_probe.failed.samples()] == [4]
         assert list(guarded.logins_probe.logins.samples()) == []
+
+
+async def test_logins_reach_the_audit_log() -> None:
+    async with Guarded().serving() as guarded:
+        peer, _ = await guarded.login()
+        peer.close()
+        peer, refused = await guarded.login(password="wrong")
+        assert refused.error_code != 0
+        peer.close()
+        where = ("alice", "PLAIN", "127.0.0.1", "SASL_PLAINTEXT")
+        assert guarded.audited == [where, (*where, "unknown user or wrong password")]
 
 
 async def test_what_a_client_may_send_before_its_login_is_bounded() -> None:

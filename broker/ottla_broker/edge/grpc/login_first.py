@@ -64,24 +64,27 @@ class LoginFirst(aio.ServerInterceptor):  # type: ignore[misc]  # grpc is untype
                 f"Listener {self._listener} needs a login: set sasl.username and sasl.password, or a token."
             )
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, sentence)
-        peer = context.peer()
+        peer, listener = context.peer(), self._listener
+        address = address_of(peer)
         mechanism = _BEARER if is_bearer(header) else _BASIC
         try:
             if mechanism == _BEARER:
                 token = parse_bearer(header)
                 if self._logins.is_remembered_token(token):
                     return
-                await self._logins.check_token(Asked(token))
-                self._logins.succeeded(mechanism)
-                return
-            given = parse_basic(header)
-            if self._logins.is_remembered(given):
-                return
-            await self._logins.check(given, address_of(peer))
+                user, _ = await self._logins.check_token(Asked(token))
+            else:
+                given = parse_basic(header)
+                if self._logins.is_remembered(given):
+                    return
+                await self._logins.check(given, address)
+                user = given.user
         except LoginFailed as failure:
-            await self._logins.failed(failure, mechanism=mechanism, listener=self._listener, peer=peer)
+            await self._logins.failed(
+                failure, mechanism=mechanism, listener=listener, peer=peer, address=address
+            )
             sentence = f"The login failed: {failure.client_reason or 'unknown user or wrong password'}."
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, sentence)
         except TooManyLogins as busy:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(busy))
-        self._logins.succeeded(mechanism)
+        self._logins.succeeded(user, mechanism=mechanism, listener=listener, address=address)

@@ -132,7 +132,8 @@ class SaslGate:
         if self._state is not _State.MESSAGES:
             raise IllegalSaslState("SaslAuthenticate needs SaslHandshake before it.")
         logins = self._sasl.logins
-        lifetime_ms = 0
+        lifetime_ms, listener = 0, self._sasl.listener
+        address = self._peer().rpartition(":")[0]
         try:
             if self._mechanism == OAUTHBEARER:
                 user, lifetime_ms = await logins.check_token(parse_oauthbearer(token))
@@ -140,7 +141,7 @@ class SaslGate:
             elif self._scram is None:
                 given = parse_plain(token)
                 user, answer = given.user, b""
-                await logins.check(given, self._peer().rpartition(":")[0])
+                await logins.check(given, address)
             else:
                 answer = self._scram.step(token)
                 if not self._scram.is_done:
@@ -151,7 +152,7 @@ class SaslGate:
                 raise LoginFailed(f"the connection belongs to {self._principal}", user)
         except LoginFailed as failure:
             await logins.failed(
-                failure, mechanism=self._mechanism, listener=self._sasl.listener, peer=self._peer()
+                failure, mechanism=self._mechanism, listener=listener, peer=self._peer(), address=address
             )
             # Logged above, at a bounded rate.
             self._connection.drop("failed login", "")
@@ -162,7 +163,7 @@ class SaslGate:
             ) from None
         except TooManyLogins as busy:
             raise Disconnect(str(busy)) from None
-        logins.succeeded(self._mechanism)
+        logins.succeeded(user, mechanism=self._mechanism, listener=listener, address=address)
         return Answer(answer, self._enter(principal, lifetime_ms))
 
     def _enter(self, principal: str, token_ms: int) -> int:
