@@ -56,5 +56,8 @@ def test_every_command_of_the_first_hour(tmp_path: Path) -> None:
     out = done.stdout
     assert "3 of 3 brokers" in out, "ottla top"
     assert '"consumergroup":"billing"' in out and '"500"' in out, "the lag in Prometheus"
+    panels = {line[:32].rstrip(): line[32:].split() for line in out.splitlines() if len(line) > 32}
+    assert (panels["Brokers"], panels["Topics"][:1]) == (["3"], ["2"]), "the dashboard"
+    assert panels["Partitions offline"] == ["0"] and float(panels["Largest lag"][0]) > 0
     assert "OttlaPartitionsUnderReplicated" in out, "an alert"
     assert not (tmp_path / "first").exists()
