@@ -5,7 +5,7 @@ or connection; a request costs additions of floats and one bucket of a histogram
 
 Phases of a request:
 
-* queue: complete in the broker, and waits for its turn of the event loop (not for unary calls over gRPC)
+* queue: complete in the broker, and waits for its turn of the event loop
 * local: parsed, handled, appended or read, encoded
 * replication: waits until in-sync replicas have a write, or until it is flushed
 * remote: waits for the controller, etcd or another coordinator

@@ -64,14 +64,20 @@ def test_version_says_whether_compiled_modules_run(pure: bool) -> None:
 
 
 def test_a_command_starts_quickly() -> None:
-    """User CPU time of a whole command, the best of three: 0.25 s, and 0.7 s with all modules of all libraries."""
+    """CPU time of a whole command, user and system, the best of three: 0.15 s; 0.8 s with all modules of all
+    libraries."""
     command = [sys.executable, "-m", "ottla_cli", "topics", "list", "-b", "127.0.0.1:1"]
     took = []
     for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        before = _children_cpu_s()
         subprocess.run(command, capture_output=True, timeout=30, check=False)
-        took.append(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before)
+        took.append(_children_cpu_s() - before)
     assert min(took) < 0.3, took
+
+
+def _children_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
