@@ -19,8 +19,9 @@ where each was read; also exactly once. Without it they are ignored.
 from __future__ import annotations
 
 import argparse
+import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark_ottla.job_options import JobOptions, add_arguments, take
 
@@ -53,6 +54,7 @@ class Job:
     dead_letters: str | None = None
     #: Format and schema file of the values, as in `ottla consume --decode`; None: JSON.
     decode: str | None = None
+    chart: bool = False
     options: JobOptions = field(default_factory=JobOptions)
 
 
@@ -144,6 +146,23 @@ def _results(job: Job, batch: DataFrame, batch_id: int) -> dict[str, str]:
     return job.options.writing(own)
 
 
+def by_page(spark: SparkSession, job: Job) -> dict[str, float]:
+    """How many events each page has, of all windows that are final."""
+    rows = spark.read.parquet(job.parquet).groupBy("page").sum("events").collect()
+    return {row["page"]: row["sum(events)"] for row in sorted(rows, key=lambda row: -row["sum(events)"])}
+
+
+def metrics(query: StreamingQuery) -> dict[str, Any]:
+    """Of the last 100 micro-batches: what was read, and how many rows of state there are."""
+    progress = list(query.recentProgress)
+    state = progress[-1].stateOperators if progress else []
+    return {
+        "batches": len(progress),
+        "rows": sum(each.numInputRows for each in progress),
+        "stateRows": sum(each.numRowsTotal for each in state),
+    }
+
+
 def _triggered(writing: DataStreamWriter, job: Job) -> StreamingQuery:
     if job.trigger is None:
         return writing.trigger(availableNow=True).start()
@@ -191,6 +210,9 @@ def parsed() -> Job:
         metavar="FORMAT:FILE",
         help="format of the values, such as avro:event.avsc or protobuf:event.proto#Event (default: JSON)",
     )
+    parser.add_argument(
+        "--chart", action="store_true", help="at the end, draw how many events the pages have"
+    )
     add_arguments(parser)
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
@@ -216,6 +238,11 @@ def main() -> None:
         queries.append(start_dead_letters(spark, job))
     try:
         await_all(spark.streams, queries)
+        print(json.dumps({query.name: metrics(query) for query in queries}))
+        if job.chart:
+            from pyspark_ottla.chart import bars
+
+            print(bars("Events by page", by_page(spark, job)))
     finally:
         for query in queries:
             query.stop()

@@ -39,6 +39,7 @@ class Job:
     trigger: str | None = None
     #: An archive is kept, and replayed: rows that were never committed do not belong in it.
     isolation_level: str = "read_committed"
+    chart: bool = False
     options: JobOptions = field(default_factory=JobOptions)
 
 
@@ -92,6 +93,14 @@ def metrics(query: StreamingQuery) -> dict[str, Any]:
     return {"batches": len(progress), "rows": sum(each.numInputRows for each in progress)}
 
 
+def by_day(spark: SparkSession, job: Job) -> dict[str, float]:
+    """How many records the archive has of each day of a topic."""
+    from pyspark_ottla.archived import archived
+
+    rows = archived(spark, job.parquet).groupBy("topic", "date").count().orderBy("topic", "date").collect()
+    return {f"{row['topic']} {row['date']}": row["count"] for row in rows}
+
+
 def parsed() -> Job:
     parser = argparse.ArgumentParser(
         description="Archive topics as Parquet, partitioned by topic and date.",
@@ -111,6 +120,9 @@ def parsed() -> Job:
         choices=["read_committed", "read_uncommitted"],
         default=Job.isolation_level,
         help="read_uncommitted also archives records of transactions that are aborted (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--chart", action="store_true", help="at the end, draw how many records each day of a topic has"
     )
     add_arguments(parser)
     how = parser.add_mutually_exclusive_group()
@@ -133,6 +145,10 @@ def main() -> None:
     try:
         query.awaitTermination()
         print(json.dumps(metrics(query)))
+        if job.chart:
+            from pyspark_ottla.chart import bars
+
+            print(bars("Archived records by day", by_day(spark, job)))
     finally:
         query.stop()
         spark.stop()

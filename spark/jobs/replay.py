@@ -40,6 +40,7 @@ class Job:
     first_offset: int = 0
     #: Offsets of each partition that are written in one transaction: minutes, where it may take 15.
     max_offsets: int = 1_000_000
+    chart: bool = False
     options: JobOptions = field(default_factory=JobOptions)
 
 
@@ -92,6 +93,12 @@ def run(spark: SparkSession, job: Job) -> dict[str, int]:
     return total
 
 
+def by_day(spark: SparkSession, job: Job) -> dict[str, float]:
+    """How many archived records of each day the job has to write."""
+    found = rows(spark, job).groupBy("date").count().orderBy("date").collect()
+    return {str(row["date"]): row["count"] for row in found}
+
+
 def parsed() -> Job:
     parser = argparse.ArgumentParser(description="Write archived records into a topic again.")
     parser.add_argument(
@@ -117,6 +124,9 @@ def parsed() -> Job:
         default=Job.max_offsets,
         help="offsets of each partition to write in one transaction (default: %(default)s)",
     )
+    parser.add_argument(
+        "--chart", action="store_true", help="at the end, draw how many records were replayed by day"
+    )
     add_arguments(parser)
     given = vars(parser.parse_args())
     if given["max_offsets"] < 1:
@@ -131,6 +141,10 @@ def main() -> None:
     spark = SparkSession.builder.appName(f"replay {job.from_topic}").getOrCreate()
     try:
         print(json.dumps(run(spark, job)))
+        if job.chart:
+            from pyspark_ottla.chart import bars
+
+            print(bars("Replayed records by day", by_day(spark, job)))
     finally:
         spark.stop()
 

@@ -73,6 +73,8 @@ def test_an_archive_has_each_record_once_and_replays_it_as_it_was(
     assert sorted(row.n for row in rows) == list(range(200))
     assert {row.date for row in rows} == {"2024-10-04", "2024-10-05"}
 
+    assert archive.by_day(spark, job) == {f"{topic} 2024-10-04": 100, f"{topic} 2024-10-05": 100}
+
     days = compact.Job(job.parquet, str(tmp_path / "days"), last_date="2024-10-04")
     for _ in range(2):  # a day that is compacted again replaces itself
         assert compact.run(spark, days) == {"days": 1, "rows": 100}
@@ -82,8 +84,9 @@ def test_an_archive_has_each_record_once_and_replays_it_as_it_was(
     assert len(places) == 100
     assert places == sorted(places, key=lambda row: (row["partition"], row["offset"]))
 
-    replayed = replay.Job(local_cluster.grpc_bootstrap, job.parquet, topic, again, max_offsets=40)
+    replayed = replay.Job(local_cluster.grpc_bootstrap, job.parquet, topic, again, max_offsets=50)
     assert replay.run(spark, replayed) == {"rows": 200, "parts": 2}
+    assert replay.by_day(spark, replayed) == {"2024-10-04": 100, "2024-10-05": 100}
     assert content(spark, local_cluster, again) == content(spark, local_cluster, topic)
 
 

@@ -85,6 +85,8 @@ def test_windows_are_counted_once_and_without_copies(
     for run in range(3):  # the second run finds nothing new
         query = activity.start(spark, job)
         assert query.awaitTermination(120)
+        if run == 0:
+            assert activity.metrics(query)["rows"] == len(list(generate.events(plan)))
         if run == 1:
             # As if the driver had been killed after its last write and before Spark's log of finished batches.
             commits = tmp_path / "checkpoint" / "commits"
@@ -98,6 +100,10 @@ def test_windows_are_counted_once_and_without_copies(
             seen[event["event_id"]] = (event["time"][11:16], event["page"])
     expected = Counter(seen.values())
     assert in_topic(spark, job) == expected
+    pages: Counter[str] = Counter()
+    for (_, page), count in expected.items():
+        pages[page] += count
+    assert activity.by_page(spark, job) == pages
     rows = spark.read.parquet(job.parquet).selectExpr(
         "date_format(window_start, 'HH:mm') w", "page", "events"
     )
