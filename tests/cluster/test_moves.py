@@ -238,3 +238,70 @@ def test_kafkas_tools_move_partitions(cluster: LocalCluster, admin: Admin, tmp_p
     )
     assert quorum.returncode == 0, quorum.stdout + quorum.stderr
     assert f"LeaderId:               {controller}" in quorum.stdout
+    rows = run_tool(
+        KAFKA_METADATA_QUORUM, "--bootstrap-server", cluster.kafka_bootstrap, "describe", "--replication"
+    )
+    assert rows.returncode == 0, rows.stdout + rows.stderr
+    (row,) = [line.split() for line in rows.stdout.splitlines() if "Leader" in line and "NodeId" not in line]
+    assert row[0] == str(controller), rows.stdout
+
+
+@pytest.mark.java
+def test_kafkas_tool_cancels_a_move_that_is_under_way(
+    cluster: LocalCluster, admin: Admin, tmp_path: Path
+) -> None:
+    admin.create_topics([NewTopic("undone", replica_assignments={0: [0, 1]})])
+    with Producer(cluster.grpc_bootstrap) as producer:
+        producer.send_many("undone", [random.randbytes(20_000) for _ in range(200)])
+    partitions = [{"topic": "undone", "partition": 0, "replicas": [2, 3]}]
+    (plan := tmp_path / "plan.json").write_text(json.dumps({"version": 1, "partitions": partitions}))
+
+    def reassign(*arguments: str) -> str:
+        given = ("--bootstrap-server", cluster.kafka_bootstrap, "--reassignment-json-file", str(plan))
+        done = run_tool(KAFKA_REASSIGN_PARTITIONS, *given, *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    reassign("--execute", "--throttle", "50000")  # 80 s for all of it
+    (move,) = admin.list_partition_reassignments(["undone"])
+    assert (move.adding, move.removing) == ((2, 3), (0, 1))
+    assert "Successfully cancelled" in reassign("--cancel")
+    until(lambda: not admin.list_partition_reassignments(), "the move is undone")
+    assert replicas_of(admin, "undone") == [(0, 1)]
+    settings = {each.name: each.value for each in admin.describe_configs(topic="undone")}
+    assert settings["follower.replication.throttled.replicas"] == ""
+    until(lambda: folders_of(cluster, 2, "undone") == [], "the copy is deleted")
+
+
+@pytest.mark.java
+def test_an_unclean_leader_is_elected_on_demand(
+    cluster: LocalCluster, admin: Admin, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """The only in-sync replica is gone: the other one leads when Kafka's tool, or ours, says so, and not before."""
+    both = {0: [2, 3], 1: [2, 3]}
+    admin.create_topics([NewTopic("left", configs={"min.insync.replicas": "1"}, replica_assignments=both)])
+
+    def states() -> list[tuple[int, tuple[int, ...]]]:
+        (topic,) = admin.describe_topics(["left"])
+        return [(each.leader, tuple(each.isr)) for each in topic.partitions]
+
+    cluster.stop_broker(3)
+    until(lambda: states() == [(2, (2,))] * 2, "only broker 2 is in sync")
+    with Producer(cluster.grpc_bootstrap) as producer:
+        producer.send_many("left", [b"only on broker 2"] * 10)
+    cluster.kill(2)
+    try:
+        until(lambda: states() == [(-1, (2,))] * 2, "there is no leader")
+        cluster.restart(3)
+        until(lambda: _is_online(admin, 3), "broker 3 is back")
+        assert states() == [(-1, (2,))] * 2
+        unclean = ("--election-type", "unclean", "--topic", "left", "--partition", "0")
+        done = run_tool(KAFKA_LEADER_ELECTION, "--bootstrap-server", cluster.kafka_bootstrap, *unclean)
+        assert done.returncode == 0 and "Successfully completed" in done.stdout, done.stdout + done.stderr
+        until(lambda: states() == [(3, (3,)), (-1, (2,))], "partition 0 is led by broker 3")
+        ottla = Ottla(cluster.grpc_bootstrap, capsysbinary)
+        assert "1 leader elected" in ottla("cluster", "elect", "left:1", "--unclean", "--yes").out
+        until(lambda: states() == [(3, (3,))] * 2, "partition 1, too")
+    finally:
+        cluster.restart(2)
+    until(lambda: {frozenset(isr) for _, isr in states()} == {frozenset({2, 3})}, "both are in sync")
