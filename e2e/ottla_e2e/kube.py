@@ -138,12 +138,12 @@ class Kube:
         for arguments in (
             [
                 "get",
-                "clusters.ottla.dev,topics,consumergroups,users.ottla.dev,pods,services,pvc,jobs",
+                "clusters.ottla.dev,topics,consumergroups,users.ottla.dev,rebalances,pods,services,pvc,jobs",
                 "-o",
                 "wide",
             ],
             ["get", "events", "--sort-by=.lastTimestamp"],
-            ["describe", "clusters.ottla.dev,topics,consumergroups,users.ottla.dev"],
+            ["describe", "clusters.ottla.dev,topics,consumergroups,users.ottla.dev,rebalances"],
             ["describe", "pods"],
             ["get", "pods,events", "--namespace", "kube-system"],
         ):

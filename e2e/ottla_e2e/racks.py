@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
+from ottla_e2e import command_line
 from ottla_e2e.kube import Kube
-from ottla_e2e.objects import CLUSTER, GRPC
+from ottla_e2e.objects import CLUSTER
 from ottla_e2e.say import Fault, say
 
 _ZONE = "topology.kubernetes.io/zone"
-_COMMAND = ("python3", "-m", "ottla_cli", "cluster", "--bootstrap", GRPC, "--json")
 
 
 def run(kube: Kube) -> None:
@@ -18,8 +16,7 @@ def run(kube: Kube) -> None:
     expected = {
         int(pod["metadata"]["name"].rpartition("-")[2]): zones[pod["spec"]["nodeName"]] for pod in pods
     }
-    shown = json.loads(kube.run("exec", f"{CLUSTER}-broker-0", "--", *_COMMAND))
-    racks = {each["id"]: each["rack"] for each in shown["brokers"]}
+    racks = {number: each["rack"] for number, each in command_line.brokers(kube).items()}
     if racks != expected or len(racks) != 3:
         raise Fault(f"expected: the zones of the nodes {expected} as racks, not {racks}")
     say(f"    racks {racks}, from the zones {zones}")

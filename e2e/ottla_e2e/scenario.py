@@ -13,8 +13,11 @@ from subprocess import Popen
 from typing import Any
 
 from ottla_e2e import (
+    command_line,
     evictions,
+    lost_volume,
     memory,
+    moved_topic,
     namespaces,
     objects,
     racks,
@@ -26,16 +29,18 @@ from ottla_e2e.images import ROOT
 from ottla_e2e.kube import NAMESPACE, Kube, Object, condition, ready
 from ottla_e2e.objects import CLIENT, CLUSTER, KAFKA
 from ottla_e2e.places import Place, force_delete
+from ottla_e2e.programs import Log, finish, start
 from ottla_e2e.say import Fault, say, step
 
 _TOPIC = "orders"
 _GROUP = "billing"
-_LOG = f"/tmp/{_TOPIC}.acked"
 _FIRST_RECORDS, _LATER_RECORDS = 20_000, 500
 _KINDS = "pods,services,statefulsets,deployments,jobs,configmaps,poddisruptionbudgets,persistentvolumeclaims"
 _ETCD_PODS = f"ottla.dev/cluster={CLUSTER},app.kubernetes.io/component=etcd"
 #: A client that runs into its own timeout waits for 10 s and more; 200 ms were measured.
 _ROLL_MS = 1000
+#: The longest gap while partitions move: no leader stops, so there is less to wait for than in a restart.
+_SCALE_GAP_MS = 300
 #: A lease of 6 s, if only the lease proves that the leader is dead, and a margin. Without etcd it was 24 s and more.
 _FAILOVER_MS = 9000
 #: Created by Kubernetes itself, in every namespace.
@@ -46,7 +51,7 @@ class Scenario:
     def __init__(self, place: Place, kube: Kube) -> None:
         self._place = place
         self._kube = kube
-        self._written = 0
+        self._log = Log(kube, _TOPIC)
         self._partitions = 6
 
     def run(self) -> None:
@@ -63,6 +68,8 @@ class Scenario:
             self.drain_brokers_under_writes,
             self.replace_etcd_under_writes,
             self.change_the_topic,
+            self.move_a_topic,
+            self.lose_a_volume_under_writes,
             self.scale_brokers_under_writes,
             self.roll_four_brokers_under_writes,
             self.run_spark_jobs,
@@ -96,9 +103,9 @@ class Scenario:
         _must(leaders == [0, 1, 2], f"leaders on all three brokers, not {leaders}")
 
     def write_with_a_stock_client(self) -> None:
-        seen = self._write(_FIRST_RECORDS)
+        seen = self._log.write(_FIRST_RECORDS)
         say(f"    {seen['acked']:,} records acknowledged by librdkafka's defaults")
-        self._check_all_there()
+        self._log.check()
 
     # ------------------------------------------------------------------ the group
 
@@ -120,27 +127,27 @@ class Scenario:
         names = {member["clientId"]: member["partitions"] for member in status["members"]}
         _must(sorted(names) == ["member-1", "member-2"], f"members by their names, not {names}")
         say(f"    {names}, generation {status['generation']}, lag {status['totalLag']}")
-        read = sum(_finish(member)["read"] for member in members)
-        _must(read == self._written, f"{self._written} records read by the group, not {read}")
+        read = sum(finish(member)["read"] for member in members)
+        _must(read == self._log.written, f"{self._log.written} records read by the group, not {read}")
         self._group_when(
             "an empty group", lambda status: status["state"] == "Empty" and not status["members"]
         )
-        self._write(_LATER_RECORDS)
+        self._log.write(_LATER_RECORDS)
         self._group_when(f"a lag of {_LATER_RECORDS}", lambda status: status["totalLag"] == _LATER_RECORDS)
 
     def reset_offsets_once(self) -> None:
         self._kube.apply(objects.group(_GROUP, _TOPIC, {"id": "replay-1", "to": "earliest"}))
         status = self._group_when(
             "the reset is Done and everything is to be read again",
-            lambda status: _reset(status) == "Done" and status["totalLag"] == self._written,
+            lambda status: _reset(status) == "Done" and status["totalLag"] == self._log.written,
         )
         done_at = status["offsetReset"]["at"]
         member = self._member("member-3")
         self._group_when(
             "all read again", lambda status: status["totalLag"] == 0 and status["memberCount"] == 1
         )
-        read = _finish(member)["read"]
-        _must(read == self._written, f"{self._written} records read a second time, not {read}")
+        read = finish(member)["read"]
+        _must(read == self._log.written, f"{self._log.written} records read a second time, not {read}")
         self._group_when("an empty group", lambda status: status["state"] == "Empty")
         time.sleep(7)  # three reconciliations: the reset is still in the spec, and must not be applied again
         status = self._kube.get("consumergroup", _GROUP)["status"]
@@ -173,16 +180,15 @@ class Scenario:
         """A fourth broker gets its share of the replicas and leaves again; a client does not notice."""
         with self._writing(every_ms=5) as seen:
             self._scale(4)
-            held = sum(3 in row["replicas"] for row in self._all_in_sync()["partitions"])
-            share = 3 * self._partitions // 4
-            _must(held >= share, f"at least {share} replicas on the fourth broker, not {held}")
+            self._all_in_sync()
+            _has_its_share(command_line.brokers(self._kube), 3)
             self._scale(3)
             rows = self._all_in_sync()["partitions"]
             _must(
                 all(len(row["replicas"]) == 3 and 3 not in row["replicas"] for row in rows),
                 f"drained: {rows}",
             )
-        _unnoticed(seen)
+        _unnoticed(seen, _SCALE_GAP_MS)
         pods = [each["metadata"]["name"] for each in self._kube.list("pods")]
         _must(f"{CLUSTER}-broker-3" not in pods, f"no fourth broker any more: {pods}")
 
@@ -196,7 +202,7 @@ class Scenario:
             seen = found.get("observedGeneration") == cluster["metadata"]["generation"]
             return True if seen and found.get("status") == "True" and self._is_rolled() else None
 
-        self._kube.until(f"the Cluster is laid out for {brokers} brokers", scaled, timeout_s=240)
+        self._kube.until(f"the Cluster is laid out for {brokers} brokers", scaled, timeout_s=400)
         say(f"    {brokers} brokers after {time.monotonic() - began:.1f} s")
 
     def roll_four_brokers_under_writes(self) -> None:
@@ -211,18 +217,27 @@ class Scenario:
         _must(leaders == [0, 1, 2, 3], f"leaders on all four brokers, not {leaders}")
         self.roll_brokers_under_writes()
 
+    def move_a_topic(self) -> None:
+        moved_topic.run(self._kube)
+
+    def lose_a_volume_under_writes(self) -> None:
+        """Two of three replicas are left, enough for acks=all; the third comes back from them."""
+        with self._writing(every_ms=10):
+            lost_volume.lose(self._kube, 1)
+            self._all_in_sync()
+
     def drain_brokers_under_writes(self) -> None:
         """Evict all brokers as a drain does: each waits until the one before is back in sync."""
         pods = [f"{CLUSTER}-broker-{number}" for number in range(3)]
         with self._writing(every_ms=10) as seen:
-            watching = self._program("replicas.py", "--topic", _TOPIC)
+            watching = start(self._kube, "replicas.py", "--topic", _TOPIC)
             try:
                 time.sleep(1)
                 done = evictions.evict_all(self._kube, pods)
                 self._kube.until("the Cluster is Ready again", lambda: ready(self._cluster()), timeout_s=120)
                 self._all_in_sync()
             finally:
-                changes = _finish(watching)["fewest_in_sync"]
+                changes = finish(watching)["fewest_in_sync"]
         for each in done:
             in_sync = evictions.in_sync_at(each.accepted_at, changes)
             say(f"    {each.pod} evicted after {each.waited_s:.1f} s, {in_sync} replicas in sync")
@@ -247,25 +262,12 @@ class Scenario:
 
     @contextmanager
     def _writing(self, *, every_ms: int) -> Iterator[Object]:
-        """A stock client writes meanwhile, one record after another; its results are available at the end."""
-        seen: Object = {}
-        first, every = str(self._written), str(every_ms)
-        writer = self._program(
-            "write.py", "--topic", _TOPIC, "--log", _LOG, "--first", first, "--every-ms", every
-        )
-        try:
+        """A stock client writes meanwhile; its results are available at the end, and everything must be there."""
+        with self._log.writing(every_ms=every_ms) as seen:
             time.sleep(3)
             yield seen
             time.sleep(2)
-        finally:
-            seen.update(_finish(writer))
-        _must(not seen["failed"] and not seen["unanswered"], f"every write answered, but: {seen}")
-        self._written += seen["acked"]
-        say(
-            f"    {seen['acked']:,} acknowledged, none failed; longest gap {seen['longest_gap_ms']} ms,"
-            f" slowest write {seen['slowest_ms']} ms"
-        )
-        self._check_all_there()
+        self._log.check()
 
     def _is_rolled(self) -> bool | None:
         """Ready, and no outdated pod is left."""
@@ -413,32 +415,8 @@ class Scenario:
 
         return self._kube.until(f"{kind} {name}: {what}", look, timeout_s=120)
 
-    def _write(self, count: int) -> Object:
-        seen: Object = self._kube.python(
-            CLIENT, "write.py", "--bootstrap", KAFKA, "--topic", _TOPIC, "--log", _LOG,
-            "--first", str(self._written), "--count", str(count),
-        )  # fmt: skip
-        _must(seen["acked"] == count and not seen["failed"], f"{count} acknowledged writes, but: {seen}")
-        self._written += count
-        return seen
-
     def _member(self, name: str) -> Popen[str]:
-        return self._program("member.py", "--topic", _TOPIC, "--group", _GROUP, "--name", name)
-
-    def _program(self, name: str, *arguments: str) -> Popen[str]:
-        """A program of `pods/` in the client's pod; `_finish` ends it."""
-        command = ["python3", f"/programs/{name}", "--bootstrap", KAFKA, *arguments]
-        return self._kube.start("exec", "-i", CLIENT, "--", *command)
-
-    def _check_all_there(self) -> None:
-        arguments = ["--bootstrap", KAFKA, "--topic", _TOPIC, "--log", _LOG]
-        seen = self._kube.python(CLIENT, "check.py", *arguments)
-        _must(
-            seen["acked"] == self._written,
-            f"{self._written} on the list of acknowledged, not {seen['acked']}",
-        )
-        _must(not seen["missing"], f"everything acknowledged still there, but: {seen}")
-        say(f"    all {seen['acked']:,} acknowledged records are there ({seen['repeated']} twice)")
+        return start(self._kube, "member.py", "--topic", _TOPIC, "--group", _GROUP, "--name", name)
 
 
 def _reset(status: Object) -> str | None:
@@ -451,18 +429,17 @@ def _replaced(before: Object, now: Object) -> bool | None:
     return True if len(now) == len(before) and not before.keys() & now.keys() and all(now.values()) else None
 
 
-def _finish(process: Popen[str]) -> Object:
-    """Close its standard input; returns its last line."""
-    out, err = process.communicate(timeout=120)
-    if process.returncode:
-        raise Fault(f"a program in a pod ended with {process.returncode}: {err[-2000:]}")
-    found: Object = json.loads(out.strip().splitlines()[-1])
-    return found
-
-
-def _unnoticed(seen: Object) -> None:
-    _must(seen["longest_gap_ms"] <= _ROLL_MS, f"no gap of more than {_ROLL_MS} ms, but: {seen}")
+def _unnoticed(seen: Object, gap_ms: int = _ROLL_MS) -> None:
+    _must(seen["longest_gap_ms"] <= gap_ms, f"no gap of more than {gap_ms} ms, but: {seen}")
     _must(seen["slowest_ms"] <= _ROLL_MS, f"no write of more than {_ROLL_MS} ms, but: {seen}")
+
+
+def _has_its_share(brokers: dict[int, Object], new: int) -> None:
+    """Of the replicas of all topics."""
+    replicas = {number: each["replicas"] for number, each in brokers.items()}
+    share = sum(replicas.values()) // len(replicas) - 1
+    _must(replicas[new] >= share, f"at least {share} replicas on broker {new}, not {replicas}")
+    say(f"    replicas by broker: {replicas}")
 
 
 def _must(holds: bool, what: str) -> None:

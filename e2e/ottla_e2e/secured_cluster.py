@@ -12,24 +12,29 @@ from ottla_e2e.say import Fault, say
 _CLUSTER, _TOPIC, _USER = "vault", "ledger", "clerk"
 _KIND = "clusters.ottla.dev"
 _POD = "secured-client"
+#: Of broker 0; broker 1 has the next one.
+_NODE_PORT = 31795
 _PHASE = "ottla.dev/internal-tls"
 
 
 def run(kube: Kube) -> None:
     began = time.monotonic()
-    kube.apply(_cluster(), *_resources())
+    node = _node_address(kube)
+    kube.apply(_cluster(node), *_resources())
     for kind, name in ((_KIND, _CLUSTER), ("topic", _TOPIC), ("users.ottla.dev", _USER)):
         _until_ready(kube, kind, name)
     say(f"    Cluster, Topic and User Ready after {time.monotonic() - began:.1f} s")
     kube.apply(objects.secured_client(_POD, f"{_USER}-credentials"))
     kube.run("wait", "--for=condition=Ready", f"pod/{_POD}", "--timeout=60s")
-    _use(kube)
+    _use(kube, f"{_CLUSTER}-bootstrap.{kube.namespace}.svc:9093")
+    # The second broker's port: its metadata leads to the first one's.
+    _use(kube, f"{node}:{_NODE_PORT + 1}")
 
     began = time.monotonic()
-    kube.apply(_cluster(internal_tls=True))
+    kube.apply(_cluster(node, internal_tls=True))
     kube.until("the brokers use TLS with each other", lambda: _has_tls(kube), timeout_s=240)
     say(f"    TLS between the brokers after {time.monotonic() - began:.1f} s, in two rolling restarts")
-    _use(kube)
+    _use(kube, f"{node}:{_NODE_PORT}")
     kube.run("delete", f"pod/{_POD}", f"users.ottla.dev/{_USER}", f"topic/{_TOPIC}", "--timeout=60s")
     kube.run("delete", f"{_KIND}/{_CLUSTER}", "--timeout=60s")
     # The next step lists the pods that run.
@@ -40,14 +45,18 @@ def _until_ready(kube: Kube, kind: str, name: str) -> None:
     kube.until(f"{kind} {name} is Ready", lambda: ready(kube.get(kind, name)), timeout_s=180)
 
 
-def _use(kube: Kube) -> None:
-    seen = kube.python(
-        _POD, "secured.py", f"{_CLUSTER}-bootstrap.{kube.namespace}.svc:9093", _TOPIC, "forbidden"
-    )
+def _node_address(kube: Kube) -> str:
+    addresses = kube.list("nodes")[0]["status"]["addresses"]
+    return str(next(each["address"] for each in addresses if each["type"] == "InternalIP"))
+
+
+def _use(kube: Kube, bootstrap: str) -> None:
+    seen = kube.python(_POD, "secured.py", bootstrap, _TOPIC, "forbidden")
     if seen["left"] or seen["read"] < 100 or seen["refused"] != "TOPIC_AUTHORIZATION_FAILED":
         raise Fault(
             f"expected: 100 records written and read over TLS, another topic refused, not {json.dumps(seen)}"
         )
+    say(f"    {seen['read']} records written and read at {bootstrap}")
 
 
 def _has_tls(kube: Kube) -> Object | None:
@@ -66,12 +75,17 @@ def _left(kube: Kube) -> list[str]:
     return [name for name in names if name.startswith((f"{_CLUSTER}-", f"{_USER}-"))]
 
 
-def _cluster(*, internal_tls: bool = False) -> Object:
+def _cluster(node: str, *, internal_tls: bool = False) -> Object:
+    external = {"type": "NodePort", "advertisedHost": node, "nodePort": _NODE_PORT}
     spec = {
         "brokers": 2,
         "storage": {"ephemeral": True, "volumes": [{"size": "1Gi"}]},
         "etcd": {"managed": {"replicas": 1, "storage": {"ephemeral": True, "volumes": [{"size": "1Gi"}]}}},
-        "listeners": {"tls": {"authentication": "scram"}, "internal": {"tls": internal_tls}},
+        "listeners": {
+            "tls": {"authentication": "scram"},
+            "external": external,
+            "internal": {"tls": internal_tls},
+        },
         "authorization": {"superUsers": ["admin"]},
         "networkPolicy": {"enabled": True},
     }
