@@ -13,6 +13,7 @@ Stop is the reverse: hand leaderships over, stop serving, leave the cluster, flu
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -33,7 +34,7 @@ from ottla_broker.edge.kafka.sasl import Sasl
 from ottla_broker.edge.kafka.server import KafkaEdge
 from ottla_broker.edge.kafka.tls_accept import Security
 from ottla_broker.edge.memory import Memory
-from ottla_broker.edge.seats import Seats
+from ottla_broker.edge.seats import Addresses, Seats
 from ottla_broker.event_loop import LagProbe, next_turn
 from ottla_broker.exporter import Exporter
 from ottla_broker.listeners import PLAINTEXT, SSL, ServedListener, listeners_of
@@ -408,15 +409,17 @@ class Broker:
 
     def _make_edges(self, services: Services) -> None:
         config, metrics = self._config, self._metrics
-        memory, seats = Memory(config.kafka.queued_max_bytes), Seats(config.kafka.connections_max)
+        memory = Memory(config.kafka.queued_max_bytes)
+        addresses = Addresses(config.kafka.connections_max_per_ip, dict(config.kafka.connections_max_of_ips))
         turns = turns_within(memory, config.grpc.message_max_bytes)
         served = listeners_of(config)
         rules, files = config.tls.principal_rules, self._tls
-        grpc_listeners = sum(listener.protocol == "grpc" for listener in served)
+        listeners = Counter(listener.protocol for listener in served)
         edges: list[KafkaEdge | GrpcEdge | InternalEdge] = []
         for listener in served:
             bind = Listener(listener.name, listener.bind.host, listener.bind.port)
             if listener.protocol == "kafka":
+                seats = Seats(max(1, config.kafka.connections_max // listeners["kafka"]), addresses)
                 kafka = KafkaEdge(
                     services,
                     replace(config.kafka, listener=bind),
@@ -432,7 +435,7 @@ class Broker:
                 edges.append(kafka)
             elif listener.protocol == "grpc":
                 # gRPC counts the connections of each listener for itself.
-                most = max(1, config.grpc.connections_max // grpc_listeners)
+                most = max(1, config.grpc.connections_max // listeners["grpc"])
                 own = replace(config.grpc, listener=bind, connections_max=most)
                 grpc = GrpcEdge(
                     services,

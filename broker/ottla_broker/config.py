@@ -30,6 +30,7 @@ from ottla_broker.setting import (
     ADDRESS,
     ADDRESSES,
     BOOLEAN,
+    COUNTS,
     FILE,
     INT_MAX,
     LISTENERS,
@@ -348,7 +349,22 @@ class KafkaEdgeConfig:
     )
     # A connection costs ~10 KiB and a descriptor; Kafka has no limit.
     connections_max: int = setting(
-        "max.connections", "10000", whole(1), "Maximum number of connections; more are refused at once."
+        "max.connections",
+        "10000",
+        whole(1),
+        "Maximum number of connections, divided evenly among the listeners; more are refused at once.",
+    )
+    connections_max_per_ip: int = setting(
+        "max.connections.per.ip",
+        str(INT_MAX),
+        whole(0),
+        "Maximum number of connections from one address, over all listeners.",
+    )
+    connections_max_of_ips: tuple[tuple[str, int], ...] = setting(
+        "max.connections.per.ip.overrides",
+        "",
+        COUNTS,
+        "Other maximums for single addresses: address:count,… with addresses, not names.",
     )
     fetch_max_bytes: int = setting(
         "fetch.max.bytes",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
+from ipaddress import ip_address
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -203,6 +204,17 @@ def pairs(*values: str) -> Kind[Mapping[str, str]]:
     return Kind("string", f"NAME:PROTOCOL,… with a protocol of {', '.join(values)}", parse)
 
 
+def _counts(text: str) -> tuple[tuple[str, int], ...]:
+    found: dict[str, int] = {}
+    for part in _names(text) if text else ():
+        address, _, count = part.rpartition(":")
+        normal = str(ip_address(address.strip("[]")))
+        if normal in found or not count.isdecimal():
+            raise ValueError
+        found[normal] = int(count)
+    return tuple(found.items())
+
+
 def optional(kind: Kind[T]) -> Kind[T | None]:
     """The same kind, where empty text means that nothing was chosen."""
     return Kind(
@@ -222,6 +234,7 @@ NAMES = Kind("list", "one or more different values, separated by commas", _names
 FILE = Kind("string", "the path of a file", lambda text: text)
 LISTENERS = Kind("list", "NAME://host:port,… with different names", _listeners)
 ADDRESS = Kind("string", "host:port", parse_address)
+COUNTS = Kind("string", "address:count,… with IP addresses and whole numbers", _counts, may_be_empty=True)
 ADDRESSES = Kind("list", "one or more host:port, separated by commas", _addresses)
 
 

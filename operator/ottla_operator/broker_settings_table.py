@@ -119,6 +119,8 @@ TABLE: dict[str, tuple[str, float | None, float | None, tuple[str, ...], str, bo
     'log.segment.delete.delay.ms': ('long', 0, None, (), '60000', False),
     'log.validate.compressed': ('boolean', None, None, (), 'true', False),
     'max.connections': ('int', 1, 2147483647, (), '10000', False),
+    'max.connections.per.ip': ('int', 0, 2147483647, (), '2147483647', False),
+    'max.connections.per.ip.overrides': ('string', None, None, (), '', True),
     'max.incremental.fetch.session.cache.slots': ('int', 0, 1000000, (), '1000', False),
     'message.max.bytes': ('int', 0, None, (), '1048588', False),
     'metrics.clients.max': ('int', 0, 10000, (), '100', False),

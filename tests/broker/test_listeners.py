@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from ottla_broker.config import BrokerConfig, resolve
-from ottla_broker.edge.seats import Seats
+from ottla_broker.edge.seats import Addresses, Seats
 from ottla_broker.listeners import listeners_of
 from ottla_broker.metadata.image import BrokerImage, Endpoint
 from ottla_broker.setting import Address, ConfigError
@@ -97,8 +97,33 @@ def test_an_endpoint_is_found_by_its_listener() -> None:
     )
 
 
-def test_listeners_share_the_connections() -> None:
-    seats = Seats(2)
-    assert [seats.take(), seats.take(), seats.take()] == [True, True, False]
-    seats.leave()
-    assert seats.take()
+def test_one_address_has_a_bound_over_all_listeners() -> None:
+    addresses = Addresses(2, {"10.0.0.9": 0, "::1": 3})
+    inside, outside = Seats(3, addresses), Seats(3, addresses)
+    assert [inside.take("10.0.0.7"), outside.take("10.0.0.7"), outside.take("::ffff:10.0.0.7")] == [
+        True,
+        True,
+        False,
+    ]
+    assert not inside.take("10.0.0.9")
+    assert [inside.take("::1") for _ in range(3)] == [True, True, False], "the listener has no more"
+    assert (inside.taken, outside.taken) == (3, 1)
+    outside.leave("10.0.0.7")
+    assert outside.take("10.0.0.7")
+    for seats, address in ((inside, "10.0.0.7"), (outside, "10.0.0.7"), (inside, "::1"), (inside, "::1")):
+        seats.leave(address)
+    assert addresses._taken == {} and inside.taken == outside.taken == 0
+
+
+def test_bounds_of_addresses_are_settings() -> None:
+    given = {
+        "max.connections.per.ip": "5",
+        "max.connections.per.ip.overrides": "10.0.0.7:100,[2001:db8::01]:0",
+    }
+    kafka = BrokerConfig.of(given).kafka
+    assert kafka.connections_max_per_ip == 5
+    assert kafka.connections_max_of_ips == (("10.0.0.7", 100), ("2001:db8::1", 0))
+    assert BrokerConfig.of({}).kafka.connections_max_of_ips == ()
+    for wrong in ("host:1", "10.0.0.7", "10.0.0.7:x", "10.0.0.7:1,10.0.0.7:2"):
+        with pytest.raises(ConfigError, match=r"address:count"):
+            BrokerConfig.of({"max.connections.per.ip.overrides": wrong})

@@ -196,6 +196,22 @@ async def test_a_client_that_does_not_read_is_not_answered_without_end() -> None
         peer.close()
 
 
+async def test_clients_that_never_spoke_give_way_to_others() -> None:
+    config = replace(KafkaEdgeConfig(), connections_max=20)
+    async with FakeBroker(config) as broker:
+        first = await Peer.connect(broker.port)
+        await first.ask(18, 0)
+        silent = [await Peer.connect(broker.port) for _ in range(60)]
+        for _ in range(5):
+            other = await Peer.connect(broker.port)
+            assert (await other.ask(18, 0)).error_code.value == 0
+            other.close()
+        assert (await first.ask(18, 0)).error_code.value == 0, "a client that spoke once stays"
+        assert broker.edge._shared.seats.taken <= 12
+        for peer in (first, *silent):
+            peer.close()
+
+
 async def test_idle_and_stalled_connections_are_ended() -> None:
     config = replace(KafkaEdgeConfig(), idle_max_ms=300)
     async with FakeBroker(config, stall_s=0.2) as broker:
@@ -223,9 +239,10 @@ async def test_what_came_before_a_malformed_frame_is_still_answered() -> None:
 
 async def test_connections_beyond_the_limit_are_refused() -> None:
     async with FakeBroker(replace(KafkaEdgeConfig(), connections_max=2)) as broker:
-        peers = [await Peer.connect(broker.port) for _ in range(2)]
-        for peer in peers:
-            await peer.ask(18, 0)
+        peers = []
+        for _ in range(2):
+            peers.append(await Peer.connect(broker.port))
+            await peers[-1].ask(18, 0)
         third = await Peer.connect(broker.port)
         assert await third.closed()
         await peers[0].ask(18, 0)

@@ -12,11 +12,11 @@ import pytest
 from broker.edge.fakes import FakeServices
 from broker.edge.kafka_peer import request_frame
 from ottla_broker.config import KafkaEdgeConfig
-from ottla_broker.edge.kafka.connection import URGENT, Connection
+from ottla_broker.edge.kafka.connection import Connection
 from ottla_broker.edge.kafka.decode import Malformed
 from ottla_broker.edge.kafka.request import Context, Disconnect, Encoded, Request
 from ottla_broker.edge.kafka.shared import Route, Shared
-from ottla_broker.edge.kafka.versions import APIS
+from ottla_broker.edge.kafka.versions import APIS, URGENT
 from ottla_broker.edge.memory import Memory
 from ottla_broker.edge.seats import Seats
 from ottla_broker.metrics import Cell, KafkaEdgeProbe

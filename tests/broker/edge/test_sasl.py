@@ -52,7 +52,7 @@ class ShiftedClock(RealClock):
 class Guarded:
     """A Kafka edge whose clients log in, over fake services. The one user is alice, her password secret."""
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, seats: int = 10_000, **settings: str) -> None:
         given = {
             "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
             "connection.failed.authentication.delay.ms": "5",
@@ -72,7 +72,7 @@ class Guarded:
             audit=self,
         )
         self.audited: list[tuple[str, ...]] = []
-        self.seats = Seats(10_000)
+        self.seats = Seats(seats)
         self.edge = KafkaEdge(
             cast(Any, self.services),
             KafkaEdgeConfig(),
@@ -232,6 +232,24 @@ async def test_half_open_logins_end_in_time() -> None:
         assert (await peer.ask(18, 0)).error_code == 0
         peer.close()
         await until(lambda: guarded.seats.taken == 0)
+
+
+async def test_silent_clients_give_way_to_others() -> None:
+    """Before the login; those that have logged in stay."""
+    async with Guarded(seats=20).serving() as guarded:
+        first, _ = await guarded.login()
+        silent = [await guarded.peer() for _ in range(50)]
+        half = await guarded.peer()
+        assert (await half.ask(17, 1, mechanism="PLAIN")).error_code == 0
+        for _ in range(5):
+            other, answer = await guarded.login("bob", "hidden")
+            assert answer.error_code == 0
+            other.close()
+        assert (await first.ask(3, 1, topics=())).brokers is not None
+        assert guarded.seats.taken <= 12
+        assert guarded.dropped()["too many silent"] >= 40
+        for peer in (first, half, *silent):
+            peer.close()
 
 
 async def test_a_session_ends_unless_the_same_user_logs_in_again() -> None:

@@ -34,7 +34,7 @@ from ottla_broker.edge.kafka.frame import Framer
 from ottla_broker.edge.kafka.request import Context, Disconnect, Encoded, Reply, Request, Steps
 from ottla_broker.edge.kafka.sasl import SaslGate
 from ottla_broker.edge.kafka.throttle import Muting
-from ottla_broker.edge.kafka.versions import API_VERSIONS_KEY, APIS
+from ottla_broker.edge.kafka.versions import API_VERSIONS_KEY, APIS, URGENT
 from ottla_broker.edge.memory import Hold
 from ottla_broker.requests import Maybe
 from ottla_core.errors import RequestError
@@ -59,10 +59,6 @@ _JOIN_BYTES_MAX = 1 << 12
 _COUNTED_BYTES = 1 << 16
 #: Answers to pipelined requests are collected up to this size before they are sent.
 _OUTBOX_BYTES_MAX = 1 << 16
-#: FindCoordinator, JoinGroup, Heartbeat, LeaveGroup, SyncGroup, SaslHandshake, ApiVersions, SaslAuthenticate,
-#: ConsumerGroupHeartbeat: small requests that keep groups and connections alive. They and their answers are served
-#: before bulk work.
-URGENT = frozenset((10, 11, 12, 13, 14, 17, API_VERSIONS_KEY, 36, 68))
 #: Read at once while the run queue is not empty: what is read then is copied and waits, so less of it is better.
 _BUSY_READ_BYTES = 1 << 14
 
@@ -177,7 +173,7 @@ class Connection(asyncio.BufferedProtocol):
         self._context.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "?")
         self._address = str(peer[0]) if isinstance(peer, tuple) else ""
         self._enter()
-        if not self._shared.admit(self):
+        if not self._shared.admit(self, self._address):
             self._closing = True
             self._transport.abort()
             return
@@ -472,6 +468,8 @@ class Connection(asyncio.BufferedProtocol):
         times = self._shared.probe.times
         if self._traffic is not None:
             times.disconnected(self._traffic)
+        elif self._gate is None:
+            self._shared.has_begun(self)
         self._traffic = traffic = times.connected(self._client_id or "")
         return traffic
 
@@ -484,6 +482,7 @@ class Connection(asyncio.BufferedProtocol):
     def authenticated(self, principal: str) -> None:
         """The client has logged in."""
         self._principal = principal
+        self._shared.has_begun(self)
         self._framer.allow(self._shared.config.request_max_bytes)
         self._enter()
 

@@ -1,7 +1,8 @@
-"""Which half-open TLS handshake gives way when there are too many: the oldest of the address that has the most. [P]
+"""Which connection gives way when too many have not begun in earnest: the oldest of the address that has the most. [P]
 
-A client that is served finishes its handshake in milliseconds. Without a bound, peers that connect and say nothing
-would hold all of `max.connections` for as long as a handshake may take, again and again.
+They are counted in two places: during the TLS handshake, and until the login (on listeners without logins, until the
+first request). A client that is served is through both in milliseconds. Without a bound, peers that connect and say
+nothing would hold all of a listener's connections for as long as a handshake or a login may take, again and again.
 """
 
 from __future__ import annotations
@@ -10,30 +11,37 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+#: And at most half of the listener's connections. A half-open handshake has some 50 KB.
+_HALF_OPEN_MAX = 500
+
+
+def half_open_max(connections_max: int) -> int:
+    return min(_HALF_OPEN_MAX, max(1, connections_max // 2))
+
 
 class HalfOpen(Generic[T]):
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._addresses: dict[T, str] = {}
-        #: The handshakes of each address, oldest first; no empty ones.
+        #: The connections of each address, oldest first; no empty ones.
         self._of: dict[str, dict[T, None]] = {}
 
-    def add(self, handshake: T, address: str) -> T | None:
+    def add(self, connection: T, address: str) -> T | None:
         """Returns the one that has to give way, which is no longer counted."""
         out = None
         if len(self._addresses) >= self._limit:
             busiest = max(self._of.values(), key=len)
             out = next(iter(busiest))
             self.remove(out)
-        self._addresses[handshake] = address
-        self._of.setdefault(address, {})[handshake] = None
+        self._addresses[connection] = address
+        self._of.setdefault(address, {})[connection] = None
         return out
 
-    def remove(self, handshake: T) -> None:
-        address = self._addresses.pop(handshake, None)
+    def remove(self, connection: T) -> None:
+        address = self._addresses.pop(connection, None)
         if address is None:
             return
         of = self._of[address]
-        del of[handshake]
+        del of[connection]
         if not of:
             del self._of[address]

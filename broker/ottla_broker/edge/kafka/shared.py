@@ -12,6 +12,7 @@ from ottla_broker.edge.kafka import registry
 from ottla_broker.edge.kafka.connection import Connection
 from ottla_broker.edge.kafka.fetch_session import FetchSessions
 from ottla_broker.edge.kafka.frame import SHARED_BYTES
+from ottla_broker.edge.kafka.half_open import HalfOpen, half_open_max
 from ottla_broker.edge.kafka.metadata_cache import MetadataCache
 from ottla_broker.edge.kafka.request import Handler, Reply, Steps
 from ottla_broker.edge.kafka.versions import APIS
@@ -68,8 +69,10 @@ class Shared:
         self.receive_view = memoryview(bytearray(SHARED_BYTES))
         #: A request may take its size divided by this many bytes, in ticks, on top of the stall time.
         self.least_bytes_per_tick = 1 << 16
-        #: In the order of arrival: a dict, because a set would sweep in a different order each run.
-        self.connections: dict[Connection, None] = {}
+        #: With their addresses, in the order of arrival.
+        self.connections: dict[Connection, str] = {}
+        #: Those that have not logged in, or on a listener without logins have sent no request.
+        self._silent: HalfOpen[Connection] = HalfOpen(half_open_max(seats.limit))
         self._answers: dict[asyncio.Future[Reply | Steps], None] = {}
         self._routes: dict[int, Route] = {}
         self._on_violation = on_violation
@@ -98,18 +101,28 @@ class Shared:
         if isinstance(error, InvariantViolation) and self._on_violation is not None:
             self._on_violation(error)
 
-    def admit(self, connection: Connection) -> bool:
-        if not self.seats.take():
+    def admit(self, connection: Connection, address: str) -> bool:
+        if not self.seats.take(address):
             self.probe.connections_refused += 1
             return False
-        self.connections[connection] = None
+        self.connections[connection] = address
+        oldest = self._silent.add(connection, address)
+        if oldest is not None:
+            self.probe.connections_dropped.add("too many silent")
+            oldest.abort()
         self.probe.connections_opened += 1
         self.probe.connections.of(self.config.listener.name).n += 1
         return True
 
+    def has_begun(self, connection: Connection) -> None:
+        """It has logged in, or sent its first request where clients do not log in."""
+        self._silent.remove(connection)
+
     def gone(self, connection: Connection) -> None:
-        if self.connections.pop(connection, self) is None:
-            self.seats.leave()
+        address = self.connections.pop(connection, None)
+        if address is not None:
+            self._silent.remove(connection)
+            self.seats.leave(address)
             self.probe.connections_closed += 1
             self.probe.connections.of(self.config.listener.name).n -= 1
 

@@ -19,7 +19,7 @@ import structlog
 from ottla_broker.caller import ANONYMOUS
 from ottla_broker.certificate_subject import UnreadableName, name_of
 from ottla_broker.edge.kafka.connection import Connection
-from ottla_broker.edge.kafka.half_open import HalfOpen
+from ottla_broker.edge.kafka.half_open import HalfOpen, half_open_max
 from ottla_broker.principal_rules import PrincipalRules
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ _log = structlog.get_logger("ottla.kafka")
 
 #: A handshake takes two round trips and some milliseconds.
 HANDSHAKE_S = 10.0
-#: Handshakes under way, and at most half of `max.connections`; each has some 50 KB.
-_HALF_OPEN_MAX = 500
 #: After an accept that failed, for example because the process has no descriptor left.
 _PAUSE_S = 0.5
 
@@ -51,8 +49,7 @@ class TlsServer:
         self._socket: socket.socket | None = None
         #: The accept loop and all handshakes.
         self._tasks: set[asyncio.Task[None]] = set()
-        limit = min(_HALF_OPEN_MAX, max(1, shared.config.connections_max // 2))
-        self._half_open: HalfOpen[asyncio.Task[None]] = HalfOpen(limit)
+        self._half_open: HalfOpen[asyncio.Task[None]] = HalfOpen(half_open_max(shared.seats.limit))
 
     def bind(self, host: str, port: int, backlog: int) -> int:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -96,29 +93,28 @@ class TlsServer:
                 _log.warning("cannot accept connections", reason=failed.strerror or str(failed))
                 await shared.clock.sleep(_PAUSE_S)
                 continue
-            if not shared.seats.take():
+            address = str(peer[0])
+            if not shared.seats.take(address):
                 shared.probe.connections_refused += 1
                 accepted.close()
                 continue
-            wait_s = (
-                shared.throttling.connected(str(peer[0])) if shared.throttling.limits_connections else 0.0
-            )
+            wait_s = shared.throttling.connected(address) if shared.throttling.limits_connections else 0.0
             if wait_s:
-                self._begin(self._refuse(accepted, wait_s))
+                self._begin(self._refuse(accepted, address, wait_s))
             else:
                 self._begin_handshake(accepted, peer)
 
-    async def _refuse(self, accepted: socket.socket, wait_s: float) -> None:
+    async def _refuse(self, accepted: socket.socket, address: str, wait_s: float) -> None:
         """More connections than connection_creation_rate: closed after the wait, as in Kafka."""
         self._shared.probe.connections_dropped.add("quota")
         try:
             await self._shared.clock.sleep(wait_s)
         finally:
             accepted.close()
-            self._shared.seats.leave()
+            self._shared.seats.leave(address)
 
     async def _handshake(self, accepted: socket.socket, peer: Any) -> None:
-        connection = _Secured(self._shared, self._security.rules)
+        connection = _Secured(self._shared, self._security.rules, str(peer[0]))
         try:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.get_running_loop().connect_accepted_socket(
@@ -133,7 +129,7 @@ class TlsServer:
         finally:
             if not connection.is_made:
                 accepted.close()
-                self._shared.seats.leave()
+                self._shared.seats.leave(str(peer[0]))
 
 
 class _Secured(Connection):
@@ -141,14 +137,15 @@ class _Secured(Connection):
 
     _passed_quota = True
 
-    def __init__(self, shared: Shared, rules: PrincipalRules | None) -> None:
+    def __init__(self, shared: Shared, rules: PrincipalRules | None, address: str) -> None:
         super().__init__(shared)
+        self._seated_as = address
         self._rules = rules
         self.is_made = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.is_made = True
-        self._shared.seats.leave()  # The place of its handshake; it takes one of its own now.
+        self._shared.seats.leave(self._seated_as)  # The place of its handshake; it takes one of its own now.
         principal, refusal = _principal(transport, self._rules)
         self._principal = principal
         super().connection_made(transport)

@@ -87,3 +87,7 @@ _APIS = (
 APIS: dict[int, Api] = {api.key: api for api in _APIS}
 
 API_VERSIONS_KEY = 18
+#: FindCoordinator, JoinGroup, Heartbeat, LeaveGroup, SyncGroup, SaslHandshake, ApiVersions, SaslAuthenticate,
+#: ConsumerGroupHeartbeat: small requests that keep groups and connections alive. They and their answers are served
+#: before bulk work.
+URGENT = frozenset((10, 11, 12, 13, 14, 17, API_VERSIONS_KEY, 36, 68))
