@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import warnings
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -230,6 +231,54 @@ async def test_a_certificate_has_one_principal_on_both_protocols(
         await edge.stop(0.1)
     expected = "User:CN=José\\, Ann,emailAddress=ann@example.com,givenName=Ann,O=Ex"
     assert (over_kafka, broker.caller.principal) == (expected, expected)
+
+
+def _only(version: ssl.TLSVersion, authority: Authority) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(authority.file))
+    context.set_alpn_protocols(["h2"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = context.maximum_version = version
+    if version < ssl.TLSVersion.TLSv1_2:
+        context.set_ciphers("ALL:@SECLEVEL=0")  # Else the client refuses to offer it.
+    return context
+
+
+@pytest.mark.parametrize("protocol", ["kafka", "grpc"])
+async def test_tls_1_2_and_1_3_are_spoken_and_1_1_is_not(
+    protocol: str, authority: Authority, tmp_path: Path
+) -> None:
+    given = settings(authority, tmp_path)
+    config = BrokerConfig.of(given).tls
+    async with AsyncExitStack() as stack:
+        if protocol == "kafka":
+            port = (await stack.enter_async_context(Secured(given).serving())).port
+        else:
+            cluster = await stack.enter_async_context(FakeCluster())
+            credentials = TlsFiles(config, RealClock()).grpc_credentials()
+            edge = GrpcEdge(cluster.brokers[0], GrpcEdgeConfig(), SilentProbe(), credentials=credentials)
+            port = await edge.start("127.0.0.1", 0)
+            stack.push_async_callback(edge.stop, 0.1)
+        for version, name in ((ssl.TLSVersion.TLSv1_2, "TLSv1.2"), (ssl.TLSVersion.TLSv1_3, "TLSv1.3")):
+            _, writer = await asyncio.open_connection("localhost", port, ssl=_only(version, authority))
+            assert writer.get_extra_info("ssl_object").version() == name
+            writer.transport.abort()
+        old = _only(ssl.TLSVersion.TLSv1_1, authority)
+        with pytest.raises((ssl.SSLError, ConnectionResetError)):
+            await asyncio.open_connection("localhost", port, ssl=old)
+        # The client did offer it: a server of the past accepts.
+        past = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        past.load_cert_chain(given["ssl.keystore.location"])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            past.minimum_version = ssl.TLSVersion.TLSv1_1
+        past.set_ciphers("ALL:@SECLEVEL=0")
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=past)
+        _, writer = await asyncio.open_connection("localhost", server.sockets[0].getsockname()[1], ssl=old)
+        assert writer.get_extra_info("ssl_object").version() == "TLSv1.1"
+        writer.transport.abort()
+        server.close()
+        await server.wait_closed()
 
 
 async def test_grpc_has_the_principal_of_the_certificate(authority: Authority, tmp_path: Path) -> None:
