@@ -34,7 +34,6 @@ READ_WITHOUT_EFFECT = _NO_EFFECT | frozenset(
         "fetchOffset.retryIntervalMs",
         # A query joins no consumer group.
         "groupIdPrefix",
-        "kafka.group.id",
         "kafka.group.instance.id",
         "kafka.group.protocol",
         "kafka.heartbeat.interval.ms",

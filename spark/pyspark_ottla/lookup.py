@@ -7,6 +7,7 @@ Spark user.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ from pyspark_ottla.offsets import (
 )
 from pyspark_ottla.options import ReadOptions
 from pyspark_ottla.plan import losses_until
+
+log = logging.getLogger(__name__)
 
 
 class ReadProblem(Exception):
@@ -186,6 +189,14 @@ class ClusterLookup:
             return resolved(bound, partitions, found, latest)
         except OffsetProblem as error:
             raise ReadProblem(str(error)) from None
+
+    def commit(self, group: str, reached: Mapping[TopicPartition, int]) -> None:
+        """Store offsets as those of a consumer group, so that its lag is that of the query. The query itself goes by
+        its checkpoint, so a failure is no reason to stop it."""
+        try:
+            self._open().alter_group_offsets(group, reached)
+        except (ClientError, RequestError, ReadProblem) as error:
+            log.warning("The lag of group %s is not up to date: %s", group, error)
 
     def _open(self) -> Admin:
         if self._admin is None:

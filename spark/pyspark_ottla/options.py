@@ -64,6 +64,8 @@ class ReadOptions:
     fetch_bytes: int
     #: Read from in-sync replicas in this rack, where there are some.
     client_rack: str
+    #: A stream commits the ends of its micro-batches as offsets of this group.
+    group_id: str | None = None
     security: Security = PLAINTEXT
 
 
@@ -121,6 +123,7 @@ _READ = (
     "client.rack",
     "kafka.client.rack",
     "kafkaConsumer.pollTimeoutMs",
+    "kafka.group.id",
     "kafka.request.timeout.ms",
     "kafka.fetch.max.bytes",
     "kafka.max.partition.fetch.bytes",
@@ -245,6 +248,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         / 1000,
         request_timeout_ms=given.number("kafka.request.timeout.ms") or REQUEST_TIMEOUT_MS,
         fetch_bytes=_fetch_bytes(given),
+        group_id=given.text("kafka.group.id") if streaming else None,
         client_rack=given.text("client.rack") or given.text("kafka.client.rack") or "",
         security=_security(given),
     )

@@ -105,7 +105,7 @@ class FilteringReader(BatchReader):
 
 
 class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are kept in the query's checkpoint only; no group offsets are committed."""
+    """Offsets are kept in the query's checkpoint. With a group id they are also committed, for its lag only."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -157,6 +157,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802 - Spark's name
         first = Position.from_nested(start)
+        self._show_lag(first)
         if first.initial and not self._options.fail_on_data_loss:
             self._lookup.subscribed().complete()
         goal: Position | None = self.__dict__.get("_goal")
@@ -174,6 +175,15 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             return start
         earliest = self._lookup.same("earliest", from_beginning(first, latest))
         return next_end(first, latest, earliest, rows_of_limit(limit)).to_nested()
+
+    def _show_lag(self, done: Position) -> None:
+        """Commit the start of the next micro-batch, before which all is done. Spark calls `commit` only when there is
+        a next one, so that an idle topic would have a lag for ever."""
+        group = self._options.group_id
+        if group is None or done.initial or self.__dict__.get("_shown") == done.offsets:
+            return
+        self._lookup.commit(group, done.offsets)
+        self._shown = done.offsets
 
     def _waits(self, first: Position, latest: Position) -> bool:
         """minOffsetsPerTrigger. The delay counts from the last micro-batch, or from the start of the runner."""

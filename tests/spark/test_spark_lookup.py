@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from ottla_client import TopicDescription
 from ottla_client.admin import PartitionDescription
+from ottla_client.record import OffsetAndTimestamp
+from ottla_core.errors import GroupAuthorizationFailed, RequestError
 from ottla_core.ids import TopicPartition
 from pyspark_ottla.lookup import ClusterLookup, ReadProblem
+from pyspark_ottla.offsets import Position
 from pyspark_ottla.options import read_options
+from pyspark_ottla.reader import StreamReader
 
 
 def topic(name: str, internal: bool = False, partitions: int = 2) -> TopicDescription:
@@ -25,6 +30,18 @@ class FakeAdmin:
     def __init__(self, *topics: TopicDescription) -> None:
         self._topics = {each.name: each for each in topics}
         self.asked: list[list[str] | None] = []
+        self.committed: dict[str, dict[TopicPartition, int]] = {}
+        self.refusal: RequestError | None = None
+
+    def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.committed.setdefault(group, {}).update(offsets)
+
+    def list_offsets(
+        self, asked: Iterable[TopicPartition], *, isolation_level: str
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        return {tp: OffsetAndTimestamp(10, -1) for tp in asked}
 
     def describe_topics(self, names: Iterable[str] | None, *, missing_ok: bool) -> list[TopicDescription]:
         assert missing_ok
@@ -69,3 +86,36 @@ def test_a_pattern_names_no_internal_topics_and_no_decisions_of_sinks() -> None:
 def test_the_decisions_of_sinks_can_be_read_by_name() -> None:
     admin = FakeAdmin(topic("__spark_sink_state"))
     assert lookup(admin, subscribe="__spark_sink_state").subscribed().complete().ids
+
+
+def stream(admin: FakeAdmin, **options: str) -> StreamReader:
+    given = {"bootstrap.servers": "h:1", "subscribe": "a", **options}
+    made: Any = StreamReader(read_options(given, streaming=True))
+    made._opened = lookup(admin, **options, subscribe="a")
+    return made  # type: ignore[no-any-return]
+
+
+def at(offset: int, *, initial: bool = False) -> dict[str, Any]:
+    return Position({TopicPartition("a", 0): offset}, {"a": "id-a"}, initial=initial).to_nested()
+
+
+def test_a_stream_with_a_group_id_commits_where_the_next_batch_starts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    admin = FakeAdmin(topic("a", partitions=1))
+    reader = stream(admin, **{"kafka.group.id": "g"})
+    reader.latestOffset(at(5, initial=True), ReadAllAvailable())
+    assert admin.committed == {}, "nothing is done yet"
+    reader.latestOffset(at(7), ReadAllAvailable())
+    assert admin.committed == {"g": {TopicPartition("a", 0): 7}}
+    admin.refusal = GroupAuthorizationFailed()
+    reader.latestOffset(at(7), ReadAllAvailable())
+    assert not caplog.text, "what is committed is not committed again"
+    reader.latestOffset(at(9), ReadAllAvailable())
+    assert "The lag of group g is not up to date" in caplog.text, "the query goes on"
+
+
+def test_a_stream_without_a_group_id_commits_nothing() -> None:
+    admin = FakeAdmin(topic("a", partitions=1))
+    stream(admin).latestOffset(at(5), ReadAllAvailable())
+    assert admin.committed == {}

@@ -37,6 +37,27 @@ def test_a_restarted_query_goes_on_where_it_stopped(
     assert collected.logged()[-1][topic] == {"0": 100, "1": 100}
 
 
+def test_a_query_with_a_group_id_shows_its_lag_as_that_group(
+    collect: Callable[[str], Collected],
+    send: Callable[..., None],
+    make_topic: Callable[..., str],
+    admin: Admin,
+) -> None:
+    topic = make_topic(2)
+    send(topic, range(100), 2)
+    collected = collect(topic)
+
+    def committed() -> list[int]:
+        return sorted(each.offset for each in admin.group_offsets(f"{topic}-lag").values())
+
+    with collected.running(**{"kafka.group.id": f"{topic}-lag"}) as query:
+        collected.wait_until(query, lambda: committed() == [50, 50])
+    assert committed() == [50, 50]
+    assert collected.numbers == list(range(100))
+    send(topic, range(100, 110), 2)
+    assert [each.lag for each in admin.group_lag(f"{topic}-lag").values()] == [5, 5]
+
+
 def test_available_now_reads_what_is_there_within_the_limit(
     collect: Callable[[str], Collected], send: Callable[..., None], make_topic: Callable[..., str]
 ) -> None:
