@@ -90,7 +90,7 @@ def objects_of(
     """
     running = spec.brokers if pods is None else pods
     phase = internal or (ON if spec.access.internal_tls else OFF)
-    config = config_map(meta, spec, running, phase)
+    config = config_map(meta, spec, phase, running)
     made = [config, headless_service(meta, spec), bootstrap_service(meta, spec)]
     made += [broker_service(meta, spec, broker_id) for broker_id in range(running)]
     if spec.access.external:
@@ -147,14 +147,18 @@ def _cluster_name(meta: Meta) -> str:
     return f"{name[:83]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
-def config_map(meta: Meta, spec: ClusterSpec, brokers: int, internal: str = OFF) -> Object:
+def config_map(meta: Meta, spec: ClusterSpec, internal: str = OFF, brokers: int | None = None) -> Object:
+    """`brokers` is the number of brokers that run, if it differs from the spec's."""
     lines = [f"{name}={value}" for name, value in sorted(broker_settings(meta, spec, internal).items())]
     common = "\n".join(lines) + "\n"
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata(meta, f"{meta.name}-config", "broker"),
-        "data": {COMMON: common, **secured.settings_files(spec.access, meta, brokers, common)},
+        "data": {
+            COMMON: common,
+            **secured.settings_files(spec.access, meta, brokers or spec.brokers, common),
+        },
     }
 
 

@@ -25,7 +25,7 @@ BALANCED = {"type": "LoadBalancer"}
 
 def files(brokers: int, external: dict[str, Any]) -> dict[str, str]:
     body = cluster(brokers=brokers, listeners={"external": external})
-    made = config_map(Meta.of(body), ClusterSpec.of(body), brokers)
+    made = config_map(Meta.of(body), ClusterSpec.of(body))
     found: dict[str, str] = made["data"]
     return found
 
