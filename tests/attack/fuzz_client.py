@@ -26,6 +26,7 @@ _WAITING = (1, 11, 14)
 _PRODUCE = 0
 _DESCRIBE_TRANSACTIONS = 65
 _SENTINEL = struct.pack(">ihhih", 10, API_VERSIONS_KEY, 0, -1, -1)
+_UNKNOWN_SERVER_ERROR = -1
 _MINUS_ONE = b"\xff\xff\xff\xff"
 
 
@@ -57,6 +58,17 @@ def decoded(key: int, version: int, answer: bytes) -> Any:
     return made
 
 
+def mistakes(answer: object) -> bool:
+    """Whether an answer says that the broker itself has failed."""
+    for slot in getattr(answer, "__dataclass_fields__", ()):
+        held = getattr(answer, slot)
+        if slot == "error_code" and getattr(held, "value", held) == _UNKNOWN_SERVER_ERROR:
+            return True
+        if any(mistakes(inner) for inner in (held if isinstance(held, tuple) else (held,))):
+            return True
+    return False
+
+
 class FuzzClient:
     def __init__(self, port: int, outcomes: Counter[str]) -> None:
         self._port = port
@@ -64,10 +76,13 @@ class FuzzClient:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._number = 0
 
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self._port)
+
     async def send(self, api: Api, version: int, body: bytes, *, may_wait: bool = False) -> Any:
         """The decoded answer; None if there is none."""
         if self._streams is None:
-            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+            self._streams = await self._connect()
         reader, writer = self._streams
         self._number = (self._number + 1) % (1 << 30)
         head = struct.pack(">hhih", api.key, version, self._number, -1)

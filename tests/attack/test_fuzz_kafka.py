@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from attack import effort, kafka_requests
-from attack.fuzz_client import FuzzClient
+from attack.fuzz_client import FuzzClient, mistakes
 from attack.victim import MemoryWatch, Victim
 from ottla_broker.edge.kafka.versions import APIS, Api
 from ottla_cli.local_cluster import LocalCluster
@@ -25,7 +25,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(7200)]
 REQUESTS = effort.count(30, 150)
 CLIENTS = 8
 GROWTH_MAX = 150 << 20
-_UNKNOWN_SERVER_ERROR = -1
 
 
 @pytest.fixture(scope="module")
@@ -43,17 +42,6 @@ def victim() -> Iterator[Victim]:
         yield made
 
 
-def _mistakes(answer: object) -> bool:
-    """Whether an answer says that the broker itself has failed."""
-    for slot in getattr(answer, "__dataclass_fields__", ()):
-        held = getattr(answer, slot)
-        if slot == "error_code" and getattr(held, "value", held) == _UNKNOWN_SERVER_ERROR:
-            return True
-        if any(_mistakes(inner) for inner in (held if isinstance(held, tuple) else (held,))):
-            return True
-    return False
-
-
 async def _fuzz(port: int, api: Api, version: int, requests: int, outcomes: Counter[str]) -> list[str]:
     chance = random.Random(f"{effort.SEED} {api.name} {version}")
     client = FuzzClient(port, outcomes)
@@ -62,7 +50,7 @@ async def _fuzz(port: int, api: Api, version: int, requests: int, outcomes: Coun
         for _ in range(requests):
             body, is_damaged = kafka_requests.body(api, version, chance)
             answer = await client.send(api, version, body, may_wait=is_damaged)
-            if _mistakes(answer):
+            if mistakes(answer):
                 failed.append(f"{api.name} v{version} {body[:300].hex()}: {answer}")
     finally:
         client.close()
