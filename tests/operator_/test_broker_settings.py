@@ -15,9 +15,10 @@ VALUES = (
     "", "-2", "-1", "0", "1", "2", "9", "17", "100", "70000", "2147483647", "2147483648", "9223372036854775808",
     "0.5", "1.5", "nan", "many", "true", "TRUE", "yes", "json", "compact", "compact,delete", "compact,", "gzip",
 )  # fmt: skip
-#: Checked by the broker in ways that the table does not know: a gap in a range, the alphabet of a word, a URL.
+#: Checked by the broker in ways that the table does not know: a gap in a range, the alphabet of a word, a URL, pairs.
 LOOSER = {
     "super.users": set(VALUES) - {""},
+    "max.connections.per.ip.overrides": set(VALUES) - {""},
     "sasl.oauthbearer.jwks.endpoint.url": set(VALUES) - {""},
     "compression.gzip.level": {"0"},
     "broker.rack": {"compact,delete", "compact,"},
