@@ -30,7 +30,7 @@ _TIMEOUT_S = 600.0
 
 
 class BackupFailed(Exception):
-    """PositionKind in one sentence why there is no new snapshot."""
+    """Says in one sentence why there is no new snapshot."""
 
 
 async def write_snapshot(chunks: AsyncIterator[bytes], path: str) -> int:

@@ -27,9 +27,11 @@ _ESCAPES = {
 _CHARACTERS_MAX = 1000
 _DEPTH_MAX = 50
 _REPEAT_MAX = 1000
-_STATES_MAX = 4000
-#: Cached sets of states; the cache starts again above this.
-_CACHE_MAX = 1000
+#: An alternation of names has as many states as characters, of which few are alive at a time. Repetitions may all be
+#: alive: a name that is not in the cache then costs a tenth of a millisecond per character.
+_STATES_MAX = 1500
+#: States in the cached sets; the cache starts again above this, which is some megabytes.
+_CACHED_MAX = 50_000
 
 
 class _Set(NamedTuple):
@@ -76,6 +78,7 @@ class LinearRegex:
         start = self._emit(_Parser(pattern, alphabet).parsed(), 0)
         self._start = self._closure([start], "^")
         self._cache: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._cached = 0
 
     def matches(self, name: str) -> bool:
         states = self._start
@@ -87,9 +90,11 @@ class LinearRegex:
                 after = self._closure(
                     self._next[state][0] for state in states if character in (self._characters[state] or ())
                 )
-                if len(self._cache) >= _CACHE_MAX:
+                if self._cached >= _CACHED_MAX:
                     self._cache.clear()
+                    self._cached = 0
                 self._cache[key] = after
+                self._cached += len(after) + 1
             if not after:
                 return False
             states = after
@@ -254,6 +259,8 @@ class _Parser:
                 last = self._take()
                 if last < found or last == "\\":
                     raise ValueError(f"the range {found}-{last} is invalid")
+                if last > "\x7f" and _OTHER in self._alphabet:
+                    raise ValueError("ranges end at ASCII; list other characters one by one")
                 for each in self._alphabet:
                     if found <= each <= last:
                         characters |= self._cased(each)

@@ -11,7 +11,7 @@ from ottla_cli.assignments import NoWait, Throttle, Yes, rate_of
 from ottla_cli.connecting import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, admin, run
 from ottla_cli.failure import Failure
 from ottla_cli.move_progress import as_json as moves_as_json
-from ottla_cli.move_progress import begin, bytes_left, carry_out, plan_table, request, watch
+from ottla_cli.move_progress import begin, bytes_left, carry_out, check_empty, plan_table, request, watch
 from ottla_cli.quantities import plural, show_size
 from ottla_cli.screen import confirm, print_json, say, show, table
 from ottla_client import Admin
@@ -141,6 +141,7 @@ def drain(
                     await request(client, planned, rate)
                 else:
                     await carry_out(client, planned, rate, also=layout.leaving(broker))
+                    await check_empty(client, [broker])
             return planned
 
     planned = run(work())

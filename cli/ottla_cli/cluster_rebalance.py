@@ -13,7 +13,7 @@ from typing import Any
 
 from ottla_cli.connecting import admin, run
 from ottla_cli.failure import Failure
-from ottla_cli.move_progress import carry_out
+from ottla_cli.move_progress import carry_out, check_empty
 from ottla_cli.quantities import plural, show_size
 from ottla_cli.screen import confirm, note, print_json, say, show, table
 from ottla_client.rebalance import Broker, CannotPlace, Load, Move, applied, loads, plan
@@ -75,6 +75,7 @@ async def _work(
             copied = show_size(sum(move.copied for move in moves))
             note(f"Moved {plural(len(moves), 'partition')}, {copied} copied.")
         if drain:
+            await check_empty(client, drain)
             note("The drained brokers have no replicas, and are cordoned: they get no new ones.")
 
 

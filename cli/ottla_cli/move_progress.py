@@ -16,6 +16,7 @@ from ottla_client.carry_out import Carried, CarryOut, patiently
 from ottla_client.cluster_admin import Reassignment
 from ottla_client.errors import RequestError
 from ottla_client.rebalance import Move
+from ottla_client.rebalance_layout import read_layout
 from ottla_client.record import TopicPartition
 from ottla_core.real.clock import RealClock
 
@@ -96,19 +97,31 @@ async def carry_out(
     `also`: partitions that move already, to be waited for, too.
     """
     if throttle is None:
-        await _carry_out(client, moves, also)
+        check_carried(await _carry_out(client, moves, also))
         return
     clock = RealClock()
     await patiently(clock, partial(move_throttle.throttle, client, moves, throttle))
     try:
-        await _carry_out(client, moves, also)
+        carried = await _carry_out(client, moves, also)
     except BaseException:
         note("The moves stay throttled; `ottla cluster throttle off` removes that.")
         raise
     await patiently(clock, partial(move_throttle.clear, client, moves))
+    check_carried(carried)
 
 
-async def _carry_out(client: Admin, moves: Sequence[Move], also: Collection[TopicPartition]) -> None:
+async def check_empty(client: Admin, brokers: Collection[int]) -> None:
+    """Failure if one of these drained brokers still has replicas."""
+    layout = await read_layout(client)
+    for broker in brokers:
+        if layout.held_by(broker):
+            raise Failure(
+                f"Broker {broker} still has replicas: a move was cancelled, or a topic was created before "
+                "the broker was cordoned. Run the command again."
+            )
+
+
+async def _carry_out(client: Admin, moves: Sequence[Move], also: Collection[TopicPartition]) -> Carried:
     from ottla_cli.bars import progress
 
     total = sum(move.copied for move in moves)
@@ -130,7 +143,7 @@ async def _carry_out(client: Admin, moves: Sequence[Move], also: Collection[Topi
             raise
     if carried.vanished:
         note(f"{plural(len(carried.vanished), 'partition')} did not move: the topics were deleted meanwhile.")
-    check_carried(carried)
+    return carried
 
 
 def check_carried(carried: Carried) -> None:

@@ -46,7 +46,7 @@ def _where(texts: Sequence[str]) -> Filter:
             return False
         try:
             document = json.loads(record.value)
-        except ValueError:  # also of bytes that are not UTF-8
+        except (ValueError, RecursionError):  # also of bytes that are not UTF-8, and of deep nesting
             return False
         return all(condition(document) for condition in conditions)
 

@@ -81,3 +81,19 @@ def test_a_hostile_expression_takes_no_time() -> None:
     start = time.process_time()
     assert not LinearRegex("(a+)+(a*)*b").matches("a" * 249)
     assert time.process_time() - start < 0.2
+
+
+def test_many_states_at_a_time_are_bounded_in_time_and_memory() -> None:
+    """Each of these repetitions keeps all of its states alive, and no set of them occurs twice."""
+    with pytest.raises(ValueError, match="too large"):
+        LinearRegex("(.*[0-7].{30}|.{0,1000}.{0,1000})")
+    compiled = LinearRegex("(.*[0-7].{30}|.{0,300}.{0,300})x", ANY_TEXT)
+    start = time.process_time()
+    assert not any(compiled.matches(f"{number * 7919:036d}") for number in range(20))
+    assert time.process_time() - start < 2.0
+    assert compiled._cached < 60_000
+
+
+def test_ranges_end_at_ascii() -> None:
+    with pytest.raises(ValueError, match="ASCII"):
+        LinearRegex("[\u0430-\u044f]", ANY_TEXT)

@@ -25,7 +25,7 @@ LATE_S_MAX = 7.0
 
 
 class WorldEtcd(SimEtcd):
-    """SectionKind the world of every write, and of every lease that ends."""
+    """Notifies the world of every write, and of every lease that ends."""
 
     world: World
 

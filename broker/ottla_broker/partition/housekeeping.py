@@ -66,17 +66,20 @@ class Housekeeping:
             (config.retention_check_interval_ms / 1000, self._retention),
             (config.checkpoint_interval_ms / 1000, self._checkpoint),
             (config.producer_expiration_check_ms / 1000, self._expire_producers),
-            (config.transaction_check_ms / 1000, stale_transactions.check),
             (_PURGE_INTERVAL_S, self._purge),
         ]
         self._chores = [_Chore(interval_s, work, now + interval_s) for interval_s, work in wanted]
+        # Apart from the others, because it waits for other brokers.
+        check_s = config.transaction_check_ms / 1000
+        self._transactions = [_Chore(check_s, stale_transactions.check, now + check_s)]
         rest_s = config.cleaner_backoff_ms / 1000
         self._scrubber = Scrubber(host, dirs, config, clock, offload, probe)
         self._compaction = [_Chore(rest_s, self._compact, now + rest_s)] if config.cleaner_enabled else []
 
     async def run(self) -> None:
         """Do each chore at its interval, until cancelled."""
-        chores = [self._do(chores) for chores in (self._chores, self._compaction) if chores]
+        groups = (self._chores, self._transactions, self._compaction)
+        chores = [self._do(chores) for chores in groups if chores]
         await asyncio.gather(*chores, self._scrubber.run())
 
     async def _do(self, chores: list[_Chore]) -> None:

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
+
+import structlog
 
 from ottla_broker.coordination.runtime import Runtime
 from ottla_broker.membership.broker_rpc import Body, BrokerRpc
@@ -21,6 +24,8 @@ from ottla_core.errors import NotCoordinator, RequestError
 from ottla_core.ids import NO_BROKER, TopicPartition
 from ottla_core.ports.clock import Clock
 from ottla_core.ports.peers import PeerUnavailable
+
+_log = structlog.get_logger("ottla.housekeeping")
 
 _RPC = "transaction_owners"
 _TIMEOUT_S = 5.0
@@ -67,11 +72,14 @@ class TransactionOwners:
             return None
         try:
             answers = await asyncio.gather(*(self._ask(leader, producer_ids) for leader in leaders))
+            if {index for shards, _ in answers for index in shards} != set(range(len(topic.partitions))):
+                return None
+            return merged(rows for _, rows in answers)
         except (RequestError, PeerUnavailable):
             return None
-        if {index for shards, _ in answers for index in shards} != set(range(len(topic.partitions))):
+        except (LookupError, TypeError, ValueError) as error:
+            _log.warning("answer about transactions not understood", error=repr(error))
             return None
-        return merged(rows for _, rows in answers)
 
     async def _ask(self, leader: int, producer_ids: Collection[int]) -> tuple[list[int], list[Any]]:
         body = {"producers": sorted(producer_ids)}
@@ -85,6 +93,7 @@ class TransactionOwners:
         wanted = {int(producer_id) for producer_id in body["producers"]}
         shards: list[int] = []
         known: list[object] = []
+        compared = 0
         for index, _ in list(self._runtime.ready()):
             try:
                 listed: ListReply | RequestError = await _settled(
@@ -95,16 +104,19 @@ class TransactionOwners:
             if isinstance(listed, RequestError):
                 continue
             shards.append(index)
-            for number, (_, txn) in enumerate(listed.transactions, 1):
+            for _, txn in listed.transactions:
                 known += rows_of(txn, wanted)
-                if number % _PER_TURN == 0:
+                compared += 1
+                if compared % _PER_TURN == 0:
                     await self._clock.sleep(0)
         return {"shards": shards, "known": known}
 
 
-def rows_of(txn: Transaction, wanted: Collection[int]) -> list[object]:
+def rows_of(txn: Transaction, wanted: AbstractSet[int]) -> list[object]:
     """[producer id, [[topic, partition], …]] for each of the wanted producer ids that the transactional id has."""
-    ids = {txn.producer_id, txn.previous_producer_id, txn.next_producer_id} & set(wanted)
+    ids = {txn.producer_id, txn.previous_producer_id, txn.next_producer_id} & wanted
+    if not ids:
+        return []
     places = [] if txn.is_idle else [[tp.topic, tp.partition] for tp in sorted(txn.partitions)]
     return [[producer_id, places if producer_id == txn.producer_id else []] for producer_id in sorted(ids)]
 

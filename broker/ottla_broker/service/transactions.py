@@ -76,6 +76,8 @@ _ID_CHARS_MAX = 8_000
 
 #: Transactional ids that are filtered in one slice; one costs a microsecond.
 _LISTED_PER_STEP = 8 * PARTITIONS_PER_STEP
+#: The same with a pattern, which a client may have made costly (`linear_regex`).
+_MATCHED_PER_STEP = 4
 
 
 class TransactionService:
@@ -373,9 +375,10 @@ class TransactionService:
             if isinstance(listed, RequestError):
                 raise listed
             now_ms = self._clock.wall_ms()
-            for at in range(0, len(listed.transactions), _LISTED_PER_STEP):
+            per_step = _LISTED_PER_STEP if wanted.pattern is None else _MATCHED_PER_STEP
+            for at in range(0, len(listed.transactions), per_step):
                 yield None
-                for name, txn in listed.transactions[at : at + _LISTED_PER_STEP]:
+                for name, txn in listed.transactions[at : at + per_step]:
                     each = ListedTransaction(name, txn)
                     if name.startswith(prefix) and wanted.matches(each, now_ms):
                         found.append(each)

@@ -286,7 +286,7 @@ def test_what_was_cut_does_not_come_back_behind_what_was_written_since() -> None
 
 class _LazyFile(SimFile):
     def sync(self) -> None:
-        """PositionKind done, does nothing."""
+        """Says done, does nothing."""
 
 
 class NoFileSync(SimDisk):
@@ -298,7 +298,7 @@ class NoFileSync(SimDisk):
 
 class NoFolderSync(SimDisk):
     def sync_dir(self, path: str) -> None:
-        """PositionKind done, does nothing."""
+        """Says done, does nothing."""
 
 
 class FlushesTooLittle(Log):

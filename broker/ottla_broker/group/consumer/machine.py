@@ -296,14 +296,15 @@ class ConsumerMachine:
         assignor = group.assigned_by or selected_assignor(group, self._settings_of(group.id), self._assignors)
         return partitions if assignor.shares_partitions else group.free(partitions)
 
-    def _find_assignor(self, group: ConsumerGroup, image: ClusterImage) -> Assignor:
+    def _find_assignor(self, group: ConsumerGroup, image: ClusterImage | None) -> Assignor:
         """The assignor in force. A coordinator that has loaded the target does not know it and assigns once more."""
         settings = self._settings_of(group.id)
         selected = selected_assignor(group, settings, self._assignors)
-        if not group.members:
+        if group.assigned_by is not None and group.members:
+            return group.assigned_by
+        if not group.members or image is None:
             return selected
-        if group.assigned_by is None:
-            _, group.assigned_by, group.assignor_failure = compute_target(group, image, settings, selected)
+        _, group.assigned_by, group.assignor_failure = compute_target(group, image, settings, selected)
         return group.assigned_by
 
     # ------------------------------------------------------------------ leaving and time
@@ -416,7 +417,7 @@ class ConsumerMachine:
             raise IllegalGeneration()
         raise StaleMemberEpoch(f"The member's epoch is {own}, not {epoch}.")
 
-    def described(self, group: ConsumerGroup, image: ClusterImage) -> DescribedConsumerGroup:
+    def described(self, group: ConsumerGroup, image: ClusterImage | None) -> DescribedConsumerGroup:
         assignor = self._find_assignor(group, image)
         members = (
             DescribedConsumerMember(

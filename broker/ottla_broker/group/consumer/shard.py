@@ -121,7 +121,7 @@ class ConsumerGroups:
         group = self._groups.get(group_id)
         if group is None:
             raise GroupIdNotFound(f"Group {group_id!r} is not a consumer group.")
-        return self._machine.described(group, self.known_image)
+        return self._machine.described(group, self.image)
 
     # ------------------------------------------------------------------ the other kind
 
