@@ -306,7 +306,6 @@ class Broker:
         config, metrics = self._config, self._metrics
         blocks = ProducerIdBlocks(self._store, self._clock, self._chance, self._metadata)
         producer_ids = ProducerIds(blocks.allocate)
-        self._scheduler = Scheduler(self._clock.monotonic, next_turn, metrics.loop.turn_seconds.observe)
         records = RecordService(
             self._host,
             producer_ids,

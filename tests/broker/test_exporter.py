@@ -202,7 +202,7 @@ def test_half_open_handshakes_are_counted_and_end(loop: Any, tmp_path: Path) -> 
             await writer.wait_closed()
 
     async def run() -> None:
-        exporter = Exporter(config, Metrics(), list, files.context_for_logins)
+        exporter = Exporter(config, pages(Metrics()), list, files.context_for_logins)
         port = await exporter.start()
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
         silent[0][1].write(b"\x16\x03\x01")

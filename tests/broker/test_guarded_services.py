@@ -20,7 +20,7 @@ from ottla_broker.metadata.image import ClusterImage
 from ottla_broker.metrics import AuthorizerProbe
 from ottla_broker.requests import FetchWant, Write
 from ottla_broker.service.access import TOPIC, Access, Authority, Bystander, FullAccess
-from ottla_broker.service.audit import LOGINS, USES, Audit
+from ottla_broker.service.audit import FAILED_LOGINS, FIRST_LOGINS, USES, Audit
 from ottla_broker.service.guarded.producing import GuardedProducing
 from ottla_broker.service.guarded.records import GuardedRecords
 from ottla_broker.service.guarded.topics import GuardedTopics
@@ -380,7 +380,7 @@ def test_neither_denials_nor_failed_logins_leave_out_administration() -> None:
     world.access(replace(ALICE, principal="User:admin2")).may(Operation.DELETE, TOPIC, "t")
     world.audit.flush()
     events = Counter(event for _, event, _ in world.lines)
-    assert events == {"denied": USES.lines_max, "login failed": 4 * LOGINS.share_max, "allowed": 1}
+    assert events == {"denied": USES.lines_max, "login failed": 4 * FAILED_LOGINS.share_max, "allowed": 1}
     assert world.probe.left_out == 2001 - len(world.lines)
 
 
@@ -392,7 +392,7 @@ def test_one_address_does_not_leave_out_the_logins_of_others() -> None:
         )
     world.audit.login_failed("bob", "wrong", mechanism="PLAIN", address="10.0.0.2", listener="SASL")
     world.audit.flush()
-    assert len(world.lines) == LOGINS.share_max + 1
+    assert len(world.lines) == FAILED_LOGINS.share_max + 1
     assert world.lines[-1][2]["user"] == "bob"
 
 
@@ -511,3 +511,29 @@ def test_a_right_on_any_resource_is_decided_once_until_the_acls_change(
     world.allow(Operation.WRITE)
     assert all(alice.may_somewhere(Operation.WRITE, TOPIC) for _ in range(100))
     assert len(asked) == 2
+
+
+def test_failed_logins_do_not_hide_the_first_successful_one() -> None:
+    world = World()
+    for number in range(FAILED_LOGINS.lines_max * 2):
+        world.audit.login_failed(
+            f"user-{number}", "wrong", mechanism="PLAIN", address=f"10.0.{number % 9}.1", listener="SASL"
+        )
+    world.audit.logged_in("bob", mechanism="PLAIN", address="10.0.0.1", listener="SASL")
+    world.audit.flush()
+    assert [event for _, event, _ in world.lines][-1] == "logged in"
+
+
+def test_a_first_login_without_room_is_reported_at_the_next() -> None:
+    world = World()
+
+    def log_in(user: str) -> None:
+        world.audit.logged_in(user, mechanism="PLAIN", address="10.0.0.1", listener="SASL")
+
+    for number in range(FIRST_LOGINS.share_max):
+        log_in(f"user-{number}")
+    log_in("bob")
+    world.audit.flush()
+    log_in("bob")
+    world.audit.flush()
+    assert world.lines[-1][2]["principal"] == "User:bob"

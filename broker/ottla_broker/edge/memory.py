@@ -46,6 +46,8 @@ class Memory:
         self._queue: dict[Granted, int] = {}
         self._pool: dict[int, list[bytearray]] = {}
         self._pooled = 0
+        #: Fetches of many partitions that wait for records: apart, because they take no room from requests and answers.
+        self.waiting = 0
         #: The most that was in use since memory was given back last.
         self._peak = 0
 
@@ -143,10 +145,10 @@ class Hold:
         if partitions <= _UNCOUNTED_PARTITIONS:
             return True
         size, memory = partitions * WAITING_BYTES, self._memory
-        if memory.used + size > self._full_bytes:
+        if memory.waiting + size > memory.limit:
             return False
         self._waiting = size
-        memory.owe(size)
+        memory.waiting += size
         return True
 
     def ask(self, size: int, first: int) -> int:
@@ -167,9 +169,8 @@ class Hold:
 
     def release(self) -> None:
         self._return_records()
-        waiting, self._waiting = self._waiting, 0
-        if waiting:
-            self._memory.owe(-waiting)
+        self._memory.waiting -= self._waiting
+        self._waiting = 0
 
     def _return_records(self) -> None:
         held, self._held = self._held, 0

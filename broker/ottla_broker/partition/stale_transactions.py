@@ -104,7 +104,7 @@ class StaleTransactions:
             return  # Not all coordinators answer: the next round asks again.
         hanging = frozenset(each for each in suspects if each.tp not in owned.get(each.producer_id, ()))
         lasting, self._seen = sorted(hanging & self._seen), hanging
-        self._probe.hanging_transactions = len(lasting)
+        left = len(lasting)
         for each in lasting:
             if each.producer_id in owned:
                 _log.warning("transaction hangs: its coordinator has ended it elsewhere", **_fields(each))
@@ -115,7 +115,9 @@ class StaleTransactions:
             except RequestError as error:
                 _log.warning("transaction not aborted yet", error=str(error), **_fields(each))
             else:
+                left -= 1
                 self._note_aborted(each)
+        self._probe.hanging_transactions = left
 
     async def _suspects(self) -> list[Suspect]:
         found: list[Suspect] = []

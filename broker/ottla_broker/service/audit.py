@@ -8,9 +8,10 @@ Lines on the logger `ottla.audit`, apart from the broker's own log, whose level 
 * Equal uses within a second are one line with their number (`times`), so a client that is denied a thousand times a
   second writes one line in it. A request costs an entry in a dict; lines are written by a timer.
 * A login is a line at INFO when a principal first logs in from an address, and whenever it fails.
-* Lines per second are bounded for administration, for other uses and for logins apart, and in each for one principal
-  (for failed logins: one address). So no number of denials or failed logins leaves out what an administrator does.
-  Lines beyond a bound are counted in `ottla_audit_left_out_total`, and the next line says how many.
+* Lines per second are bounded apart for administration, other uses, first logins and failed logins, and in each for one
+  principal (logins: one address). So no number of denials or failed logins leaves out what an administrator does. A
+  first login that is left out is reported at the next one. Lines beyond a bound are counted in
+  `ottla_audit_left_out_total`, and the next line says how many.
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ INTERVAL_S = 1.0
 class Bound(NamedTuple):
     """Lines per second: together, and those of one source. A line takes some 50 us."""
 
+    name: str
     lines_max: int
     share_max: int
 
 
-ADMINISTRATION = Bound(200, 100)
-USES = Bound(200, 50)
-LOGINS = Bound(100, 20)
+ADMINISTRATION = Bound("administration", 200, 100)
+USES = Bound("uses", 200, 50)
+FIRST_LOGINS = Bound("first logins", 100, 20)
+FAILED_LOGINS = Bound("failed logins", 100, 20)
 #: First logins that are remembered; the oldest are forgotten, and their principals reported again.
 _KNOWN_LOGINS_MAX = 10_000
 
@@ -99,7 +102,7 @@ class _Login(NamedTuple):
 
     @property
     def bound(self) -> Bound:
-        return LOGINS
+        return FAILED_LOGINS if self.reason else FIRST_LOGINS
 
     @property
     def is_detail(self) -> bool:
@@ -168,16 +171,17 @@ class Audit:
         login = _Login(user, mechanism, address, listener)
         if self._is_off or login in self._known_logins:
             return
-        if len(self._known_logins) >= _KNOWN_LOGINS_MAX:
-            del self._known_logins[next(iter(self._known_logins))]
-        self._known_logins[login] = None
-        self._add(login)
+        if self._add(login):
+            if len(self._known_logins) >= _KNOWN_LOGINS_MAX:
+                del self._known_logins[next(iter(self._known_logins))]
+            self._known_logins[login] = None
 
     def login_failed(self, user: str, reason: str, *, mechanism: str, address: str, listener: str) -> None:
         if not self._is_off:
             self._add(_Login(user, mechanism, address, listener, reason or "unknown"))
 
-    def _add(self, line: _Use | _Login) -> None:
+    def _add(self, line: _Use | _Login) -> bool:
+        """False if there is no room for the line in this second."""
         times = self._pending.get(line)
         if times is None:
             bound, lines = line.bound, self._lines
@@ -185,13 +189,14 @@ class Audit:
             if lines[bound] >= bound.lines_max or lines[share] >= bound.share_max:
                 self._left_out += 1
                 self._probe.left_out += 1
-                return
+                return False
             lines[bound] += 1
             lines[share] += 1
         self._pending[line] = (times or 0) + 1
         if not self._is_scheduled:
             self._is_scheduled = True
             self._later(INTERVAL_S, self.flush)
+        return True
 
     def flush(self) -> None:
         """Write what was noted."""

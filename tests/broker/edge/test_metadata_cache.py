@@ -52,3 +52,9 @@ def test_a_broker_that_was_offline_before_is_not_listed() -> None:
     cache = MetadataCache("PLAIN", Time())
     cache.on_image(image(2, 3), image(2, 3))
     assert named(cache, image(2, 3)) == [2, 3]
+
+
+def test_a_response_that_was_begun_before_a_loss_names_each_broker_once() -> None:
+    cache, before, after = MetadataCache("PLAIN", Time()), image(1, 2, 3), image(2, 3)
+    cache.on_image(before, after)
+    assert cache.head(before, 1).count(b"host-1") == 1

@@ -74,8 +74,10 @@ class Cursor:
         raise Malformed("a variable-length number is too long")
 
     def count(self, number: int) -> int:
-        """Check an array's length: each element has at least one byte."""
-        if number > self.end - self.at or number > self.elements_left:
+        """Check an array's length: each element has at least one byte. A missing array (-1) is an empty one."""
+        if number == -1:
+            return 0
+        if number < 0 or number > self.end - self.at or number > self.elements_left:
             raise Malformed(f"an array of {number} elements where {self.end - self.at} bytes are left")
         self.elements_left -= number
         return number

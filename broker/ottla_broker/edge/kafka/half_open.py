@@ -11,12 +11,13 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-#: And at most half of the listener's connections. A half-open handshake has some 50 KB.
+#: And at most a quarter of the listener's connections in each place, so that both together leave room. A half-open
+#: handshake has some 50 KB.
 _HALF_OPEN_MAX = 500
 
 
 def half_open_max(connections_max: int) -> int:
-    return min(_HALF_OPEN_MAX, max(1, connections_max // 2))
+    return min(_HALF_OPEN_MAX, max(1, connections_max // 4))
 
 
 class HalfOpen(Generic[T]):

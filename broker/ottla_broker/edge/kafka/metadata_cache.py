@@ -104,7 +104,9 @@ class MetadataCache:
         out = bytearray()
         if version >= 3:
             out += bytes(4)  # throttle time
-        named = (*image.brokers.values(), *self._gone.values())
+        # The image may be older than the last change, while a long response is made.
+        gone = (broker for number, broker in self._gone.items() if number not in image.brokers)
+        named = (*image.brokers.values(), *gone)
         reachable = [(b, e) for b in named if (e := b.endpoint("kafka", self._listener))]
         out += count(version, len(reachable))
         for broker, endpoint in reachable:
