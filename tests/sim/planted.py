@@ -186,7 +186,7 @@ def rule_8_a_follower_enters_below_the_high_watermark(patch: pytest.MonkeyPatch)
 # ---------------------------------------------------------------------- rules 9 to 11: positions, epochs, waiters
 
 
-@planted(seed=131)
+@planted(seed=52)
 def rule_9_a_position_outlives_its_stream(patch: pytest.MonkeyPatch) -> None:
     def count(self: Any, broker_id: int, follower: Any) -> None:
         self._positions[broker_id] = follower.position
