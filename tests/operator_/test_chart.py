@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
@@ -323,6 +324,32 @@ def test_a_restored_member_is_the_one_that_the_operator_starts() -> None:
         ]
         mounts = {each["name"]: each["mountPath"] for each in restore["volumeMounts"]}
         assert mounts["data"] in [each["mountPath"] for each in etcd["volumeMounts"]]
+
+
+def test_a_restore_leaves_a_running_etcd_alone(tmp_path: Path) -> None:
+    """`helm install` and GitOps tools render the Jobs too, and again."""
+    chart = render(*SETS["restore"])
+    pod = next(each for each in chart if each["kind"] == "Job")["spec"]["template"]["spec"]
+    (empty,) = pod["initContainers"]
+    (flag,) = [each for each in pod["containers"][0]["args"] if each.startswith("--data-dir=")]
+    folder = tmp_path / Path(flag.removeprefix("--data-dir=")).relative_to("/var/lib/etcd/0")
+    (folder / "member/snap").mkdir(parents=True)
+    snapshot = tmp_path / "snapshot.db"
+    snapshot.touch()
+    script = empty["args"][0].replace("/var/lib/etcd/0", str(tmp_path))
+    with (folder / "member/snap/db").open("wb") as held:  # as bbolt does
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = run_python(script, snapshot)
+        assert done.returncode == 1 and "etcd still runs on this volume" in done.stderr
+        assert folder.exists()
+    assert run_python(script, snapshot).returncode == 0
+    assert not folder.exists()
+    assert run_python(script, snapshot).returncode == 0, "a second attempt finds nothing to delete"
+
+
+def run_python(script: str, argument: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", script, str(argument)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_a_restore_is_never_part_of_an_upgrade() -> None:
