@@ -53,7 +53,11 @@ SETS = {
         "cluster.spec.etcd.tls.certificate.secretName=etcd-client",
         "cluster.spec.etcd.login.secretName=etcd-login",
     ],
-    "restore": ["cluster.enabled=true", "etcdRestore.snapshot=/backups/etcd-20260102T031700Z.db"],
+    "restore": [
+        "cluster.enabled=true",
+        "etcdRestore.snapshot=/backups/etcd-20260102T031700Z.db",
+        "etcdRestore.members=3",
+    ],
     "namespaced": ["operator.watchNamespaces={shop,bank}", "cluster.enabled=true", "images.pullPolicy=Never"],
 }
 
@@ -350,6 +354,21 @@ def test_a_restore_leaves_a_running_etcd_alone(tmp_path: Path) -> None:
 def run_python(script: str, argument: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", script, str(argument)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_restore_does_not_guess_the_number_of_members() -> None:
+    """`helm template` cannot ask for it, and members of a wrong number would have no quorum."""
+    snapshot = "etcdRestore.snapshot=/backups/x.db"
+    done = helm("template", "demo", str(CHART), "--set", snapshot)
+    assert done.returncode != 0 and "Set etcdRestore.members" in done.stderr
+    declared = render(snapshot, "cluster.spec.etcd.managed.replicas=1")
+    assert [each["metadata"]["name"] for each in declared if each["kind"] == "Job"] == ["main-etcd-0-restore"]
+
+
+def test_a_claim_of_backups_can_be_one_that_all_nodes_mount() -> None:
+    chart = render("etcdBackup.enabled=true", "etcdBackup.accessModes={ReadWriteMany}")
+    (claim,) = [each for each in chart if each["kind"] == "PersistentVolumeClaim"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
 
 
 def test_a_restore_is_never_part_of_an_upgrade() -> None:
