@@ -7,6 +7,7 @@ they were created with (`with_old_templates`): claims of brokers that are added 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -75,6 +76,12 @@ def condition_of(storage: Storage, claims: Sequence[Object], refused: Mapping[st
         f"{len(left)} of {len(claims)} claims are still to grow. {first['metadata']['name']} has {_capacity(first)} "
         f"of {_wanted(storage, first)}.{hint}",
     )
+
+
+def is_of_broker(claim: Object, cluster: str) -> bool:
+    """By its name: a copy of a claim, made by hand, has the same labels."""
+    pattern = rf"data-\d+-{re.escape(cluster)}-broker-\d+"
+    return re.fullmatch(pattern, claim["metadata"]["name"]) is not None
 
 
 def broker_of(claim: Object) -> int:

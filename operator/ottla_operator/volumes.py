@@ -13,7 +13,7 @@ from ottla_operator.cluster_spec import ClusterSpec
 from ottla_operator.kube import KubeError
 from ottla_operator.specs import Meta
 from ottla_operator.status import Condition
-from ottla_operator.volume_growth import REFUSED, RESIZED, broker_of, condition_of, growths
+from ottla_operator.volume_growth import REFUSED, RESIZED, broker_of, condition_of, growths, is_of_broker
 
 #: Status codes of a refusal: the StorageClass cannot grow volumes, or a claim is not bound yet.
 _REFUSALS = (403, 422)
@@ -37,11 +37,12 @@ class Volumes:
 
     async def _grow(self, meta: Meta, spec: ClusterSpec) -> Condition:
         try:
-            claims = {each["metadata"]["name"]: each for each in await self._tools.observer.claims(meta)}
+            found = await self._tools.observer.claims(meta)
         except KubeError as failed:
             if failed.code != 403:
                 raise
             return Condition(RESIZED, None, "Forbidden", f"{failed} Update the operator's rights (RBAC).")
+        claims = {each["metadata"]["name"]: each for each in found if is_of_broker(each, meta.name)}
         refused: dict[str, str] = {}
         for growth in growths(spec.storage, list(claims.values())):
             try:

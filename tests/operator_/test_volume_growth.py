@@ -137,6 +137,24 @@ async def test_a_claim_of_a_removed_broker_grows_and_does_not_count() -> None:
     assert world.condition("Cluster", "main", "VolumesResized") == ("True", "AsSpecified")
 
 
+async def test_a_copy_of_a_claim_is_left_alone() -> None:
+    """It has the labels of the claim that it was made from, and any name."""
+    world = World()
+    look = ClusterLook(world.tools, Images("b:1", "e:1"))
+    for name in ("data-0-main-broker-0-copy", "data", "copy-0-main-broker-0", "data-0-main-broker-0-7"):
+        world.kube.put(claim(name, "5Gi"))
+    world.kube.put(claim("data-0-main-broker-0", "5Gi"))
+    await grown(world, "10Gi", 1)
+    await look.look(("shop", "main"))
+    sizes = {
+        each["metadata"]["name"]: each["spec"]["resources"]["requests"]["storage"]
+        for path, each in world.kube.objects.items()
+        if "persistentvolumeclaims" in path
+    }
+    assert sizes.pop("data-0-main-broker-0") == "10Gi"
+    assert set(sizes.values()) == {"5Gi"}
+
+
 async def test_a_storage_class_that_cannot_grow_is_a_warning_and_no_failure() -> None:
     world = World()
     look = ClusterLook(world.tools, Images("b:1", "e:1"))
