@@ -67,9 +67,9 @@ class ClusterLook:
             check_settings(broker_settings(meta, spec), own_image=spec.image is not None)
         except InvalidSpec as refused:
             return await self._keep(meta, body, not_ready("InvalidSpec", str(refused)))
+        spec = await self._load_balancers.resolve(meta, spec, body)
         if meta.paused:
             return await self._inspect(meta, spec, body, None, None)
-        spec = await self._load_balancers.resolve(meta, spec, body)
         scaling = await self._scaler.step(meta, spec, body)
         refusal = await self._apply(meta, spec, body, scaling.pods)
         await self._scaler.execute(meta, body, scaling)

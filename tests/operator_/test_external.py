@@ -122,6 +122,21 @@ async def test_addresses_of_load_balancers_are_found() -> None:
     assert "DriftRepaired" not in [reason for reason, _ in world.kube.events]
 
 
+async def test_a_paused_cluster_keeps_its_addresses() -> None:
+    world = World()
+    look = ClusterLook(world.tools, IMAGES)
+    body = cluster(brokers=1, listeners={"external": BALANCED})
+    key = world.put(body)
+    await look.look(key)
+    balance(world, 0, ip="203.0.113.7")
+    await look.look(key)
+    body["metadata"]["annotations"] = {"ottla.dev/paused": "true"}
+    world.put(body)
+    await look.look(key)
+    assert world.condition("Cluster", "main") == ("False", "Starting")
+    assert world.status("Cluster", "main")["bootstrap"]["kafkaExternal"] == "203.0.113.7:9094"
+
+
 async def test_a_broker_that_is_drained_keeps_its_address() -> None:
     world = World()
     look = ClusterLook(world.tools, IMAGES)
