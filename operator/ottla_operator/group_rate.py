@@ -1,9 +1,10 @@
 """What scaling by lag remembers beyond its window, so that a steady load does not start and stop consumers. [P]
 
 Lag alone cannot tell that fewer replicas would fall behind: consumers that keep up have none. So a number of replicas
-that fell behind is remembered with the rate of records at that time, as an upper bound of what one replica sustains.
-While records arrive at such a rate, fewer replicas are not tried again (`needed`). The bound is an upper one, so it
-never asks for more replicas than are needed. It expires, because faster consumers may have been deployed.
+that fell behind, while its committed offsets advanced, is remembered with the rate of records at that time, as an upper
+bound of what one replica sustains. While records arrive at such a rate, fewer replicas are not tried again (`needed`).
+With all replicas at work the bound never asks for more than are needed; it is too low if some of them did not run. It
+expires for that reason, and because faster consumers may have been deployed.
 
 `Quiet` is the stabilization window in two values, for the status of the resource: an operator that has just been
 started has observed no window of its own.

@@ -126,8 +126,10 @@ def _learned(
     # The observation before these is the one whose decision gave the target this number.
     span = history[-len(same) - 1 :]
     grown, arrived = now.lag - span[0].lag, now.written - span[0].written
-    if not 0 < grown <= arrived:
-        return known  # an old backlog, which they catch up with, or offsets that were reset
+    if not 0 < grown < arrived:
+        # An old backlog, which they catch up with; offsets that were reset; or no commit at all: replicas that were
+        # asked for have not started, or crash, which says nothing about their rate.
+        return known
     rate = rate_of([(each.at_s, each.written) for each in span])
     return tighter(known, TooFast(rate / now.replicas, now_ms)) if rate > 0 else known
 

@@ -98,6 +98,16 @@ def test_an_old_backlog_says_nothing_about_rates() -> None:
     assert load.replicas == 1
 
 
+def test_replicas_that_do_not_run_say_nothing_about_rates() -> None:
+    """They wait for a node, or crash: nothing is committed."""
+    load = Load(BY_RECORDS, capacity=0)
+    load.run(10, 120)
+    assert load.replicas == 8 and load.memory.too_fast is None
+    load.capacity = 100
+    load.run(10, 600)
+    assert load.replicas == 1
+
+
 @settings(max_examples=examples(100), deadline=None)
 @given(st.integers(1, 700), st.integers(20, 150))
 def test_any_steady_load_settles(rate: int, capacity: int) -> None:
@@ -148,7 +158,8 @@ async def test_the_memory_is_in_the_status(world: World) -> None:
     for more in range(1, 4):
         world.clock.now += 5
         grown = {("orders", n): 9 + 10 * more for n in range(4)}
-        world.brokers.seen_group = SeenGroup("billing", "Empty", committed={("orders", 0): 5}, ends=grown)
+        read = {("orders", 0): 5 + more}
+        world.brokers.seen_group = SeenGroup("billing", "Empty", committed=read, ends=grown)
         world.sync("ConsumerGroup", "billing")
         await look.look(key)
     scale = world.status("ConsumerGroup", "billing")["scale"]
