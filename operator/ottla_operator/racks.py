@@ -55,6 +55,11 @@ def warning(spec: RackSpec, racks: Mapping[str, str]) -> str | None:
     )
 
 
+def restarting(spec: RackSpec | None) -> dict[str, str]:
+    """A broker reads its rack at start. Spread constraints of the user's own do not name the label."""
+    return {} if spec is None else {"rack": spec.topology_key}
+
+
 def env() -> list[Object]:
     return [
         env_field("NODE_NAME", "spec.nodeName"),

@@ -100,7 +100,11 @@ def objects_of(
     made.append(disruption_budget(meta, spec))
     if not spec.external_etcd:
         made += etcd_resources.objects_of(meta, spec, images)
-    restarting = {COMMON: config["data"][COMMON], **secured.restarting(spec.access)}
+    restarting = {
+        COMMON: config["data"][COMMON],
+        **secured.restarting(spec.access),
+        **racks.restarting(spec.rack),
+    }
     return [*made, stateful_set(meta, spec, images, restarting, running, phase)]
 
 

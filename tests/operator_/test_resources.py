@@ -229,6 +229,17 @@ def test_pods_of_a_kind_avoid_each_other() -> None:
         assert zones["whenUnsatisfiable"] == "ScheduleAnyway", "a cluster without zones is one too"
 
 
+def test_another_label_of_racks_restarts_brokers() -> None:
+    """Also those whose own spread constraints stay as they are."""
+
+    def template(**rack: str) -> Any:
+        own = {"topologySpreadConstraints": [{"maxSkew": 2}]}
+        return one({"rack": rack, "pod": own}, "StatefulSet", "main-broker")["spec"]["template"]
+
+    assert template() == template(topologyKey="topology.kubernetes.io/zone")
+    assert template() != template(topologyKey="example.com/room")
+
+
 def test_people_place_brokers_and_etcd_apart() -> None:
     made = pods(
         {
