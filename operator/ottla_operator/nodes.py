@@ -21,13 +21,14 @@ class Nodes:
         if spec is None:
             return None
         try:
-            found = racks.racks_of(spec, await self._tools.observer.nodes())
+            nodes = await self._tools.observer.nodes()
         except KubeError as failed:
             if failed.code != 403:
                 raise
             return not_ready(
                 "Forbidden", f"{failed} Allow the operator to list nodes: operator.nodes=true in its chart."
             )
+        found = racks.racks_of(spec, nodes, self._tools.clock.wall_ms())
         await self._tools.applier.apply(racks.config_map(meta, found))
         said = racks.warning(spec, found)
         if said is not None and self._warned.get(meta.uid) != said:

@@ -13,11 +13,13 @@ from typing import Any
 
 from ottla_operator.cluster_spec import RackSpec
 from ottla_operator.pod_parts import env_field, env_value, metadata
-from ottla_operator.specs import Meta
+from ottla_operator.specs import Meta, milliseconds
 
 _VOLUME = "racks"
 _FOLDER = "/etc/ottla-racks"
 _NAMES_SHOWN = 3
+#: A node has the labels of its cloud by then.
+_LABELLED_S = 120
 
 Object = dict[str, Any]
 
@@ -35,12 +37,23 @@ def config_map(meta: Meta, racks: Mapping[str, str]) -> Object:
     }
 
 
-def racks_of(spec: RackSpec, nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Rack by node; empty for a node without the label, where a broker starts without a rack."""
-    return {
-        each["metadata"]["name"]: (each["metadata"].get("labels") or {}).get(spec.topology_key, "")
-        for each in nodes
-    }
+def racks_of(spec: RackSpec, nodes: Sequence[Mapping[str, Any]], now_ms: int) -> dict[str, str]:
+    """Rack by node; empty for a node without the label, where a broker starts without a rack.
+
+    A cloud sets labels a moment after a node joined. A node without it is left out that long: a broker waits there.
+    """
+    found = {}
+    for each in nodes:
+        rack = (each["metadata"].get("labels") or {}).get(spec.topology_key, "")
+        if rack or not _is_young(each, now_ms):
+            found[each["metadata"]["name"]] = rack
+    return found
+
+
+def _is_young(node: Mapping[str, Any], now_ms: int) -> bool:
+    """Not below 0: with a clock that is behind, brokers would wait for longer."""
+    created = node["metadata"].get("creationTimestamp")
+    return created is not None and 0 <= now_ms - milliseconds(created) < _LABELLED_S * 1000
 
 
 def warning(spec: RackSpec, racks: Mapping[str, str]) -> str | None:

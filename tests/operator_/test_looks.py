@@ -18,6 +18,7 @@ from ottla_operator.groups import GroupLook
 from ottla_operator.kube import KubeError, path_of
 from ottla_operator.plan import AlterTopic, CreateTopic, GrowTopic
 from ottla_operator.pod_parts import Images
+from ottla_operator.times import rfc3339
 from ottla_operator.topics import SOON_S, TopicLook
 
 
@@ -647,6 +648,21 @@ async def test_racks_are_written_for_every_node() -> None:
     assert world.kube.find("ConfigMap", "main-racks")["data"] == {"a": "x", "b": "y"}
     reasons = [reason for reason, _ in world.kube.events]
     assert reasons.count("RackUnknown") == 1 and "DriftRepaired" not in reasons
+
+
+async def test_a_node_that_joined_just_now_may_still_get_its_label() -> None:
+    """A broker that read an empty rack would keep it until its next start."""
+    world = World()
+    node(world, "a", room_1="x")
+    node(world, "b")
+    world.kube.find("Node", "b")["metadata"]["creationTimestamp"] = rfc3339(world.clock.wall_ms())
+    key = world.put(cluster(rack={"topologyKey": "room/1"}))
+    look = ClusterLook(world.tools, Images("broker:1", "etcd:1"))
+    for after_s, expected in ((0, {"a": "x"}), (100, {"a": "x"}), (30, {"a": "x", "b": ""})):
+        world.clock.now += after_s
+        await look.look(key)
+        assert world.kube.find("ConfigMap", "main-racks")["data"] == expected
+    assert world.kube.warnings.count("RackUnknown") == 1
 
 
 async def test_racks_need_the_right_to_list_nodes() -> None:
