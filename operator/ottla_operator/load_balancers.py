@@ -19,20 +19,25 @@ from ottla_operator.status import Condition, not_ready
 class LoadBalancers:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
+        #: Cluster uid -> addresses by broker, as they were found last: a controller that restarts may empty a Service's
+        #: status for a moment, and a broker that starts then needs its address too.
+        self._known: dict[str, dict[int, str]] = {}
 
     async def resolve(self, meta: Meta, spec: ClusterSpec, body: Mapping[str, Any]) -> ClusterSpec:
         """The spec with the addresses that are known, also of brokers that are being drained."""
         external = spec.access.external
         if external is None or not external.is_discovered:
+            self._known.pop(meta.uid, None)
             return spec
-        found = {}
+        known, found = self._known.get(meta.uid, {}), {}
         running = len((body.get("status") or {}).get("brokers") or ())
         for broker in range(max(spec.brokers, running)):
             address = await self._tools.observer.ingress(
                 meta.namespace, secured.external_service_name(meta, broker)
             )
-            if address:
+            if address := address or known.get(broker):
                 found[broker] = address
+        self._known[meta.uid] = found
         access = replace(spec.access, external=replace(external, addresses=found))
         return replace(spec, access=access)
 

@@ -122,6 +122,22 @@ async def test_addresses_of_load_balancers_are_found() -> None:
     assert "DriftRepaired" not in [reason for reason, _ in world.kube.events]
 
 
+async def test_an_address_stays_until_there_is_another() -> None:
+    world = World()
+    look = ClusterLook(world.tools, IMAGES)
+    key = world.put(cluster(brokers=1, listeners={"external": BALANCED}))
+    await look.look(key)
+    for given, expected in (
+        ("203.0.113.7", "203.0.113.7"),
+        ("", "203.0.113.7"),
+        ("203.0.113.8", "203.0.113.8"),
+    ):
+        balance(world, 0, ip=given)
+        await look.look(key)
+        assert world.condition("Cluster", "main") == ("False", "Starting")
+        assert world.status("Cluster", "main")["bootstrap"]["kafkaExternal"] == f"{expected}:9094"
+
+
 async def test_a_paused_cluster_keeps_its_addresses() -> None:
     world = World()
     look = ClusterLook(world.tools, IMAGES)
