@@ -15,7 +15,9 @@ for each in tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"
     print(f"{name}=={oldest}.*" if oldest.count(".") < 2 else f"{name}=={oldest}")
 END
 cat "$folder/oldest.txt"
-"$folder/venv/bin/pip" install --quiet --constraint "$folder/oldest.txt" --find-links "$folder" ottla-client
+# The client of this checkout, whatever PyPI has; then what it needs.
+"$folder/venv/bin/pip" install --quiet --no-index --no-deps --find-links "$folder" ottla-client
+"$folder/venv/bin/pip" install --quiet --constraint "$folder/oldest.txt" ottla-client
 .venv/bin/python - > "$folder/address" << 'END' &
 import signal
 from ottla_cli.local_cluster import LocalCluster
