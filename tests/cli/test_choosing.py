@@ -147,5 +147,5 @@ def test_an_unreachable_broker_is_reported_soon(command: tuple[str, ...]) -> Non
         input=b"a\n", capture_output=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 1 and b"Nothing listens at 127.0.0.1:1" in done.stderr
-    # A quarter of a second on an idle machine.
-    assert time.monotonic() - began < 3
+    # A quarter of a second on an idle machine; on a busy one, Python alone may need seconds to start.
+    assert time.monotonic() - began < 6

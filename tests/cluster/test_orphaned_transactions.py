@@ -17,8 +17,8 @@ from sim.batches import Rec, make_batch
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 OLD, PREPARED = TopicPartition("old", 0), TopicPartition("prepared", 0)
-#: Longer than a producer of this test has its transaction open before it prepares it.
-TIMEOUT_MS = 2000
+#: Longer than a producer of this test has its transaction open before it prepares it, also on a busy machine.
+TIMEOUT_MS = 5000
 SETTINGS = {
     "transaction.max.timeout.ms": str(TIMEOUT_MS),
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",

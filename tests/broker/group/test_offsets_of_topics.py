@@ -49,8 +49,12 @@ def test_a_coordinator_that_takes_over_does_not_walk_over_all_offsets() -> None:
     for group in range(1000):
         for name, topic_id in existing.items():
             offsets.put(f"g{group}", TopicPartition(name, 0), value(topic_id))
-    start = time.process_time()
-    assert offsets.of_missing_topics(existing) == []
-    assert time.process_time() - start < 0.01  # 20 µs; the walk takes some 50 ms.
+    took_s = []
+    for _ in range(5):
+        start = time.process_time()
+        assert offsets.of_missing_topics(existing) == []
+        took_s.append(time.process_time() - start)
+    # 20 µs; the walk takes some 50 ms. The shortest, because a garbage collection may fall into one of them.
+    assert min(took_s) < 0.01
     del existing["t7"]
     assert len(offsets.of_missing_topics(existing)) == 1000
