@@ -20,7 +20,7 @@ from ottla_client.reachability import Reachability
 from ottla_client.security import PLAINTEXT, Security
 from ottla_client.wrong_port import explain
 from ottla_core.errors import RequestError, RequestTimedOut
-from ottla_core.ids import NO_BROKER, TopicPartition
+from ottla_core.ids import NO_BROKER, NO_EPOCH, TopicPartition
 from ottla_core.pb import broker_pb2 as pb
 from ottla_core.ports.chance import Chance
 from ottla_core.ports.clock import Clock
@@ -130,6 +130,12 @@ class Cluster:
         if layout is None or not 0 <= tp.partition < len(layout.leaders):
             return NO_BROKER
         return layout.leaders[tp.partition]
+
+    def leader_epoch(self, tp: TopicPartition) -> int:
+        layout = self.topics.get(tp.topic)
+        if layout is None or tp.partition not in layout.partitions:
+            return NO_EPOCH
+        return layout.epochs[tp.partition]
 
     async def layout(self, topic: str, *, auto_create: bool, timeout_s: float) -> TopicLayout:
         """The topic's layout, fetched if unknown; UnknownTopicOrPartition after the timeout."""

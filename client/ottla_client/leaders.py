@@ -14,7 +14,7 @@ from ottla_client.connection import Broker, exception_of
 from ottla_client.errors import CannotConnect, ClientError, UnknownTopicOrPartition
 from ottla_client.record import ActiveProducer, OffsetAndTimestamp
 from ottla_core.errors import LeaderNotAvailable, RequestError, RequestTimedOut
-from ottla_core.ids import TopicPartition
+from ottla_core.ids import NO_EPOCH, TopicPartition
 from ottla_core.pb import broker_pb2 as pb
 from ottla_core.pb import transactions_pb2
 from ottla_core.ports.clock import Clock
@@ -37,15 +37,22 @@ async def list_offsets(
     *,
     timeout_s: float,
     read_committed: bool = False,
+    fenced: bool = False,
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
-    """The offset for each timestamp (-1 latest, -2 earliest, -3 newest record); -1 if no record is that new."""
+    """The offset for each timestamp (-1 latest, -2 earliest, -3 newest record); -1 if no record is that new.
+
+    `fenced`: only leaders of the leader epochs that the client knows may answer.
+    """
 
     async def ask(
         broker: Broker, some: Mapping[TopicPartition, int], left_s: float
     ) -> Answers[OffsetAndTimestamp]:
         request = pb.ListOffsetsRequest(read_committed=read_committed)
         for (topic, partition), timestamp_ms in some.items():
-            request.queries.add(topic=topic, partition=partition, timestamp_ms=timestamp_ms, leader_epoch=-1)
+            epoch = cluster.leader_epoch(TopicPartition(topic, partition)) if fenced else NO_EPOCH
+            request.queries.add(
+                topic=topic, partition=partition, timestamp_ms=timestamp_ms, leader_epoch=epoch
+            )
         answer = await cluster.call_at(broker, "ListOffsets", request, left_s)
         return _outcomes(answer.answers, lambda each: OffsetAndTimestamp(each.offset, each.timestamp_ms))
 

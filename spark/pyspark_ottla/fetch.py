@@ -272,7 +272,7 @@ class PartitionFetch:
 
     async def _ask(self) -> None:
         """Send the request for the current position and start to wait for its response."""
-        epoch = self._leader_epoch()
+        epoch = self._cluster.leader_epoch(self._tp)
         if self._call is None:
             await self._validate(epoch)
             source = self._cluster.leader(self._tp) if self._replica == NO_BROKER else self._replica
@@ -306,12 +306,6 @@ class PartitionFetch:
         self._coming = asyncio.get_running_loop().create_task(call.read())
         # One iteration of the loop passes the read to gRPC, whose thread then receives while the loop does not run.
         await self._clock.sleep(0)
-
-    def _leader_epoch(self) -> int:
-        layout = self._cluster.topics.get(self._tp.topic)
-        if layout is None or self._tp.partition not in layout.partitions:
-            return NO_EPOCH
-        return layout.epochs[self._tp.partition]
 
     async def _validate(self, epoch: int) -> None:
         """After a change of the leader epoch: raise Lost if the new leader's log lacks records that were read."""
@@ -357,9 +351,18 @@ class PartitionFetch:
         """Raise Lost if the log ends before the planned end.
 
         The end was committed when the query was planned. A follower may lag, and a new leader learns the high watermark
-        late; but a leader names its latest offset only when it knows it.
+        late; but a leader names its latest offset only when it knows it. A leader that is cut off from the cluster
+        does not know that it has a successor: the other brokers do.
         """
-        found = await list_offsets(self._cluster, self._clock, {self._tp: -1}, timeout_s=self._timeout_s)
+        epoch = self._cluster.leader_epoch(self._tp)
+        await self._cluster.refresh([self._tp.topic], timeout_s=self._timeout_s, doubtful=True)
+        self._check_topic()
+        if self._cluster.leader_epoch(self._tp) != epoch:
+            self._hang_up()
+            return
+        found = await list_offsets(
+            self._cluster, self._clock, {self._tp: -1}, timeout_s=self._timeout_s, fenced=True
+        )
         latest = found[self._tp].offset
         if latest < self._end:
             raise Lost(

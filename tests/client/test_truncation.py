@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from client.fake_services import FakeCluster, FakeRecords
-from ottla_broker.requests import EpochEnd
+from client.fake_services import FakeCluster, FakePartition, FakeRecords
+from ottla_broker.requests import EpochEnd, FoundOffset, Maybe
 from ottla_client import Consumer
 from ottla_client.cluster import Cluster
 from ottla_client.errors import LogTruncated
+from ottla_client.leaders import list_offsets
 from ottla_client.record import OffsetAndMetadata
+from ottla_core.errors import UnknownLeaderEpoch
 from ottla_core.ids import TopicPartition
 from ottla_core.real.chance import RealChance
 from ottla_core.real.clock import RealClock
@@ -131,3 +133,61 @@ async def test_a_spark_task_whose_log_ends_before_the_planned_end_fails_soon(clu
     finally:
         await fetch._close()
         await fetch._cluster.close()
+
+
+class CutOff(FakeRecords):
+    """Of a leader that is cut off from the cluster: it has the records of then, and its leader epoch."""
+
+    def __init__(self, cluster: FakeCluster, broker_id: int) -> None:
+        super().__init__(cluster, broker_id)
+        then = cluster.partitions[TP]
+        self._then = FakePartition(then.start, then.end, list(then.batches))
+        self._epoch = cluster.image.topics[TP.topic].partitions[TP.partition].leader_epoch
+
+    def _find(self, tp: TopicPartition) -> FakePartition:
+        return self._then
+
+    def list_offset(
+        self, tp: TopicPartition, timestamp_ms: int, *, leader_epoch: int = -1, read_committed: bool = False
+    ) -> Maybe[FoundOffset]:
+        if leader_epoch > self._epoch:
+            raise UnknownLeaderEpoch()
+        return super().list_offset(tp, timestamp_ms, leader_epoch=leader_epoch, read_committed=read_committed)
+
+
+async def test_a_spark_task_does_not_believe_the_end_of_a_leader_that_is_cut_off(
+    cluster: FakeCluster,
+) -> None:
+    old = cluster.brokers[0]
+    fetch = PartitionFetch(
+        cluster.address, OffsetRange(TP, 0, RECORDS + 2), read_committed=False, timeout_s=30
+    )
+    fetch._cluster = Cluster(cluster.address, clock=RealClock(), chance=RealChance(), request_timeout_s=30)
+    await fetch._cluster.open()
+    try:
+        await fetch._open()
+        old.records, old.old_image = CutOff(cluster, 0), cluster.image
+        cluster.move_leader(TP, 1)
+        write(cluster, 1, b"new6", b"new7")
+        offsets: list[int] = []
+        async with asyncio.timeout(20):
+            while fetch._position < RECORDS + 2:
+                offsets += [header.base_offset for _, header in (await fetch._next()).batches]
+        assert offsets == list(range(RECORDS + 2))
+    finally:
+        await fetch._close()
+        await fetch._cluster.close()
+
+
+async def test_a_leader_that_does_not_know_its_epoch_yet_is_not_asked_for_an_end(
+    cluster: FakeCluster,
+) -> None:
+    """It is elected again, which it learns later than the client."""
+    cluster.brokers[0].records = CutOff(cluster, 0)
+    cluster.move_leader(TP, 0)
+    async with Consumer(cluster.address) as consumer:
+        view, clock = consumer._cluster, RealClock()
+        await view.refresh([TP.topic], timeout_s=10)
+        assert (await list_offsets(view, clock, {TP: -1}, timeout_s=1))[TP].offset == RECORDS
+        with pytest.raises(UnknownLeaderEpoch):
+            await list_offsets(view, clock, {TP: -1}, timeout_s=1, fenced=True)
