@@ -14,6 +14,7 @@ then it may be repeated, as a micro-batch may.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,9 @@ from ottla_client.record import PreparedTransaction
 _STREAM = "spark-"
 _BATCH = "spark-batch-"
 _NAMED = "spark-named-"
+#: Batch, partition and random part. Exactly: the name of another sink may be this one's with numbers added, such as a
+#: date, and its attempts have the batch after those.
+_ATTEMPT = re.compile(r"(?P<batch>[0-9]+)-[0-9]+-[0-9a-f]{12}")
 _VERSION = 1
 
 
@@ -53,17 +57,17 @@ def prefix_of(sink: str) -> str:
 
 
 def attempt_id(sink: str, batch: int, partition: int, random: str) -> str:
-    """The transactional id of one attempt of one task; `random` makes it different from all other attempts."""
+    """The transactional id of one attempt of one task; `random` makes it different from all other attempts: 12
+    hexadecimal digits."""
     return f"{prefix_of(sink)}{batch}-{partition}-{random}"
 
 
 def batch_of(sink: str, transactional_id: str) -> int:
     """The batch that an attempt belongs to; -1 for ids of another form."""
     rest = transactional_id.removeprefix(prefix_of(sink))
-    parts = rest.split("-")
-    if rest == transactional_id or len(parts) != 3 or not (parts[0].isascii() and parts[0].isdigit()):
+    if rest == transactional_id or (found := _ATTEMPT.fullmatch(rest)) is None:
         return -1
-    return int(parts[0])
+    return int(found["batch"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,16 +32,23 @@ from pyspark_ottla.decisions import (
     is_decided,
     leftovers,
     missing,
+    named_sink,
     plan_abort,
     plan_commit,
     stream_sink,
 )
 from pyspark_ottla.settle import Settlement, Step
 
+
+def random_part(text: str) -> str:
+    """What makes an attempt different, from a few letters."""
+    return text.encode().hex().rjust(12, "0")
+
+
 SINK = stream_sink("3f2b-77")
-A = PreparedTransaction(attempt_id(SINK, 4, 0, "a1"), 7, 0)
-B = PreparedTransaction(attempt_id(SINK, 4, 1, "b2"), 8, 3)
-C = PreparedTransaction(attempt_id(SINK, 4, 1, "c3"), 9, 0)
+A = PreparedTransaction(attempt_id(SINK, 4, 0, random_part("a1")), 7, 0)
+B = PreparedTransaction(attempt_id(SINK, 4, 1, random_part("b2")), 8, 3)
+C = PreparedTransaction(attempt_id(SINK, 4, 1, random_part("c3")), 9, 0)
 
 
 # --- the plan ---
@@ -96,12 +103,20 @@ def test_a_failed_batch_write_is_decided_too() -> None:
 
 
 def test_names_of_attempts_tell_their_batch() -> None:
-    query = stream_sink("0b5c9f1e-1c1c-4f1e-9d0e-6a1c7d3f0a11")
-    assert batch_of(query, attempt_id(query, 12, 3, "ab")) == 12
-    for other in (query, query + "-12", query + "-x-3-ab", "billing-0", batch_sink("j") + "-0-0-a"):
+    query, part = stream_sink("0b5c9f1e-1c1c-4f1e-9d0e-6a1c7d3f0a11"), random_part("ab")
+    assert batch_of(query, attempt_id(query, 12, 3, part)) == 12
+    others = (f"{query}-12", f"{query}-x-3-{part}", f"{query}-12-x-{part}", "billing-0")
+    for other in (query, *others, attempt_id(batch_sink("j"), 0, 0, part)):
         assert batch_of(query, other) == -1
-    names = [attempt_id(query, batch, 0, "r") for batch in (1, 2, 3)]
+    names = [attempt_id(query, batch, 0, part) for batch in (1, 2, 3)]
     assert leftovers(query, 2, [*names, query]) == names[:2]
+
+
+def test_a_sink_whose_name_goes_on_with_numbers_is_another_one() -> None:
+    sink, dated = named_sink("counts"), named_sink("counts-2026-11-19")
+    theirs = [dated, attempt_id(dated, 3, 0, random_part("a"))]
+    assert [batch_of(sink, name) for name in theirs] == [-1, -1]
+    assert leftovers(sink, 3000, theirs) == []
 
 
 def test_transactions_that_are_not_open_are_missing() -> None:
@@ -324,7 +339,7 @@ class World:
 
     async def task(self, batch: int, partition: int) -> PreparedTransaction | None:
         self.attempts += 1
-        name = attempt_id(SINK, batch, partition, str(self.attempts))
+        name = attempt_id(SINK, batch, partition, random_part(str(self.attempts)))
         process = Process(self.brokers, crash=0.04)
         rows = self.rows(batch, partition)
         if not rows:
@@ -419,10 +434,8 @@ async def settle_until(
     return True
 
 
-def attempt(
-    brokers: Brokers, batch: int, partition: int, random_part: str, rows: list[int]
-) -> PreparedTransaction:
-    name = attempt_id(SINK, batch, partition, random_part)
+def attempt(brokers: Brokers, batch: int, partition: int, what: str, rows: list[int]) -> PreparedTransaction:
+    name = attempt_id(SINK, batch, partition, random_part(what))
     producer = brokers.init(name)
     brokers.produce(name, producer, rows)
     return brokers.prepare(name, producer)
@@ -476,9 +489,10 @@ def test_a_batch_write_finishes_those_whose_drivers_died() -> None:
     async def scenario() -> None:
         brokers = Brokers(random.Random(1))
         dead, mine = batch_sink("dead"), batch_sink("mine")
-        producer = brokers.init(attempt_id(dead, 0, 0, "x"))
-        brokers.produce(attempt_id(dead, 0, 0, "x"), producer, [1])
-        left = brokers.prepare(attempt_id(dead, 0, 0, "x"), producer)
+        name = attempt_id(dead, 0, 0, random_part("x"))
+        producer = brokers.init(name)
+        brokers.produce(name, producer, [1])
+        left = brokers.prepare(name, producer)
         brokers.stored[dead] = Stored(Decision(0, (left,)), 0)
         process = Process(brokers, crash=0.0)
         settlement = Settlement(mine, Log(brokers, process), Ends(brokers, process), FakeClock())
