@@ -137,13 +137,8 @@ def start(spark: SparkSession, job: Job) -> StreamingQuery:
 def _results(job: Job, batch: DataFrame, batch_id: int) -> dict[str, str]:
     query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
     assert query_id is not None, "Spark sets it for the thread of a query"
-    own = {
-        "bootstrap.servers": job.bootstrap,
-        "topic": job.results,
-        "sinkId": f"activity-{query_id}",
-        "batchId": str(batch_id),
-    }
-    return job.options.writing(own)
+    own = {"bootstrap.servers": job.bootstrap, "topic": job.results}
+    return job.options.writing_batch(own, f"activity-{query_id}", batch_id)
 
 
 def by_page(spark: SparkSession, job: Job) -> dict[str, float]:

@@ -23,6 +23,7 @@ from pyspark_ottla.options import (
     is_read_option,
     is_write_option,
     security_of,
+    write_options,
 )
 
 #: The job's own arguments decide these.
@@ -68,6 +69,14 @@ class JobOptions:
 
     def writing(self, own: Mapping[str, str]) -> dict[str, str]:
         return _merged(own, {name: value for name, value in self.given.items() if is_write_option(name)})
+
+    def writing_batch(self, own: Mapping[str, str], sink: str, batch: int) -> dict[str, str]:
+        """For a batch write that may be repeated: a repeated one adds nothing. Unless the user chose at-least-once,
+        which has no sinks."""
+        options = self.writing(own)
+        if write_options(options).exactly_once:
+            options |= {"sinkId": sink, "batchId": str(batch)}
+        return options
 
 
 def _merged(own: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ import pytest
 from jobs import archive
 from pyspark_ottla.given import OptionProblem
 from pyspark_ottla.job_options import JobOptions, add_arguments, parsed, take
+from pyspark_ottla.options import write_options
 
 
 def test_an_option_goes_where_it_applies_and_overrides_the_jobs_own() -> None:
@@ -42,6 +43,17 @@ def test_an_option_goes_where_it_applies_and_overrides_the_jobs_own() -> None:
         "kafka.security.protocol": "SSL",
     }
     assert options.security().has_tls
+
+
+def test_a_batch_is_named_only_where_it_is_written_exactly_once() -> None:
+    own = {"bootstrap.servers": "h:1", "topic": "t"}
+    place = {"sinkId": "s-1", "batchId": "4"}
+    assert JobOptions().writing_batch(own, "s-1", 4) == own | place
+    for name, value in (("deliveryGuarantee", "exactly-once"), ("DELIVERYGUARANTEE", "at-least-once")):
+        given = {name: value}
+        made = parsed([f"{name}={value}"], [], reads=True, writes=True).writing_batch(own, "s-1", 4)
+        assert made == own | given | (place if value == "exactly-once" else {})
+        write_options(made)
 
 
 def test_an_argument_overrides_a_file_and_a_password_is_not_shown(tmp_path: Path) -> None:
