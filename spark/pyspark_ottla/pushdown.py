@@ -74,8 +74,10 @@ def _by_offset(found: Narrowing, each: Filter) -> Narrowing:
     end: int | None = None
     if isinstance(each, EqualTo):
         first, end = each.value, each.value + 1
-    elif isinstance(each, In) and each.value:
-        first, end = min(each.value), max(each.value) + 1
+    elif isinstance(each, In):
+        # A null in the list lets no row pass.
+        if offsets := [value for value in each.value if value is not None]:
+            first, end = min(offsets), max(offsets) + 1
     elif isinstance(each, GreaterThan | GreaterThanOrEqual):
         first = each.value + isinstance(each, GreaterThan)
     elif isinstance(each, LessThan | LessThanOrEqual):
