@@ -190,13 +190,15 @@ class ClusterLookup:
         except OffsetProblem as error:
             raise ReadProblem(str(error)) from None
 
-    def commit(self, group: str, reached: Mapping[TopicPartition, int]) -> None:
+    def commit(self, group: str, reached: Mapping[TopicPartition, int]) -> bool:
         """Store offsets as those of a consumer group, so that its lag is that of the query. The query itself goes by
-        its checkpoint, so a failure is no reason to stop it."""
+        its checkpoint, so a failure is no reason to stop it. Returns whether they are stored."""
         try:
             self._open().alter_group_offsets(group, reached)
         except (ClientError, RequestError, ReadProblem) as error:
             log.warning("The lag of group %s is not up to date: %s", group, error)
+            return False
+        return True
 
     def _open(self) -> Admin:
         if self._admin is None:

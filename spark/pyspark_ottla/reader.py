@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 #: A `Position` as nested dictionaries, for Spark to keep as JSON.
 Offsets = dict[str, Any]
+#: After a commit that failed, until the next one.
+_SHOW_AGAIN_S = 10.0
 _LOSS_HINT = "set failOnDataLoss to false to continue with the remaining records"
 
 
@@ -178,12 +180,18 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _show_lag(self, done: Position) -> None:
         """Commit the start of the next micro-batch, before which all is done. Spark calls `commit` only when there is
-        a next one, so that an idle topic would have a lag for ever."""
+        a next one, so that an idle topic would have a lag for ever. After a failure it is tried again, but not with
+        each call: Spark calls every 10 ms while it waits for records."""
         group = self._options.group_id
         if group is None or done.initial or self.__dict__.get("_shown") == done.offsets:
             return
-        self._lookup.commit(group, done.offsets)
-        self._shown = done.offsets
+        now = RealClock().monotonic()
+        if now < self.__dict__.get("_show_at", now):
+            return
+        if self._lookup.commit(group, done.offsets):
+            self._shown = done.offsets
+        else:
+            self._show_at = now + _SHOW_AGAIN_S
 
     def _waits(self, first: Position, latest: Position) -> bool:
         """minOffsetsPerTrigger. The delay counts from the last micro-batch, or from the start of the runner."""

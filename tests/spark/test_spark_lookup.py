@@ -75,8 +75,7 @@ def test_a_missing_topic_does_not_hide_the_others() -> None:
 
 
 def test_a_pattern_names_no_internal_topics_and_no_decisions_of_sinks() -> None:
-    """A stream that wrote exactly once and read `.*` would read the decisions of its own batches, without end.
-    ever."""
+    """A stream that wrote exactly once and read `.*` would read the decisions of its own batches, without end."""
     admin = FakeAdmin(topic("a"), topic("__consumer_offsets", internal=True), topic("__spark_sink_state"))
     found = lookup(admin, subscribePattern=".*").subscribed()
     assert list(found.ids) == ["a"]
@@ -113,6 +112,12 @@ def test_a_stream_with_a_group_id_commits_where_the_next_batch_starts(
     assert not caplog.text, "what is committed is not committed again"
     reader.latestOffset(at(9), ReadAllAvailable())
     assert "The lag of group g is not up to date" in caplog.text, "the query goes on"
+    admin.refusal = None
+    reader.latestOffset(at(9), ReadAllAvailable())
+    assert admin.committed == {"g": {TopicPartition("a", 0): 7}}, "it does not try all the time"
+    reader.__dict__["_show_at"] -= 10
+    reader.latestOffset(at(9), ReadAllAvailable())
+    assert admin.committed == {"g": {TopicPartition("a", 0): 9}}, "it tries again"
 
 
 def test_a_stream_without_a_group_id_commits_nothing() -> None:
