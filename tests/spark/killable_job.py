@@ -60,7 +60,12 @@ class SparkJob:
             raise AssertionError(f"The job ended by itself:\n{self.log.read_text()[-4000:]}")
 
     def running_tasks(self) -> set[int]:
-        """Processes that run a task now."""
+        """Processes that run a task now. Spark also ends processes, whose markers are left."""
+        if self._process is None:
+            return set()
+        return self._marked() & set(_below(self._process.pid))
+
+    def _marked(self) -> set[int]:
         return {int(marker.name) for marker in self._markers.iterdir()}
 
     def kill(self) -> bool:
@@ -68,11 +73,12 @@ class SparkJob:
         if self._process is None:
             return False
         ended = [*_below(self._process.pid), self._process.pid]
+        running = self.running_tasks()
         for pid in ended:
             _kill(pid)
         self._process.wait()
         self._process = None
-        return self._hit(ended)
+        return self._hit(ended, running)
 
     def kill_one(self, what: str, chance: random.Random) -> bool:
         """Wait for a running task, and kill the driver, the task's executor or its Python worker. True if the task
@@ -88,9 +94,10 @@ class SparkJob:
             if executor is None:
                 return False
             ended = [executor, *_below(executor)]
+        running = self.running_tasks()
         for pid in ended:
             _kill(pid)
-        return self._hit(ended)
+        return self._hit(ended, running)
 
     def _running_task(self, chance: random.Random) -> int:
         deadline = time.monotonic() + START_S
@@ -101,14 +108,14 @@ class SparkJob:
         time.sleep(chance.uniform(0.0, 0.3))  # hit it anywhere
         return chance.choice(running)
 
-    def _hit(self, ended: Sequence[int]) -> bool:
-        """Whether one of these processes was in a task; removes their markers."""
+    def _hit(self, ended: Sequence[int], running: set[int]) -> bool:
+        """Whether one of these processes was in a task, which it has not finished; removes their markers."""
         for pid in ended:
             _await_end(pid)
-        hit = self.running_tasks() & set(ended)
-        for pid in hit:
+        left = self._marked() & set(ended)
+        for pid in left:
             (self._markers / str(pid)).unlink()
-        return bool(hit)
+        return bool(left & running)
 
 
 def _spark_home(folder: Path) -> Path:

@@ -29,10 +29,12 @@ _SLOW_S = (0.1, 0.6)
 def marked() -> Iterator[None]:
     marker = Path(os.environ["MARKERS"]) / str(os.getpid())
     marker.touch()
-    time.sleep(random.uniform(*_SLOW_S))
-    yield
-    time.sleep(random.uniform(*_SLOW_S))
-    marker.unlink(missing_ok=True)
+    try:
+        time.sleep(random.uniform(*_SLOW_S))
+        yield
+        time.sleep(random.uniform(*_SLOW_S))
+    finally:
+        marker.unlink(missing_ok=True)
 
 
 class MarkedReader(StreamReader):
