@@ -8,7 +8,9 @@ the same number; otherwise the key decides, and records of one key stay in order
 
 The records are written in parts of `--max-offsets` offsets, one after the other: a transaction has a time limit. Each
 part is exactly once for readers with `read_committed`: all or nothing, whichever tasks Spark repeats. The job logs
-a line for each part. If one fails, the job says where to continue (`--first-offset`).
+its run and a line for each part. A run that failed or was killed continues with `--run` and, as `--first-offset`, the
+last `writtenUntil`: a part that is written already adds nothing. The archive, its dates and `--max-offsets` must be the
+same then, so that the parts are.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from pyspark_ottla.job_options import JobOptions, add_arguments, take
 
@@ -40,6 +43,8 @@ class Job:
     first_offset: int = 0
     #: Offsets of each partition that are written in one transaction: minutes, where it may take 15.
     max_offsets: int = 1_000_000
+    #: Names the parts, with their first offsets.
+    run_id: str = field(default_factory=lambda: uuid4().hex)
     chart: bool = False
     options: JobOptions = field(default_factory=JobOptions)
 
@@ -54,12 +59,13 @@ def rows(spark: SparkSession, job: Job) -> DataFrame:
 
 
 def parts(spark: SparkSession, job: Job) -> Iterator[tuple[int, int]]:
-    """Ranges of offsets, for all partitions: the first one, and the one after the last."""
+    """Ranges of offsets, for all partitions: the first one, and the one after the last. They begin at multiples of
+    `max_offsets`, so that a run that is continued has the same parts, also where an offset is missing."""
     found = rows(spark, job).selectExpr("min(offset) as first", "max(offset) as last").first()
     if found is None or found["first"] is None:
         return
-    for first in range(found["first"], found["last"] + 1, job.max_offsets):
-        yield first, min(first + job.max_offsets, found["last"] + 1)
+    for at in range(found["first"] // job.max_offsets * job.max_offsets, found["last"] + 1, job.max_offsets):
+        yield max(at, job.first_offset), min(at + job.max_offsets, found["last"] + 1)
 
 
 def records(spark: SparkSession, job: Job, first: int, end: int) -> DataFrame:
@@ -75,17 +81,21 @@ def run(spark: SparkSession, job: Job) -> dict[str, int]:
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
-    options = job.options.writing(
-        {"bootstrap.servers": job.bootstrap, "topic": job.topic, "writeTimestamps": "true"}
-    )
+    own = {"bootstrap.servers": job.bootstrap, "topic": job.topic, "writeTimestamps": "true"}
+    same_run = f"--run {job.run_id} --max-offsets {job.max_offsets}"
+    print(f"To continue this run: {same_run}", file=sys.stderr, flush=True)
     total = {"rows": 0, "parts": 0}
     for first, end in parts(spark, job):
         written = Observation("replay")
         counted = records(spark, job, first, end).observe(written, f.count(f.lit(1)).alias("rows"))
+        options = job.options.writing_batch(own, f"replay-{job.run_id}", first)
         try:
             counted.write.format("ottla").options(**options).mode("append").save()
         except BaseException:
-            print(f"Failed; offsets before {first} are written: --first-offset {first}", file=sys.stderr)
+            print(
+                f"Failed; offsets before {first} are written. To continue: {same_run} --first-offset {first}",
+                file=sys.stderr,
+            )
             raise
         total["rows"] += int(written.get["rows"])
         total["parts"] += 1
@@ -123,6 +133,13 @@ def parsed() -> Job:
         type=int,
         default=Job.max_offsets,
         help="offsets of each partition to write in one transaction (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--run",
+        dest="run_id",
+        default=uuid4().hex,
+        metavar="ID",
+        help="run to continue, with the same --max-offsets: its parts are not written twice (default: a new one)",
     )
     parser.add_argument(
         "--chart", action="store_true", help="at the end, draw how many records were replayed by day"

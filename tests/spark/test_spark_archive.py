@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,33 @@ def test_times_need_a_zone() -> None:
 
 def test_only_finished_days_are_compacted_by_default() -> None:
     assert compact.yesterday(datetime.fromisoformat("2026-03-01T00:30:00+01:00")) == "2026-02-27"
+
+
+class Offsets:
+    """The offsets of an archive, as far as `replay.parts` asks for them."""
+
+    def __init__(self, offsets: list[int]) -> None:
+        self._offsets = offsets
+
+    def selectExpr(self, *_: str) -> Offsets:
+        return self
+
+    def first(self) -> dict[str, int]:
+        return {"first": min(self._offsets), "last": max(self._offsets)}
+
+
+def test_a_replay_that_is_continued_has_the_same_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = [3, 9, 12, 19, 25]
+
+    def rows(_: object, job: replay.Job) -> Offsets:
+        return Offsets([each for each in kept if each >= job.first_offset])
+
+    monkeypatch.setattr(replay, "rows", rows)
+    spark: Any = None
+    job = replay.Job("", "", "", "", max_offsets=10)
+    assert list(replay.parts(spark, job)) == [(0, 10), (10, 20), (20, 26)]
+    assert list(replay.parts(spark, replace(job, first_offset=10))) == [(10, 20), (20, 26)]
+    assert list(replay.parts(spark, replace(job, first_offset=5))) == [(5, 10), (10, 20), (20, 26)]
 
 
 def send(cluster: LocalCluster, topic: str, numbers: range) -> None:
@@ -87,6 +115,9 @@ def test_an_archive_has_each_record_once_and_replays_it_as_it_was(
     replayed = replay.Job(local_cluster.grpc_bootstrap, job.parquet, topic, again, max_offsets=50)
     assert replay.run(spark, replayed) == {"rows": 200, "parts": 2}
     assert replay.by_day(spark, replayed) == {"2024-10-04": 100, "2024-10-05": 100}
+    assert content(spark, local_cluster, again) == content(spark, local_cluster, topic)
+    # As if the driver had been killed after the last commit, before it logged the part.
+    replay.run(spark, replace(replayed, first_offset=50))
     assert content(spark, local_cluster, again) == content(spark, local_cluster, topic)
 
 
