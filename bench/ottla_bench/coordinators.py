@@ -141,7 +141,8 @@ class Coordinators:
         left = [broker for i, broker in self._cluster.brokers.items() if i != victim]
         before = sum(_metric(broker.http, metric) for broker in left)
         stubs = [Stubs(broker.grpc) for broker in left]
-        await asyncio.gather(*(each.channel.channel_ready() for each in stubs))
+        async with asyncio.timeout(_WITHIN_S):
+            await asyncio.gather(*(each.channel.channel_ready() for each in stubs))
         self._cluster.kill(victim)
         began = time.monotonic()
         asked = [partial(_quietly, answers, each) for each in stubs]
