@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -52,14 +53,26 @@ def run(environ: Mapping[str, str], page: Path = PAGE) -> None:
         began = time.monotonic()
         say(f"    {where}")
         try:
-            done = subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", block.text], cwd=ROOT, capture_output=True, text=True,
-                stdin=subprocess.DEVNULL, timeout=_BLOCK_S, check=False, env={**os.environ, **environ, "PATH": path},
-            )  # fmt: skip
+            status, output, errors = _bash(block.text, {**os.environ, **environ, "PATH": path})
         except subprocess.TimeoutExpired:
             raise Fault(f"{where} did not end in {_BLOCK_S} s:\n{block.text}") from None
-        for line in done.stdout.splitlines():
+        for line in output.splitlines():
             say(f"    | {line}")
-        if done.returncode:
-            raise Fault(f"{where} ended with {done.returncode}: {done.stderr.strip()}\n{block.text}")
+        if status:
+            raise Fault(f"{where} ended with {status}: {errors.strip()}\n{block.text}")
         say(f"      done in {time.monotonic() - began:.1f} s")
+
+
+def _bash(script: str, environ: Mapping[str, str]) -> tuple[int, str, str]:
+    """Exit status and both outputs. TimeoutExpired if it does not end."""
+    with subprocess.Popen(
+        ["bash", "-euo", "pipefail", "-c", script], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, env=environ, start_new_session=True,
+    ) as bash:  # fmt: skip
+        try:
+            output, errors = bash.communicate(timeout=_BLOCK_S)
+        except BaseException:
+            # With its children, which nothing else ends.
+            os.killpg(bash.pid, signal.SIGKILL)
+            raise
+        return bash.returncode, output, errors

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ottla_e2e import doc_commands
@@ -47,6 +49,28 @@ def test_blocks_run_in_order_and_a_failure_names_its_line(
         doc_commands.run({"OUT": str(tmp_path / "out")}, page)
     said = capsys.readouterr().out
     assert "page.md:9 is not run: needs Docker" in said and "| one" in said
+
+
+def test_a_block_that_does_not_end_is_ended_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text('```sh\nsleep 60 &\necho $! > "$OUT"\nwait\n```\n')
+    monkeypatch.setattr(doc_commands, "_BLOCK_S", 3)
+    out = tmp_path / "out"
+    with pytest.raises(Fault, match=r"page\.md:2 did not end in 3 s"):
+        doc_commands.run({"OUT": str(out)}, page)
+    deadline = time.monotonic() + 10
+    while _runs(int(out.read_text())):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_the_page_has_complete_commands_only() -> None:
