@@ -12,7 +12,7 @@ import typer
 
 from ottla_cli.failure import Failure
 from ottla_cli.quantities import plural, show_size, show_time
-from ottla_cli.screen import note, show, table
+from ottla_cli.screen import note, say, show, table
 
 if TYPE_CHECKING:
     from ottla_cli.log_reading import Segment, SegmentReader
@@ -135,7 +135,7 @@ class _Look:
             for record in records:
                 _line(_record_json(record, header))
             return
-        typer.echo(_batch_text(position, header))
+        say(_batch_text(position, header))
         for record in records:
             typer.echo(_record_text(record, header))
 

@@ -50,7 +50,9 @@ def test_long_rows_fit(ottla: Ottla, local_cluster: LocalCluster) -> None:
     ottla.produce(topic, "-k", "a-key-of-some-length", given=b"a value of some length\n" * 20)
     ottla.consume(topic, "--group", f"{topic}-readers", "-e", "--max", "3")
     at = ("-b", local_cluster.grpc_bootstrap)
-    folder = next(Path(local_cluster.brokers[0].log_dir).glob(f"{topic}-*"))
+    folders = Path(local_cluster.brokers[0].log_dir).glob(f"{topic}-*")
+    # The one with the records.
+    folder = max(folders, key=lambda each: sum(log.stat().st_size for log in each.glob("*.log")))
     for command in (
         ("configs", "describe", "--topic", topic, "--docs", *at),
         ("configs", "describe", "--broker", "0", "--docs", *at),
