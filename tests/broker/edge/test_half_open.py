@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla_broker.edge.kafka.half_open import HalfOpen
+from ottla_broker.edge.kafka.half_open import HalfOpen, half_open_max, silent_max
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=80))
@@ -25,3 +25,10 @@ def test_the_oldest_of_the_busiest_address_gives_way(steps: list[tuple[str, bool
             tested.remove(number)
             tested.remove(number)
             del model[number]
+
+
+def test_thousands_of_clients_may_come_back_at_once() -> None:
+    """With the default of max.connections: none is cut off before it could be heard, and there is room beside them."""
+    silent: HalfOpen[int] = HalfOpen(silent_max(10_000))
+    assert not any(silent.add(number, "10.0.0.1") for number in range(1, 5_000))
+    assert silent_max(100) + half_open_max(100) == 75

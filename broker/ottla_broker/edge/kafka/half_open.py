@@ -11,13 +11,19 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-#: And at most a quarter of the listener's connections in each place, so that both together leave room. A half-open
+#: And at most a quarter of the listener's connections, so that there is room beside the silent ones. A half-open
 #: handshake has some 50 KB.
 _HALF_OPEN_MAX = 500
 
 
 def half_open_max(connections_max: int) -> int:
     return min(_HALF_OPEN_MAX, max(1, connections_max // 4))
+
+
+def silent_max(connections_max: int) -> int:
+    """More than a handshake's, because it costs little memory, and because thousands of clients that lost their
+    connections together come back in the same moment: all are accepted before the first one is heard."""
+    return max(1, connections_max // 2)
 
 
 class HalfOpen(Generic[T]):

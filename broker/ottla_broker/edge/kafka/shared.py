@@ -12,7 +12,7 @@ from ottla_broker.edge.kafka import registry
 from ottla_broker.edge.kafka.connection import Connection
 from ottla_broker.edge.kafka.fetch_session import FetchSessions
 from ottla_broker.edge.kafka.frame import SHARED_BYTES
-from ottla_broker.edge.kafka.half_open import HalfOpen, half_open_max
+from ottla_broker.edge.kafka.half_open import HalfOpen, silent_max
 from ottla_broker.edge.kafka.metadata_cache import MetadataCache
 from ottla_broker.edge.kafka.request import Handler, Reply, Steps
 from ottla_broker.edge.kafka.versions import APIS
@@ -72,7 +72,7 @@ class Shared:
         #: With their addresses, in the order of arrival.
         self.connections: dict[Connection, str] = {}
         #: Those that have not logged in, or on a listener without logins have sent no request.
-        self._silent: HalfOpen[Connection] = HalfOpen(half_open_max(seats.limit))
+        self._silent: HalfOpen[Connection] = HalfOpen(silent_max(seats.limit))
         self._answers: dict[asyncio.Future[Reply | Steps], None] = {}
         self._routes: dict[int, Route] = {}
         self._on_violation = on_violation
